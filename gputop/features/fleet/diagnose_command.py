@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -65,44 +66,32 @@ def findings(frame: FleetFrame) -> list[FleetFinding]:
         text = f"{late.job}: {late.where} {'starves' if late.kind == 'starved' else 'straggles'}: {late.words}{waits}"
         remedy = f"look at its clocks and data there: {late.host}"
         all_findings.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
-    return sorted(
-        all_findings,
-        key=lambda finding: (
-            not finding.is_absent,
-            -finding.lost,
-            finding.level != "red",
-            -finding.lost_gpu_h,
-            finding.text,
-        ),
-    )
+    return sorted(all_findings, key=lambda of: (not of.is_absent, -of.lost, of.level != "red", -of.lost_gpu_h, of.text))
 
 
-def _absent(frame: FleetFrame) -> list[FleetFinding]:
+def _absent(frame: FleetFrame) -> Iterator[FleetFinding]:
     """What was known within the last day and is not there now, by how it is missing."""
-    absent = []
+    read, counts = frame.read, frame.counts
     lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
-    unnamed = {host: frame.read.missing[host] for host in frame.read.missing if host not in frame.read.down}
+    unnamed = {host: n for host, n in read.missing.items() if host not in read.down}
     if lost or unnamed:
         names = [f"{gpu.host} GPU {gpu.gpu}" for gpu in lost if gpu.host not in unnamed]
         names += [f"{host} ({n})" for host, n in unnamed.items()]
-        n = frame.counts["lost"]
-        text = f"{count(n, 'GPU')} lost, though the host answers: {_named(names)}"
-        absent.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], n, n, is_absent=True))
-    for kind, level in (("late", "red"), ("down", "yellow")):
-        hosts = sorted(host for host, down in frame.read.down.items() if down.kind == kind)
-        if hosts:
-            gpus = frame.counts[kind]  # type: ignore[index]
-            word = "with a driver that is late or hangs" if kind == "late" else "down"
-            text = f"{count(len(hosts), 'host')} {word}, {count(gpus, 'GPU')}: {_named(hosts)}"
-            remedy = ABSENT_REMEDIES[kind]
-            absent.append(FleetFinding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
-    if gone := frame.read.gone:
-        gpus = sum(gone_host.gpus for gone_host in gone.values())
+        text = f"{count(counts['lost'], 'GPU')} lost, though the host answers: {_named(names)}"
+        yield FleetFinding("red", text, ABSENT_REMEDIES["lost"], counts["lost"], counts["lost"], is_absent=True)
+    kinds: tuple[tuple[Literal["late", "down"], Level, str], ...] = (
+        ("late", "red", "with a driver that is late or hangs"), ("down", "yellow", "down"),
+    )  # fmt: skip
+    for kind, level, word in kinds:
+        if hosts := sorted(host for host, down in read.down.items() if down.kind == kind):
+            text = f"{count(len(hosts), 'host')} {word}, {count(counts[kind], 'GPU')}: {_named(hosts)}"
+            yield FleetFinding(level, text, ABSENT_REMEDIES[kind], counts[kind], max(1, counts[kind]), is_absent=True)
+    if gone := read.gone:
+        gpus = sum(host.gpus for host in gone.values())
         text = f"{count(len(gone), 'host')} gone, {count(gpus, 'GPU')}: {_named(sorted(gone))}"
         text += "; there within the last day, and nothing lists it now"
         remedy = "nothing, where it was taken away on purpose; else see why it is no longer scraped"
-        absent.append(FleetFinding("yellow", text, remedy, gpus, 0, is_absent=True))
-    return absent
+        yield FleetFinding("yellow", text, remedy, gpus, 0, is_absent=True)
 
 
 def _named(names: list[str]) -> str:
@@ -121,22 +110,16 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
     state = group.verdict.state
     if state not in OF_JOBS:
         return None
-    readings = [gpu.read for gpu in group.gpus if gpu.state == state]
-    n = group.counts[state]
-    owner = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
-    cost = (
-        ""
-        if group.waste_gpu_h is None or group.waste_gpu_h < 0.05
-        else f"; {group.waste_gpu_h:.1f} GPU-hours lost in the last hour"
-    )
-    where = count(len(group.hosts), "host")
+    readings, n, waste = [gpu.read for gpu in group.gpus if gpu.state == state], group.counts[state], group.waste_gpu_h
+    owner = (group.name or "no job known") + (f" ({', '.join(group.users[:3])})" if group.users else "")
+    cost = f"; {waste:.1f} GPU-hours lost in the last hour" if waste is not None and waste >= 0.05 else ""
     return FleetFinding(
         group.verdict.level,
-        f"{owner}: {group.verdict.text} on {where}{cost}",
+        f"{owner}: {group.verdict.text} on {count(len(group.hosts), 'host')}{cost}",
         remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
         n,
         sum(lost_hours(state, read.util_pct, 1.0) for read in readings) or n * lost_hours(state, group.util_pct, 1.0),
-        group.waste_gpu_h or 0.0,
+        waste or 0.0,
     )
 
 
@@ -164,20 +147,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         frame = frame_once(asked_fleet(args, settings), moment_of(args.at, time.time()))
     all_findings = findings(frame)
     if args.json:
-        rows = [
-            {"level": finding.level, "text": finding.text, "remedy": finding.remedy, "gpus": finding.gpus}
-            for finding in all_findings
-        ]
+        rows = [{key: getattr(of, key) for key in ("level", "text", "remedy", "gpus")} for of in all_findings]
         data = {
-            "schema": 1,
-            "t": frame.t,
-            "source": frame.read.source,
-            "findings": rows,
-            "problems": list(frame.problems),
-        }
+            "schema": 1, "t": frame.t, "source": frame.read.source, "findings": rows, "problems": list(frame.problems),
+        }  # fmt: skip
         sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
-        return FOUND if all_findings else 0
-    sys.stdout.write(plain(_document(frame, all_findings, args.top), is_ascii=prints_ascii(settings)))
+    else:
+        sys.stdout.write(plain(_document(frame, all_findings, args.top), is_ascii=prints_ascii(settings)))
     return FOUND if all_findings else 0
 
 

@@ -209,7 +209,10 @@ _PORT = re.compile(r":\d{1,5}$")
 
 def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     """The first of these labels that has a value, or nothing."""
-    return next((labels[name] for name in names if labels.get(name)), "")
+    for name in names:
+        if value := labels.get(name):
+            return value
+    return ""
 
 
 def job_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[JobName, str]:

@@ -143,11 +143,11 @@ def recorded_host(labels: Labels) -> RecordedHost:
 
 def owner_of(labels: Labels) -> tuple[JobName, str]:
     """(job, user) of recorded labels, in the words of the exporters' own."""
-    user, pod = label_text(labels.get("user", "")), label_text(labels.get("k8s_pod", ""))
+    pod = label_text(labels.get("k8s_pod", ""))
     if labels.get("job_id") or not pod:
         return own_job(labels)
     namespace = label_text(labels.get("k8s_namespace", ""))
-    return job_of_pod(namespace, pod), namespace or user
+    return job_of_pod(namespace, pod), namespace or label_text(labels.get("user", ""))
 
 
 class HostNames:
