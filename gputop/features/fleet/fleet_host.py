@@ -25,12 +25,8 @@ KEPT = ("rule", "title", "heading")
 
 def greyed(row: Row) -> Row:
     """A row of old values: the text stays, the colours go. Rules and headings are not values."""
-    return tuple((text, _grey(style)) for text, style in row)
-
-
-def _grey(style: str) -> str:
-    colour, bar, ground = style.partition("|")
-    return style if colour in KEPT else f"dim{bar}{ground}"
+    parts = [(text, *style.partition("|")) for text, style in row]
+    return tuple((text, f"{colour if colour in KEPT else 'dim'}{bar}{ground}") for text, colour, bar, ground in parts)
 
 
 def rule(title: str, right: str, width: int, glyphs: Glyphs) -> Row:
@@ -83,18 +79,13 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
     return rows
 
 
-def _charts_per_line(gpus: int, width: int) -> int:
-    """How many charts stand side by side."""
-    most_charts = max(1, width // (LABEL + NUMBERS + LEAST_CHART + 1))
-    return next((n for n in (4, 2, 1) if n <= most_charts and n <= max(1, gpus)), 1)
-
-
 def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]:
     """The gap charts of the last hour of as many GPUs as have room, each of the same height."""
     gpus = list(group.gpus)
     if not gpus or room < 2:
         return []
-    per_line = _charts_per_line(len(gpus), width)
+    most = min(len(gpus), max(1, width // (LABEL + NUMBERS + LEAST_CHART + 1)))
+    per_line = next(n for n in (4, 2, 1) if n <= most)
     lines = -(-len(gpus) // per_line)
     tall = max(2, min(MOST_CHART_ROWS, room // lines - (1 if room // lines > 3 else 0)))
     gap_rows = 1 if (tall + 1) * lines <= room else 0

@@ -39,7 +39,7 @@ def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
     line = Line()
     if gpus:
         cell_room = room // max(BESIDE, len(gpus)) if len(gpus) <= room else 1
-        shown = list(gpus) if len(gpus) <= room else sorted(gpus, key=_need)[: room - 1]
+        shown = list(gpus) if len(gpus) <= room else sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))[: room - 1]
         for gpu in shown:
             wide = max(1, cell_room - 1)
             line.add_all(cell(gpu, wide, glyphs)).add(" " * (cell_room - wide))
@@ -88,10 +88,6 @@ _NEED: tuple[FleetState, ...] = (
     "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "unmeasured", "idle", "down",
     "working",
 )  # fmt: skip
-
-
-def _need(gpu: Gpu) -> int:
-    return _NEED.index(gpu.state)
 
 
 def state_style(gpu: Gpu) -> str:

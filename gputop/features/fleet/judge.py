@@ -141,12 +141,10 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
         if gpu.job and gpu.util_pct is not None:
             jobs.setdefault(group_of(gpu.job), []).append(gpu)
     straggling = [straggler for members in jobs.values() if (straggler := _of_hosts(members)) is not None]
-    return sorted(straggling, key=_width, reverse=True)
-
-
-def _width(straggler: Straggler) -> float:
-    """How far it is off, as a ratio in any unit."""
-    return abs(straggler.value - straggler.median) / max(straggler.value, straggler.median, 1e-9)
+    # How far each is off, as a ratio in any unit.
+    return sorted(
+        straggling, key=lambda late: abs(late.value - late.median) / max(late.value, late.median, 1e-9), reverse=True
+    )
 
 
 def _of_hosts(members: Sequence[GpuReading]) -> Straggler | None:

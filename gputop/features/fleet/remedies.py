@@ -57,7 +57,9 @@ def remedies(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list
             continue
         reason = "gputop: " + ", ".join(text for text, _ in rows)
         keys = tuple(key for _, key in rows)
-        found_remedies.append(Remedy(host, keys, _set_aside(host, reason, by), reason))
+        drain = ("scontrol", "update", f"NodeName={host}", "State=DRAIN", f"Reason={_plain(reason)}")
+        command = drain if by == "slurm" else ("kubectl", "cordon", host)
+        found_remedies.append(Remedy(host, keys, command, reason))
     return found_remedies, odd
 
 
@@ -70,12 +72,6 @@ def _is_surely_lost(gpu: Gpu, group: GpuGroup) -> bool:
     if gpu.read.util_pct is not None:
         return False
     return gpu.read.names == "gputop" or any(other.state not in ABSENT for other in group.gpus)
-
-
-def _set_aside(host: str, reason: str, by: By) -> tuple[str, ...]:
-    if by == "slurm":
-        return ("scontrol", "update", f"NodeName={host}", "State=DRAIN", f"Reason={_plain(reason)}")
-    return ("kubectl", "cordon", host)
 
 
 def _plain(text: str) -> str:

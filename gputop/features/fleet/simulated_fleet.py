@@ -247,7 +247,11 @@ class SimulatedFleet(AskedFleet):
         gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
         down = self.down(t)
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
-        alerts = tuple(_alert(host, host_down) for host, host_down in down.items())
+        # What the rules of `gputop fleet deploy` say of a host without values.
+        name = {"late": "GpuDriverLate", "down": "GpuExporterDown"}
+        alerts = tuple(
+            FiringAlert(name[of.kind], "critical", host, {"instance": f"{host}:9400"}) for host, of in down.items()
+        )
         return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
@@ -265,9 +269,3 @@ class SimulatedFleet(AskedFleet):
                 [None if read is None else read.sm_active_pct for read in reads],
             )
         return drawn
-
-
-def _alert(host: str, down: Down) -> FiringAlert:
-    """What the rules of `gputop fleet deploy` say of a host without values."""
-    name = "GpuDriverLate" if down.kind == "late" else "GpuExporterDown"
-    return FiringAlert(name, "critical", host, {"instance": f"{host}:9400"})
