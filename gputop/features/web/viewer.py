@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -104,8 +106,10 @@ class Viewer:
 
     async def end(self) -> None:
         """Kill the process and wait until it is gone."""
+        # Not by the process's own kill(): where it has just ended, that takes its status from asyncio, which warns.
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            if self._process.returncode is None:
+                os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._process.wait(), LEAVE_S)
 

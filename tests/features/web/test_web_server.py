@@ -191,6 +191,14 @@ async def test_a_screen_that_cannot_be_started_is_told(running: Running) -> None
     assert await _closing(await running.opened()) == (1011, "the screen cannot be started: No such file or directory")
 
 
+async def test_screens_that_end_while_they_are_ended_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    viewers = await asyncio.gather(*(_viewer(f"exec sleep 0.{n:02}") for n in range(20)))
+    for viewer in viewers:
+        await viewer._process.stdout.read()  # type: ignore[union-attr]
+        await viewer.end()
+    assert "Unknown child process" not in caplog.text
+
+
 async def test_with_the_server_all_processes_end(running: Running) -> None:
     sockets = [await running.opened() for _ in range(3)]
     for socket in sockets:
