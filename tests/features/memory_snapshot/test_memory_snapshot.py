@@ -59,6 +59,8 @@ def random_run(seed: int) -> Allocator:
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.torch
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_sums_at_the_end_are_those_of_pytorchs_own_reader(seed: int, tmp_path: Path) -> None:
