@@ -244,13 +244,16 @@ class Track:
 
     @property
     def polls_inside(self) -> float:
-        """The share of the looks at which one of its threads polled and none did more."""
-        return self.recent.inside.get("queue", 0.0)
+        """The share of the looks at which one of its threads polled, or was in a socket, and none did more."""
+        return self.recent.inside.get("queue", 0.0) + self.recent.inside.get("socket", 0.0)
 
     @property
     def in_socket(self) -> float:
-        """The part of its time that is a wait in a socket whose family is not known."""
-        return max(0.0, 1.0 - self.own.cpu) * self.recent.own.get("socket", 0.0)
+        """The part of its time that is a wait in a socket whose family is not known, its own or that of a thread."""
+        inside = self.recent.inside.get("socket", 0.0)
+        if self.holds_gpu:
+            return inside
+        return max(0.0, 1.0 - self.own.cpu) * max(inside, self.recent.own.get("socket", 0.0))
 
     def main_waits(self, now: float, rest: float) -> tuple[MainWaits, float]:
         """The part ``rest`` of a main thread's time by what it waited for, and how much of that for writing a file."""
