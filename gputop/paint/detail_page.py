@@ -208,7 +208,7 @@ class DetailPage:
 
     def text(self, text: str, style: str = "dim") -> None:
         """One line of words."""
-        self.rows.append(Line().to(2).add(shorten(text, self.width - 3, self.glyphs.more), style).row(self.width))
+        self.rows.append(Line().to(2).add(shorten(text, self.width - 3), style).row(self.width))
 
     def heading(self, text: str, *, apart: bool = True) -> None:
         """A rule with a name on it, below an empty row."""
@@ -224,7 +224,7 @@ class DetailPage:
 
     def words(self, label: str, text: str, style: str = "dim") -> None:
         """Words in place of a chart; the cursor shows where they leave room."""
-        padded = shorten(text, self.axis.columns, self.glyphs.more).ljust(self.axis.columns)
+        padded = shorten(text, self.axis.columns).ljust(self.axis.columns)
         spans = with_cursor([(padded, style)], self.cursor, self.glyphs, over_text=False)
         self.rows.append(Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(self.width))
 

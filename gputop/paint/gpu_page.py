@@ -256,7 +256,7 @@ def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
             # Of a mark close to the next one, or to now, the words stand before it.
             text = text.ljust(at - len(mark_text) - 1) + f"{mark_text} {glyphs.sorted_up}"
             continue
-        text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {mark_text}", max(1, room), glyphs.more)[: max(1, room)]
+        text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {mark_text}", max(1, room))[: max(1, room)]
     spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], page.cursor, glyphs, over_text=False)
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(page.width)
 
@@ -298,17 +298,17 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyp
     rows = [head.add("   AGE      ", "heading").add("FROM, OR WHY IT IS MISSING", "heading").row(width)]
     for key, metric in GPU_METRICS.items():
         measured: float | None = value(gpu, key)
-        line = Line().to(2).add(fit(metric.label, NAME_WIDTH, glyphs.more), "text")
-        shown = fit(shown_value(metric, measured, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH, glyphs.more)
+        line = Line().to(2).add(fit(metric.label, NAME_WIDTH), "text")
+        shown = fit(shown_value(metric, measured, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH)
         line.add(shown, "dim" if measured is None else "value")
         line.add("   ")
         if measured is None:
-            line.add(" " * 9).add(shorten(_missing(metric, gpu), width - line.width - 1, glyphs.more), "dim")
+            line.add(" " * 9).add(shorten(_missing(metric, gpu), width - line.width - 1), "dim")
         else:
             line.add(f"{_age(metric, gpu, late):<9}", "dim")
-            line.add(shorten(_source(metric, gpu), width - line.width - 1, glyphs.more), "dim")
+            line.add(shorten(_source(metric, gpu), width - line.width - 1), "dim")
         if width >= DEFINED_FROM and line.width < DEFINITION_AT - 1:
-            line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1, glyphs.more), "dim")
+            line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1), "dim")
         rows.append(line.row(width))
     return rows
 

@@ -122,7 +122,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     explained = _explained(frame, view)
     if explained is None:
         unknown = _unknown(frame, view)
-        return [Line().to(2).add(shorten(unknown, width - 3, view.glyphs.more), "dim").row(width)] if unknown else []
+        return [Line().to(2).add(shorten(unknown, width - 3), "dim").row(width)] if unknown else []
     label, attribution = explained
     glyphs = view.glyphs
     lead, running = (
@@ -274,12 +274,12 @@ def _rows(ports: tuple[FabricPort, ...], width: int, glyphs: Glyphs) -> list[Row
     head.add(f"{glyphs.down:>9}{glyphs.up:>11}", "heading")
     shown = min(len(COUNTS), max(0, (width - head.width - 1) // COUNT_WIDTH))
     head.add("".join(f"{name:>{COUNT_WIDTH}}" for name in COUNTS[:shown]), "heading")
-    return [head.row(width), *(_row(port, shown, width, glyphs) for port in ports)]
+    return [head.row(width), *(_row(port, shown, width) for port in ports)]
 
 
-def _row(port: FabricPort, shown: int, width: int, glyphs: Glyphs) -> Row:
-    line = Line().to(2).add(f"{shorten(terminal_safe(port.name), NAME_WIDTH - 1, glyphs.more):<{NAME_WIDTH}}", "text")
-    link = shorten(_link(port), LINK_WIDTH - 1, glyphs.more)
+def _row(port: FabricPort, shown: int, width: int) -> Row:
+    line = Line().to(2).add(f"{shorten(terminal_safe(port.name), NAME_WIDTH - 1):<{NAME_WIDTH}}", "text")
+    link = shorten(_link(port), LINK_WIDTH - 1)
     line.add(f"{port.kind:<{KIND_WIDTH}}{link:<{LINK_WIDTH}}", "level.red" if port.trouble else "dim")
     if port.spare:
         return line.add("never connected, or switched off", "dim").row(width)

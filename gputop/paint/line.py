@@ -248,9 +248,9 @@ class Line:
         self._ends += [(self.width + end, key) for end, key in other._ends]
         return self.add_all(other.spans)
 
-    def fill(self, text: str, width: int, glyphs: Glyphs, style: str = "text") -> Line:
+    def fill(self, text: str, width: int, style: str = "text") -> Line:
         """Append text from outside, cut to what is left of ``width`` cells but the last."""
-        return self.add(fit(text, max(1, width - self.width - 1), glyphs.more), style)
+        return self.add(fit(text, max(1, width - self.width - 1)), style)
 
     def to(self, column: int, style: str = "text") -> Line:
         """Pad with spaces up to a column; does nothing when the line is already past it."""
@@ -311,4 +311,8 @@ def for_terminal(rows: list[Row], glyphs: Glyphs, width: int) -> list[Row]:
     """Finished rows in the characters of a terminal: ASCII forms can be longer than what they stand for."""
     if glyphs.name != "ascii":
         return rows
-    return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
+    return [
+        # What was cut stays as wide as it is.
+        Line().add_all([(ascii_only(text.replace("…", glyphs.more)), style) for text, style in row]).row(width)
+        for row in rows
+    ]

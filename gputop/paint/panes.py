@@ -370,7 +370,7 @@ def verdicts(g: ShownGpu, width: int, rows: int) -> list[Row]:
     for begin, end, words in merged[: rows - 1]:
         lasted = elapsed((end or g.frame.snapshot.t) - begin)
         line = Line().add(f"{clock_time(begin, g.view.utc_offset_s)} {lasted}  ", "dim")
-        line.add(shorten(words, width - line.width, g.glyphs.more), "dim" if end else "text")
+        line.add(shorten(words, width - line.width), "dim" if end else "text")
         painted.append(line.row(width))
     return painted
 

@@ -41,11 +41,11 @@ def shown_value(name: str, value: str, *, revealed: bool) -> str:
 
 
 def environment_rows(
-    environment: Environment, title: str, glyphs: Glyphs, width: int, *, revealed: bool, search: str = ""
+    environment: Environment, title: str, width: int, *, revealed: bool, search: str = ""
 ) -> list[Row]:
     """A title and one row a variable; only those whose name or shown value holds ``search``."""
     head = Line().add(f" environment of {environment.identity.pid}  ", "title")
-    rows = [head.add(fit(title, max(1, width - head.width - 1), glyphs.more), "dim").row(width)]
+    rows = [head.add(fit(title, max(1, width - head.width - 1)), "dim").row(width)]
     if environment.reason:
         return [*rows, Line().add(f"  {terminal_safe(environment.reason)}", "level.yellow").row(width)]
     if environment.note:
@@ -58,8 +58,8 @@ def environment_rows(
         if search.lower() not in f"{name}={text}".lower():
             continue
         masked += text != value
-        line = Line().add("  ").add(fit(name, names, glyphs.more), "key").add("  ")
-        rows.append(line.fill(text, width, glyphs).row(width))
+        line = Line().add("  ").add(fit(name, names), "key").add("  ")
+        rows.append(line.fill(text, width).row(width))
     if len(rows) == above:
         rows.append(Line().add("  no variable holds these letters", "dim").row(width))
     if masked:
@@ -150,7 +150,7 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
 
 def waiting_rows(pid: int, error: Exception | None, glyphs: Glyphs, width: int) -> list[Row]:
     """What is shown while the look is under way, and where it has ended with an error."""
-    text = f"  looking at {pid} three times in 1.5 s{glyphs.more}"
+    text = f"  looking at {pid} three times in 1.5 s…"
     if error is not None:
         text = f"  looking at {pid} has failed: {type(error).__name__}"
     return [heading("deep look", glyphs.rule, width, "title"), Line().add(text, "dim").row(width)]
@@ -162,10 +162,10 @@ def _process_rows(
     """One process. ``reason_shown`` leaves out the reason, which the process above already gave."""
     title = f"{role} {process.identity.pid}"
     if command:
-        title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8)), glyphs.more).rstrip()}"
+        title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8))).rstrip()}"
     rows = [heading(title, glyphs.rule, width, "title")]
     if process.stacks:
-        rows += _stacks(process.stacks, glyphs, width)
+        rows += _stacks(process.stacks, width)
     elif not reason_shown:
         line = Line().add("  no Python stack: ", "level.yellow").add(terminal_safe(process.reason), "text")
         rows.append(line.row(width))
@@ -178,7 +178,7 @@ def _process_rows(
     return [*rows, *_threads(process.threads, glyphs, width), Line().row(width)]
 
 
-def _stacks(stacks: tuple[ThreadStack, ...], glyphs: Glyphs, width: int) -> list[Row]:
+def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
     """Stacks that are equal are shown once, with how often they were seen; the most frequent first."""
     stacks_of_frames: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = {}
     for stack in stacks:
@@ -187,17 +187,13 @@ def _stacks(stacks: tuple[ThreadStack, ...], glyphs: Glyphs, width: int) -> list
     for frames, equal in sorted(stacks_of_frames.items(), key=lambda item: -len(item[1])):
         state = "running" if any(stack.active for stack in equal) else "waiting"
         text = f"  main thread, {state}, {len(equal)} of {len(stacks)} looks stood here (innermost first)"
-        rows.append(Line().add(fit(text, width, glyphs.more), "heading").row(width))
+        rows.append(Line().add(fit(text, width), "heading").row(width))
         if not frames:
             rows.append(Line().add("    no Python frame: it is starting or ending", "dim").row(width))
         for depth, (function, file, number) in enumerate(frames[:FRAMES_SHOWN]):
-            line = (
-                Line()
-                .add("    ")
-                .add(fit(function, min(40, width // 3), glyphs.more), "value" if depth == 0 else "text")
-            )
+            line = Line().add("    ").add(fit(function, min(40, width // 3)), "value" if depth == 0 else "text")
             where = f"{file}:{number}" if number else file
-            rows.append(line.add(fit(f"  {where}", max(1, width - line.width), glyphs.more), "dim").row(width))
+            rows.append(line.add(fit(f"  {where}", max(1, width - line.width)), "dim").row(width))
         if len(frames) > FRAMES_SHOWN:
             rows.append(Line().add(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", "dim").row(width))
     return rows
@@ -212,10 +208,10 @@ def _threads(threads: tuple[InspectedThread, ...], glyphs: Glyphs, width: int) -
         .row(width)
     ]
     for thread in threads[:THREADS_SHOWN]:
-        line = Line().add(f"  {thread.tid:>8}  ", "dim").add(fit(thread.name, 16, glyphs.more), "value")
+        line = Line().add(f"  {thread.tid:>8}  ", "dim").add(fit(thread.name, 16), "value")
         line.add(f"  {STATES.get(thread.state, thread.state):<10}", "level.red" if thread.state == "D" else "text")
         line.add(f"  {thread.waiting_on or glyphs.dash:<9}  ", "text")
-        rows.append(line.add(fit(thread.channel or glyphs.dash, 40, glyphs.more), "dim").row(width))
+        rows.append(line.add(fit(thread.channel or glyphs.dash, 40), "dim").row(width))
     if len(threads) > THREADS_SHOWN:
         rows.append(Line().add(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", "dim").row(width))
     return rows
@@ -269,13 +265,9 @@ def addressee_rows(addressees: Sequence[Addressee], glyphs: Glyphs, width: int) 
     rows = []
     for addressee in addressees[:MOST_NAMED]:
         line = (
-            Line()
-            .add(f"  {addressee.identity.pid:>7}  ", "value")
-            .add(fit(addressee.user or glyphs.dash, 10, glyphs.more), "text")
+            Line().add(f"  {addressee.identity.pid:>7}  ", "value").add(fit(addressee.user or glyphs.dash, 10), "text")
         )
-        line.add("  ").add(
-            fit(addressee.command or "(not visible)", max(1, width - line.width - 3), glyphs.more), "text"
-        )
+        line.add("  ").add(fit(addressee.command or "(not visible)", max(1, width - line.width - 3)), "text")
         rows.append(line.row(width))
     if len(addressees) > MOST_NAMED:
         rows.append(Line().add(f"           and {len(addressees) - MOST_NAMED} more", "dim").row(width))
@@ -309,12 +301,12 @@ def signal_rows(
         return rows
     for position, choice in enumerate(choices):
         line = Line().add(f"  {choice.number:>2}  ", "dim").add(f"{choice.name:<10}", "value")
-        line.fill(choice.meaning, width, glyphs)
+        line.fill(choice.meaning, width)
         rows.append(line.row(width, "select" if position == cursor else None))
     return rows
 
 
-def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, glyphs: Glyphs, width: int) -> list[Row]:
+def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, width: int) -> list[Row]:
     """The outcome of the signal, process by process."""
     rows = [Line().add(f" {name}", "title").row(width)]
     for outcome in outcomes:
@@ -323,7 +315,7 @@ def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, glyphs: Glyphs, w
             line.add("sent", "level.green")
         else:
             line.add("not sent: ", "level.yellow")
-            line.fill(outcome.reason, width, glyphs)
+            line.fill(outcome.reason, width)
         rows.append(line.row(width))
     return rows
 

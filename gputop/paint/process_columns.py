@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.snapshot import ProcessSample, value
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, age, fit, folded, rate, size
 
 Children = Sequence[ProcessSample]
@@ -302,7 +301,7 @@ def heading_rows(chosen: tuple[str, ...], width: int) -> list[Row]:
     ]
 
 
-def column_rows(chosen: tuple[str, ...], at: str, glyphs: Glyphs, width: int) -> list[Row]:
+def column_rows(chosen: tuple[str, ...], at: str, width: int) -> list[Row]:
     """The list. A chosen column that does not fit this width says so."""
     fits = {place.column.key for place in columns_for(width, chosen)}
     rows = heading_rows(chosen, width)
@@ -312,7 +311,7 @@ def column_rows(chosen: tuple[str, ...], at: str, glyphs: Glyphs, width: int) ->
         line = Line().add(f"  {'[x]' if on else '[ ]'} ", "value" if on else "dim")
         line.add(f"{column.head:<{HEAD_WIDTH}}", "strong" if on else "text").add(f"{key:<{NAME_WIDTH}}", "dim")
         words = column.definition if not on or key in fits else f"(no room at this width) {column.definition}"
-        line.fill(words, width, glyphs)
+        line.fill(words, width)
         rows.append(line.row(width, "select" if key == at else None))
     return rows
 

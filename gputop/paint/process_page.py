@@ -158,13 +158,13 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, gly
             else "  " * (branch.depth - 1) + (glyphs.last_branch if last else glyphs.branch) + " "
         )
         style = "text" if p.role == "gpu" else "level.yellow" if p.role == "orphan" else "dim"
-        line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14, glyphs.more), style)
+        line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14), style)
         line.add(f"{ROLE_WORDS[p.role]:<13}", style)
         line.add(f"{state_words(p.state, p.cpu_pct):<11}", "level.red" if p.state == "D" else style)
         line.add(f"{_waits(p.state, p.cpu_pct, p.waiting_on) or '–':<10}", style)
         line.add(f"{pct(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
         why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
-        line.fill(why, width, glyphs, style)
+        line.fill(why, width, style)
         rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
     return rows
 
@@ -175,10 +175,10 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) ->
     for p in orphans:
         line = Line().add(f"  {p.pid:<8}", "level.yellow")
         line.add(f"{pct(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
-        line.fill(p.static.command or p.static.name or "", width, glyphs)
+        line.fill(p.static.command or p.static.name or "", width)
         rows.append(line.row(width))
     hint = f"  {glyphs.remedy} their job is gone: end them to get their memory and cores back"
-    return [*rows, Line().add(shorten(hint, width - 1, glyphs.more), "remedy").row(width)]
+    return [*rows, Line().add(shorten(hint, width - 1), "remedy").row(width)]
 
 
 # The TCP sockets of one process by the port that they lead to, with what they receive.
@@ -307,11 +307,11 @@ def _add_facts(page: DetailPage, p: ProcessSample) -> None:
     if len(wrapped) > MOST_COMMAND_ROWS:
         wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + glyphs.more]
     for i, text in enumerate(wrapped):
-        line = Line().add("    " if i else "  $ ", "dim").add(fit(text, width - 5, glyphs.more), "value")
+        line = Line().add("    " if i else "  $ ", "dim").add(fit(text, width - 5), "value")
         page.rows.append(line.row(width))
     for remaining in (_identity(p), _status_fields(p)):
         while remaining:
-            spans = fields(remaining, width - 3) or [(fit(remaining[0][0], width - 3, glyphs.more), remaining[0][1])]
+            spans = fields(remaining, width - 3) or [(fit(remaining[0][0], width - 3), remaining[0][1])]
             page.rows.append(Line().to(2).add_all(spans).row(width))
             remaining = remaining[(len(spans) + 1) // 2 :]
     keys: dict[str, list[str]] = {}
@@ -357,7 +357,7 @@ def _add_threads(page: DetailPage, threads: ThreadList | None) -> None:
     for thread in busiest[:MOST_THREADS]:
         style = "level.red" if thread.state == "D" else "text" if thread.run_pct else "dim"
         waiting_on = _waits(thread.state, thread.run_pct, thread.waiting_on) or "–"
-        line = Line().add(f"  {thread.tid:<9}{fit(thread.name, 16, page.glyphs.more)}", style)
+        line = Line().add(f"  {thread.tid:<9}{fit(thread.name, 16)}", style)
         line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on:<10}", style)
         page.rows.append(line.add(f"{pct(thread.run_pct, 5)} {pct(thread.wait_pct, 8)}", style).row(page.width))
     if len(threads.threads) > MOST_THREADS:

@@ -226,7 +226,7 @@ def title(view: View, width: int, count: int) -> Line:
     line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
     if view.filter:
         # A forgotten filter hides what one looks for, so it stands out.
-        text = shorten(terminal_safe(view.filter.text), max(8, width // 2), glyphs.more)
+        text = shorten(terminal_safe(view.filter.text), max(8, width // 2))
         line.add(" pass ", "dim").add(text, "level.yellow")
     if view.tagged:
         line.add(f"  {len(view.tagged)} tagged", "level.yellow")
@@ -265,7 +265,7 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
     """One process. Rows below a GPU process are dimmed and carry a branch instead of the GPU's number."""
     process = settled(shown.process, history)
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
-    line, more = Line(), view.glyphs.more
+    line = Line()
     for i, placed in enumerate(columns_for(width, view.columns)):
         column, wide = placed.column, placed.width
         if i == 1 and key_of(process) in view.tagged:
@@ -274,11 +274,11 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
         if shown.branch and column.key == "gpu":
             line.add(f"{shown.branch:>{wide}}", "dim")
         elif column.key == "command":
-            line.add(fit(_command(process, view.command_at), wide, more), style)
+            line.add(fit(_command(process, view.command_at), wide), style)
         elif column.flexible:
-            line.add(fit(str(column.value(process, ()) or view.glyphs.dash), wide, more), style)
+            line.add(fit(str(column.value(process, ()) or view.glyphs.dash), wide), style)
         elif column.key == "loader" and shown.feeds:
-            line.add(fit(loader_words(process, shown.children, states=True), wide, more), style)
+            line.add(fit(loader_words(process, shown.children, states=True), wide), style)
         else:
             line.add(column.show(process, shown.children), style)
     return line.row(width, "select" if selected else None)
@@ -427,7 +427,7 @@ def hidden_words(frame: Frame, width: int) -> str:
 
 def summary_row(frame: Frame, group: ProcessGroup, glyphs: Glyphs, width: int, *, selected: bool) -> Row:
     """One group; a GPU on which it does no work is a yellow count."""
-    line = Line().add(f" {fit(group.name, NAME_WIDTH, glyphs.more)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
+    line = Line().add(f" {fit(group.name, NAME_WIDTH)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
     line.add(f"{group.not_working or glyphs.dash:>11}", "level.yellow" if group.not_working else "dim")
     line.add(f"  {size(group.gpu_mem_bytes, 8)}  {group.processes:>9}  {group.loaders:>7}")
     cpu = glyphs.dash if group.cpu_pct is None else f"{group.cpu_pct:.0f}"

@@ -73,7 +73,7 @@ def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[li
             continue
         glyph = glyphs.lower[4] if glyphs.solid else glyphs.level(span.level)
         colours.append((glyph * columns, f"level.{span.level}"))
-        name = shorten(span.title, columns - 1, glyphs.more) if columns > LEAST_NAME else ""
+        name = shorten(span.title, columns - 1) if columns > LEAST_NAME else ""
         names.append((f"{name:<{columns}}", f"level.{span.level}"))
     return colours, names
 
@@ -135,7 +135,7 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     # The time that it stood is never cut: on a narrow screen the words before it are.
     lasted_text = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
     line.add(
-        f"{glyphs.level(level)} {shorten(words, width - line.width - len(lasted_text) - 2, glyphs.more)}",
+        f"{glyphs.level(level)} {shorten(words, width - line.width - len(lasted_text) - 2)}",
         f"level.{level}",
     ).add(lasted_text, "dim")
     if finding.sticky:
@@ -153,17 +153,17 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
 NAME_WIDTH = 20
 
 
-def alert_title(board: AlertBoard, glyphs: Glyphs, width: int) -> Row:
+def alert_title(board: AlertBoard, width: int) -> Row:
     """How many there are, and whether this gputop fires them."""
     line = Line().add(f" alerts {len(board.rows)}", "title")
     why = board.why_not or "fired by this gputop"
-    return line.add(f"   {fit(terminal_safe(why), max(1, width - line.width - 4), glyphs.more)}", "dim").row(width)
+    return line.add(f"   {fit(terminal_safe(why), max(1, width - line.width - 4))}", "dim").row(width)
 
 
 def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: float) -> list[Row]:
     """One alert; ``now`` is Unix time, ``offset`` the viewer's distance from UTC in seconds."""
     glyph, state, style = _state(alert, now, glyphs)
-    line = Line().add(f" {glyph} ", style).add(fit(alert.name, NAME_WIDTH, glyphs.more).ljust(NAME_WIDTH), "text")
+    line = Line().add(f" {glyph} ", style).add(fit(alert.name, NAME_WIDTH).ljust(NAME_WIDTH), "text")
     line.add(f"  {state}", style)
     if alert.is_silenced:
         line.add("   silenced (s)", "level.yellow")

@@ -8,7 +8,6 @@ import pytest
 
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
-from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import cells
 from gputop.paint.process_columns import (
     COLUMNS,
@@ -125,7 +124,7 @@ def test_choosing_and_ordering_columns() -> None:
 
 
 def test_the_list_of_columns_shows_the_choice_and_what_has_no_room() -> None:
-    rows = ["".join(text for text, _ in row) for row in column_rows(tuple(COLUMNS), "pid", COLOUR, 100)]
+    rows = ["".join(text for text, _ in row) for row in column_rows(tuple(COLUMNS), "pid", 100)]
     assert {cells(row) for row in rows} == {100}
     assert sum("[x]" in row for row in rows) == len(COLUMNS)
     assert sum("no room" in row for row in rows) > 5

@@ -52,23 +52,23 @@ def test_a_password_inside_a_url_is_masked_in_place() -> None:
 
 def test_rows_say_how_many_values_are_masked_until_they_are_shown() -> None:
     environment = Environment(ME, (("A_TOKEN", "t0p"), ("PATH", "/usr\x1b[2J漢字"), ("Z", "1")))
-    masked = _texts(environment_rows(environment, "python \x1b[1m", COLOUR, 80, revealed=False))
+    masked = _texts(environment_rows(environment, "python \x1b[1m", 80, revealed=False))
     assert "look like secrets: 1; v shows them" in masked[1]
     assert not any("t0p" in row or "\x1b" in row for row in masked)
     assert {cells(row) for row in masked} == {80}
-    shown = _texts(environment_rows(environment, "", COLOUR, 80, revealed=True))
+    shown = _texts(environment_rows(environment, "", 80, revealed=True))
     assert any("t0p" in row for row in shown)
 
 
 def test_looking_for_a_value_does_not_look_behind_the_mask() -> None:
     environment = Environment(ME, (("A_TOKEN", "t0p"), ("PATH", "/usr"), ("Z", "1")))
-    find = [environment_rows(environment, "", COLOUR, 80, revealed=r, search="T0P") for r in (False, True)]
+    find = [environment_rows(environment, "", 80, revealed=r, search="T0P") for r in (False, True)]
     assert "no variable" in _texts(find[0])[1]
     assert "A_TOKEN" in _texts(find[1])[1]
 
 
 def test_a_reason_stands_where_there_is_no_environment() -> None:
-    rows = _texts(environment_rows(Environment(ME, reason="root only"), "", COLOUR, 80, revealed=False))
+    rows = _texts(environment_rows(Environment(ME, reason="root only"), "", 80, revealed=False))
     assert "root only" in rows[1]
 
 
@@ -105,5 +105,5 @@ def test_what_became_of_a_signal_is_told_in_one_line() -> None:
     assert outcome_words([sent, sent], "SIGTERM") == "SIGTERM sent to 2 processes"
     assert outcome_words([failed], "SIGTERM") == "SIGTERM not sent to 5: permission denied: it belongs to ops"
     assert outcome_words([sent, failed], "SIGTERM").endswith("(1 of 2 sent)")
-    text = "\n".join(_texts(outcome_rows([sent, failed], "SIGTERM", COLOUR, 80)))
+    text = "\n".join(_texts(outcome_rows([sent, failed], "SIGTERM", 80)))
     assert "4711  sent" in text and "5  not sent: permission denied" in text

@@ -116,7 +116,7 @@ def test_a_signal_that_is_not_simulated_is_not_said_to_be_sent() -> None:
 def test_environment_deep_look_and_threads_of_the_demo_are_called_simulated() -> None:
     source, access, _ = _asked()
     who = _identity(source, 4802)
-    text = plain_text(environment_rows(access.environment(who), "train", COLOUR, 120, revealed=False))
+    text = plain_text(environment_rows(access.environment(who), "train", 120, revealed=False))
     assert SIMULATED in text and "simulated-not-a-key" not in text and "SLURM_JOB_ID" in text
     look = access.look(who, _identity(source, 4810))
     assert not look.exists and SIMULATED in plain_text(look_rows(look, "", COLOUR, 120))

@@ -174,7 +174,7 @@ class FindingsScreen(RowsScreen):
         self._cursor = max(0, min(self._cursor, last))
         if self._alerts is not None and frame is not None:
             board = self._alerts.board()
-            rows.append(alert_title(board, self._glyphs, width))
+            rows.append(alert_title(board, width))
             for alert in board.rows:
                 block = alert_rows(alert, frame.snapshot.t, self._glyphs, width, self._main.view.utc_offset_s)
                 self._add(rows, alert.name, block)

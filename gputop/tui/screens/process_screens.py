@@ -43,9 +43,7 @@ class EnvironmentScreen(RowsScreen):
         self._search = ""
 
     def rows(self, width: int) -> list[Row]:
-        return environment_rows(
-            self._environment, self._command, self._glyphs, width, revealed=self._revealed, search=self._search
-        )
+        return environment_rows(self._environment, self._command, width, revealed=self._revealed, search=self._search)
 
     def action_reveal(self) -> None:
         self._revealed = not self._revealed
@@ -151,7 +149,7 @@ class SignalScreen(ListScreen):
 
     def rows(self, width: int) -> list[Row]:
         if self._outcomes:
-            return outcome_rows(self._outcomes, self._choices[self.cursor].name, self._glyphs, width)
+            return outcome_rows(self._outcomes, self._choices[self.cursor].name, width)
         return signal_rows(self._addressees, self._choices, self.cursor, self._glyphs, width, is_chosen=self._is_chosen)
 
     def action_scroll(self, rows: int) -> None:
@@ -214,7 +212,7 @@ class ColumnsScreen(ListScreen):
         return len(heading_rows(self._columns, self.app.size.width))
 
     def rows(self, width: int) -> list[Row]:
-        return column_rows(self._columns, self._key, self._glyphs, width)
+        return column_rows(self._columns, self._key, width)
 
     @property
     def _key(self) -> str:
