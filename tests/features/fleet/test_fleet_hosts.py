@@ -312,12 +312,15 @@ import time
 from gputop.features.fleet.linked_fleet import SshOptions
 from gputop.features.fleet.linked_fleet import LinkedFleet
 fleet = LinkedFleet(("h1", "h2"), SshOptions({str(config)!r}))
+while not all(link.pages for link in fleet._links):
+    time.sleep(0.1)
+print("both have answered", flush=True)
 time.sleep(600)
 """
-    watching = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
+    watching = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE)
     try:
-        _until(lambda: len(_far(tmp_path)) == 2, 40.0)
-        time.sleep(1.0)
+        # A far end that still starts would begin to listen for a sign of life later.
+        assert watching.stdout is not None and watching.stdout.readline() and len(_far(tmp_path)) == 2
         watching.send_signal(number)
         _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
     finally:
