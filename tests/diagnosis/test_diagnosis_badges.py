@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.hardware_health import Health, growth
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessStatic
 from gputop.sources.simulation.life import slurm
 from tests.support.scenes import GIB, HOST, T0, Watch, assert_told, badges, gpu, snap, steady, train, workers
@@ -130,6 +131,15 @@ def test_an_xid_that_comes_as_an_event_counts_once() -> None:
     assert watch.feed([other]).badges[0].evidence == "Xid 94"
 
 
+def test_the_xids_of_hardware_are_these() -> None:
+    def is_hardware(xid: int) -> bool:
+        health = Health()
+        health.observe(gpu(xid=xid), ())
+        return bool(health.errors)
+
+    assert set(filter(is_hardware, range(150))) == {48, 63, 64, 74, 79, 94, 95}
+
+
 def test_a_lost_gpu_is_grey_at_once_and_judged_again_when_it_is_back() -> None:
     watch = over(40, lambda tick: gpu())
     lost = watch.feed([snap(40, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))])
@@ -159,6 +169,9 @@ def test_memory_that_grows_for_ten_minutes_is_a_leak_and_one_that_settles_or_saw
     assert memory(800, lambda t: 20e9 + min(t, 200) * 100e6 / 60) == {}
     assert memory(800, lambda t: 20e9 + (t % 200) * 200e6) == {}
     assert memory(800, lambda t: 20e9 + (t // 400) * 5e9) == {}
+    # Each of these is told from a leak by one condition alone: a plateau, and steps of a saw below a drop.
+    assert growth([(20.0 * i, 20e9 + min(i, 27) * 100e6) for i in range(40)]) is None
+    assert growth([(20.0 * i, 20e9 + i * 15e6 + i % 2 * 800e6) for i in range(40)]) is None
 
 
 def test_stop_and_start_is_counted_in_seconds_whatever_the_interval() -> None:

@@ -71,6 +71,9 @@ def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(handle, "power_w") == 412.345
     assert (ask(handle, "util_pct"), ask(handle, "mem_util_pct")) == (97, 12)
     assert (ask(handle, "mem_used_bytes"), ask(handle, "mem_total_bytes")) == (2.0**40 + 1, 2.0**41)
+    # Corrected, uncorrected, pending, failed.
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetRemappedRows", lambda _: [3, 2, 1, 0])
+    assert (ask(handle, "remap_pending"), ask(handle, "remap_failed")) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +128,17 @@ def _field(number: int, value: int, code: int = 0) -> Any:
 def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [_field(82, 71), _field(83, 5_000_500), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     second = [_field(82, 72), _field(83, 5_001_000), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    sent = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
+    first.append(_field(sent, 10))
+    second.append(_field(sent, 14))
     Script(monkeypatch, "nvmlDeviceGetFieldValues", first, second)
-    fields, handle = FieldValues(nvlink=False), Handle("handle")
+    fields, handle = FieldValues(nvlink=True), Handle("handle")
     fields.ask_into(handle, MetricAnswers(), 10.0, frozenset())
     into = MetricAnswers()
     fields.ask_into(handle, into, 12.0, frozenset())
-    assert into.values == {"mem_temp_c": 72, "energy_j": 5001.0, "pcie_tx_bytes_per_s": 1500.0}
+    assert into.values == {
+        "mem_temp_c": 72, "energy_j": 5001.0, "pcie_tx_bytes_per_s": 1500.0, "nvlink_tx_bytes_per_s": 2048.0,
+    }  # fmt: skip
     assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
 
 
