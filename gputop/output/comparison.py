@@ -336,12 +336,10 @@ def _harder(comparison: Comparison) -> str:
 
 def different_gpus(comparison: Comparison) -> str:
     """Which GPUs each had, where they differ: figures of different GPUs are not a change of the job alone."""
-    was, now = (_gpu_words(report) for report in (comparison.before, comparison.after))
+    was, now = (
+        kinds(sorted(gpu.name for gpu in report.gpus)) or "none" for report in (comparison.before, comparison.after)
+    )
     return "" if was == now else f"different GPUs: {was} before, {now} after"
-
-
-def _gpu_words(report: JobReport) -> str:
-    return kinds(sorted(gpu.name for gpu in report.gpus)) or "none"
 
 
 def compare_data(comparison: Comparison) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def dump(
     """
     chosen = None if columns is None else _known_columns(columns)
     with closing(Recording(path, recording_filter)) as recording:
-        frames = _noting_gaps(recording.snapshots(begin, end), [] if gaps is None else gaps)
+        frames = recording.snapshots(begin, end)
+        if gaps is not None:
+            frames = _noting_gaps(frames, gaps)
         return _csv(frames, out, chosen or GPU_KEYS) if form == "csv" else _json(frames, out, chosen)
 
 

@@ -76,7 +76,8 @@ def parts_of(file: BinaryIO, number: int) -> list[FilePart]:
 def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | None]:
     """The lines of a part that are not empty; None stands for damage. The last one may be unfinished."""
     try:
-        for line in _packed_lines(file, part) if part.is_packed else _plain_lines(file, part):
+        placed = _placed_lines(file, part.begin, part.end)
+        for line in _packed_lines(file, part) if part.is_packed else (line for _, line in placed):
             if len(line) > MOST_LINE_BYTES:
                 yield None
             elif line:
@@ -166,10 +167,6 @@ def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
             continue
         if text.startswith(b"{") and (t := _time_in(text)) is not None:
             yield offset, t, _BACK in text.partition(b"\n")[0]
-
-
-def _plain_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
-    return (line for _, line in _placed_lines(file, part.begin, part.end))
 
 
 def _placed_lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[tuple[int, bytes]]:

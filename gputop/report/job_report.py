@@ -333,11 +333,6 @@ class ReportBuilder:
             self._add_findings(gpu, diagnosis, snapshot.t, seconds)
         self._frames += 1
 
-    @property
-    def has_frames(self) -> bool:
-        """Whether anything was added yet."""
-        return self._recorded > 0
-
     def add_event(self, event: Event) -> None:
         """Count a gap, keep a mark."""
         if event.kind == "gap":
