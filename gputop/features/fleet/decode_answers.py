@@ -33,15 +33,19 @@ from gputop.features.fleet.exporter_names import (
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FiringAlert, FleetError, GpuReading, JobName
 from gputop.features.fleet.plan import (
+    AGE,
+    DEAD,
     DIALECT_LABEL,
     EXPORTER,
     GONE,
     HOST,
     JOB_ID,
+    LATE,
     LOST,
     POD,
     STEP,
     STEP_WAIT,
+    UP,
     FleetSchema,
 )
 from gputop.features.fleet.promql import ENGINE
@@ -513,14 +517,21 @@ _NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
 """Labels that do not say what an alert is about."""
 
 
-def firing_alerts(firing: Iterable[Mapping[str, str]]) -> tuple[FiringAlert, ...]:
-    """Alerts by name and host, from the labels of their series."""
+def marked_places(
+    rows: Iterable[tuple[Labels, float]], place: Sequence[str]
+) -> tuple[dict[str, dict[Place, float]], tuple[FiringAlert, ...]]:
+    """What is said of scraped addresses, by mark, of several values the greatest; and the alerts that fire, by name and
+    host."""
+    marked: dict[str, dict[Place, float]] = {UP: {}, LATE: {}, DEAD: {}, AGE: {}}
     alerts = []
-    for row in firing:
-        if name := row.get("alertname"):
+    for row, value in rows:
+        if (of_mark := marked.get(row.get(DIALECT_LABEL, ""))) is not None:
+            where = place_of(row, place)
+            of_mark[where] = max(value, of_mark.get(where, value))
+        elif name := row.get("alertname"):
             labels = {
                 clean_text(key): clean_text(value) for key, value in sorted(row.items()) if key not in _NO_SUBJECT
             }
             severity = clean_text(row.get("severity", ""))
             alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
-    return tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])
+    return marked, tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])

@@ -159,8 +159,12 @@ class RedactedFleet(AskedFleet):
             "host": self._host, "uuid": lambda uuid: redactor.device(uuid) if uuid else "", "job": self._job,
             "user": lambda user: redactor.user(user) or "", "own_verdict": self._verdict, "reason": redactor.text,
             "labels": lambda labels: {name: self._label(name, value) for name, value in labels.items()},
+            "source": redactor.text, "gpus": self._rows, "down": self._hosts_rows, "lost": self._rows,
+            "gone": self._hosts_rows, "shares": self._rows, "missing": self._hosts_rows, "alerts": self._rows,
+            "problems": lambda problems: tuple(map(redactor.text, problems)),
         }  # fmt: skip
-        """What is hidden of any row of a reading, by its field."""
+        """What is hidden of a reading, of its parts and of their rows, by field. A reason may name a host: by then it
+        is known as such."""
 
     @property
     def source(self) -> str:  # type: ignore[override]
@@ -178,30 +182,15 @@ class RedactedFleet(AskedFleet):
             # The redactor gives returning names the same numbers.
             self._hosts.clear()
             self._shown.clear()
-        return replace(
-            read,
-            source=self.source,
-            gpus=self._rows(read.gpus),
-            # A reason may name the host: it is known as such by then.
-            down={self._host(host): self._row(down) for host, down in read.down.items()},
-            lost=None if read.lost is None else self._rows(read.lost),
-            gone={self._host(host): gone for host, gone in read.gone.items()},
-            shares=self._rows(read.shares),
-            missing={self._host(host): n for host, n in read.missing.items()},
-            alerts=tuple(self._rows(read.alerts)),
-            problems=tuple(map(self._redactor.text, read.problems)),
-            opens={},
-            own_names={},
-            is_redacted=True,
-        )
+        return replace(self._row(read), opens={}, own_names={}, is_redacted=True)
 
     def hour(self, t: float) -> LastHour | None:
         hour = self._asked(lambda: self._fleet.hour(t))
-        return hour if hour is None or hour.lost is None else replace(hour, lost=self._rows(hour.lost))
+        return None if hour is None else self._row(hour)
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
         readings = self._asked(lambda: self._fleet.look(self._real(hosts), at))
-        return None if readings is None else self._rows(readings)
+        return self._rows(readings)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         return self._asked(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
@@ -225,8 +214,11 @@ class RedactedFleet(AskedFleet):
     def _real(self, hosts: Sequence[str]) -> list[str]:
         return [self._hosts[host] for host in hosts if host in self._hosts]
 
-    def _rows(self, rows: Sequence[Row]) -> list[Row]:
-        return [self._row(row) for row in rows]
+    def _rows(self, rows: Sequence[Row] | None) -> list[Row] | None:
+        return None if rows is None else [self._row(row) for row in rows]
+
+    def _hosts_rows(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        return {self._host(host): self._row(row) if isinstance(row, Struct) else row for host, row in rows.items()}
 
     def _row(self, row: Row) -> Row:
         hidden = {name: hide(getattr(row, name)) for name, hide in self._fields.items() if hasattr(row, name)}

@@ -10,17 +10,25 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, GpuReading, HostShare, JobName
+from gputop.features.fleet.fleet_reading import (
+    Down,
+    FiringAlert,
+    FleetReading,
+    FleetState,
+    GpuReading,
+    HostShare,
+    JobName,
+)
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_STATES,
-    FleetState,
     FleetVerdict,
     Straggler,
     severity,
@@ -190,12 +198,12 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
         """The GPUs by job; those without one are a group of their own, the last one."""
-        return _groups(self.read, "job", _parts(self.read, self._gpus), self.stragglers)
+        return _groups(self.read, "job", self._gpus, self.stragglers)
 
     @cached_property
     def users(self) -> tuple[GpuGroup, ...]:
         """The GPUs by user; those without one are a group of their own, the last one."""
-        return _groups(self.read, "user", _parts(self.read, self._gpus), self.stragglers)
+        return _groups(self.read, "user", self._gpus, self.stragglers)
 
     @cached_property
     def untouched(self) -> dict[str, GpuGroup]:
@@ -219,7 +227,7 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
     straggling = stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
     known = {} if before is None or not _is_recorded_alike(read, before.read) else before.untouched
-    hosts = _groups(read, "host", _parts(read, gpus), straggling, gpus if read.shares else (), known)
+    hosts = _groups(read, "host", gpus, straggling, known)
     counts: dict[FleetState, int] = dict.fromkeys(FLEET_STATES, 0)
     for host in hosts:
         for state, n in host.counts.items():
@@ -252,37 +260,22 @@ def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[G
     return [gpu for gpu in gpus if gpu.job and known_gpus[job := group_of(gpu.job)] >= of_job[job]]
 
 
-# Hosts, jobs and users: of GPUs, or of the shares that owners have of hosts.
+# Hosts, jobs and users: sums of the shares that owners have of hosts. A GPU that is known by itself is a share of one.
 
 
-class _Part(NamedTuple):
-    """A GPU, or a host's GPUs of one owner of which only sums are known. ``n`` is how many they are."""
-
-    host: str
-    job: JobName
-    user: str
-    n: int
-    counts: Mapping[FleetState, int]
-    util_pct: float | None
-    sm_active_pct: float | None
-    gap_pct: float | None
-    power_w: float | None
-    gpu: Gpu | None = None
-
-
-def _parts(read: FleetReading, gpus: Iterable[Gpu]) -> list[_Part]:
-    parts: list[_Part] = []
-    if not read.shares:
-        for gpu in sorted(gpus, key=_by_number):
-            of = gpu.read
-            parts.append(_Part(of.host, of.job, of.user, 1, {gpu.state: 1}, of.util_pct, of.sm_active_pct, gap(of),
-                               of.power_w, gpu))  # fmt: skip
-    for share in read.shares:
-        down = read.down.get(share.host)
-        counts: Mapping[FleetState, int] = share.states if down is None else {down.kind: share.gpus}  # type: ignore[assignment]
-        parts.append(_Part(share.host, share.job, share.user, share.gpus, counts, share.util_pct, share.sm_active_pct,
-                           gap(share), share.power_w))  # fmt: skip
-    return parts
+def _shares(read: FleetReading, gpus: Iterable[Gpu]) -> list[HostShare]:
+    """Those that were read, of hosts without values in the state of these; else each GPU as one."""
+    if read.shares:
+        kinds = {host: down.kind for host, down in read.down.items()}
+        return [
+            replace(share, states={kinds[share.host]: share.gpus}) if share.host in kinds else share
+            for share in read.shares
+        ]
+    return [
+        HostShare(of.read.host, of.read.job, of.read.user, {of.state: 1}, of.read.util_pct, of.read.sm_active_pct,
+                  of.read.power_w)
+        for of in gpus
+    ]  # fmt: skip
 
 
 def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
@@ -315,63 +308,60 @@ class _Stragglers:
 def _groups(
     read: FleetReading,
     by: Literal["host", "job", "user"],
-    parts: Iterable[_Part],
+    gpus: Iterable[Gpu],
     straggling: Sequence[Straggler],
-    looked_at: Iterable[Gpu] = (),
     known: Mapping[str, GpuGroup] = {},
 ) -> tuple[GpuGroup, ...]:
-    """The parts by host, job or user; those without a job or user are a group of their own, the last one.
+    """The fleet by host, job or user; what has no job or user is a group of its own, the last one.
 
-    ``looked_at`` are GPUs of hosts that are known by shares: their numbers stay those that the rules recorded, so that
-    rows keep their order. Groups that are ``known`` are taken as they are, but those of such GPUs.
+    Where there are shares, ``gpus`` are those of some hosts: their numbers stay those that the rules recorded, so that
+    rows keep their order. Hosts that are ``known`` are taken as they are, but those of such GPUs.
     """
-    members: dict[str, list[_Part]] = defaultdict(list)
-    for part in parts:
-        members[getattr(part, by)].append(part)
+    gpus = sorted(gpus, key=_by_number)
+    members: dict[str, list[HostShare]] = defaultdict(list)
+    for share in _shares(read, gpus):
+        members[getattr(share, by)].append(share)
     if by == "host":
         for host in (*read.down, *read.missing):
             members[host]
     elif "" in members:
         members[""] = members.pop("")
-    gpus_of_host: dict[str, list[Gpu]] = defaultdict(list)
-    for gpu in sorted(looked_at, key=_by_number):
-        gpus_of_host[gpu.read.host].append(gpu)
+    gpus_of: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in gpus if by == "host" or not read.shares else ():
+        gpus_of[getattr(gpu.read, by)].append(gpu)
     hours, late = _hours(read, by), _Stragglers(straggling, by)
     return tuple(
         known[name]
-        if name in known and name not in gpus_of_host
-        else _group(name, by, own, gpus_of_host.get(name, ()), read, hours, late)
+        if name in known and name not in gpus_of
+        else _group(name, by, own, gpus_of.get(name, ()), read, hours, late)
         for name, own in members.items()
     )
 
 
 def _group(
-    name: str, by: str, parts: Sequence[_Part], looked_at: Sequence[Gpu], read: FleetReading,
+    name: str, by: str, shares: Sequence[HostShare], gpus: Sequence[Gpu], read: FleetReading,
     hours: Mapping[str, tuple[float, float]] | None, late: _Stragglers,
 ) -> GpuGroup:  # fmt: skip
-    gpus = tuple(looked_at) or tuple(part.gpu for part in parts if part.gpu is not None)
     down = read.down.get(name) if by == "host" else None
-    counts: dict[FleetState, int] = {}
-    for part in parts:
-        for state, n in part.counts.items():
-            counts[state] = counts.get(state, 0) + n
+    counts = Counter[FleetState]()
+    for share in shares:
+        counts.update(share.states)
     if by == "host" and (missing := read.missing.get(name, 0)):
-        state = "lost" if down is None else down.kind
-        counts[state] = counts.get(state, 0) + missing
+        counts["lost" if down is None else down.kind] += missing
     straggling = late.among(name, gpus)
     waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
-    powers = [part.power_w for part in parts if part.power_w is not None]
+    powers = [share.power_w for share in shares if share.power_w is not None]
     return GpuGroup(
         name,
-        gpus,
-        tuple(dict.fromkeys(part.host for part in parts)) or (name,) * bool(read.shares),
-        tuple(dict.fromkeys(part.job for part in parts if part.job)),
-        tuple(dict.fromkeys(part.user for part in parts if part.user)),
+        tuple(gpus),
+        tuple(dict.fromkeys(share.host for share in shares)) or (name,) * bool(read.shares),
+        tuple(dict.fromkeys(share.job for share in shares if share.job)),
+        tuple(dict.fromkeys(share.user for share in shares if share.user)),
         counts,
         verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
-        mean((part.util_pct, part.n) for part in parts),
-        mean((part.sm_active_pct, part.n) for part in parts),
-        mean((part.gap_pct, part.n) for part in parts),
+        mean((share.util_pct, share.gpus) for share in shares),
+        mean((share.sm_active_pct, share.gpus) for share in shares),
+        mean((gap(share), share.gpus) for share in shares),
         sum(powers) if powers else None,
         waste,
         idle,

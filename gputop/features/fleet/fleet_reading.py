@@ -18,6 +18,7 @@ from gputop.model.snapshot import POD
 GpuState = State | Literal["allocated_unused"]
 """The state of a GPU that is there: of a node, or that a job holds it and no process uses it, which a node by itself
 does not know."""
+FleetState = GpuState | Literal["down", "late", "lost"]
 WINDOW_S = 300.0
 """The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
 HOUR_S = 3600.0
@@ -179,15 +180,16 @@ class FiringAlert(Struct, frozen=True):
 
 
 class HostShare(Struct, frozen=True):
-    """A host's GPUs of one owner as the rules recorded them: how many are in which state, their means, their power.
+    """A host's GPUs of one owner: how many are in which state, their means, their power.
 
-    A large fleet is read from shares; its GPUs are known one by one only on the hosts that are looked at.
+    A large fleet is read from shares, as the rules recorded them; its GPUs are known one by one only on the hosts that
+    are looked at.
     """
 
     host: str
     job: JobName
     user: str
-    states: Mapping[GpuState, int]
+    states: Mapping[FleetState, int]
     util_pct: float | None = None
     sm_active_pct: float | None = None
     power_w: float | None = None

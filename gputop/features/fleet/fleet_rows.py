@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
-from gputop.features.fleet.fleet_reading import FiringAlert
+from gputop.features.fleet.fleet_reading import FiringAlert, FleetState
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
-from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, FleetState, Straggler, cause_words, remedy_of
+from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, Straggler, cause_words, remedy_of
 from gputop.model.quantity import count, terminal_safe
 from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart

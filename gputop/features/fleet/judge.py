@@ -19,10 +19,9 @@ from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, full_title
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState, JobName
+from gputop.features.fleet.fleet_reading import Down, FleetState, GpuReading, GpuState, JobName
 from gputop.model.quantity import duration, memory
 
-FleetState = GpuState | Literal["down", "late", "lost"]
 ABSENT: tuple[FleetState, ...] = ("down", "late", "lost")
 """States of GPUs without current values: the host does not answer, its driver hangs, or it answers without the GPU."""
 GPU_STATES: tuple[GpuState, ...] = (*STATES, "allocated_unused")

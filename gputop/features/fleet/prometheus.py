@@ -23,9 +23,8 @@ from gputop.features.fleet.decode_answers import (
     Remembered,
     SeriesFacts,
     SeriesKey,
-    firing_alerts,
     in_units,
-    place_of,
+    marked_places,
     reading_of,
     series_facts,
 )
@@ -46,7 +45,7 @@ from gputop.features.fleet.fleet_reading import (
     filled,
     with_hour,
 )
-from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
+from gputop.features.fleet.plan import FleetSchema
 from gputop.features.fleet.promql import any_of, over
 from gputop.features.fleet.recorded_hosts import RecordedHosts, RecordedHour, name_among
 
@@ -79,7 +78,7 @@ class Present:
         self._last: dict[tuple[str, str], GpuReading] = {}
         self._ages: Mapping[Place, float] = {}
         self._last_seen: dict[Place, float] = {}
-        self._labels: Remembered[dict[str, str]] = Remembered(dict)
+        self._labels: Remembered[Mapping[str, str]] = Remembered(dict)
         self._alerts: tuple[FiringAlert, ...] = ()
         self._facts: Mapping[SeriesKey, SeriesFacts] = {}
         self._marked: Mapping[str, Mapping[Place, float]] = {}
@@ -141,19 +140,10 @@ class Present:
         return gap
 
     def _take_troubles(self, answers: FleetAnswers, t: float, schema: FleetSchema) -> None:
-        marked: dict[str, dict[Place, float]] = {plan.UP: {}, plan.LATE: {}, plan.DEAD: {}, plan.AGE: {}}
-        alerts = []
-        for labels, value in values(answers.of("troubles"), self._labels):
-            of_mark = marked.get(labels.get(DIALECT_LABEL, ""))
-            if of_mark is None:
-                alerts.append(labels)
-            elif labels.get(DIALECT_LABEL) != plan.AGE or abs(t - value) < DAY_S:
-                place = place_of(labels, schema.place)
-                of_mark[place] = max(value, of_mark.get(place, value))
-        if ages := marked.pop(plan.AGE):
+        self._marked, self._alerts = marked_places(values(answers.of("troubles"), self._labels), schema.place)
+        if ages := {place: seen for place, seen in self._marked[plan.AGE].items() if abs(t - seen) < DAY_S}:
             self._ages = ages
             self._last_seen.update(ages)
-        self._marked, self._alerts = marked, firing_alerts(alerts)
 
     def _gap(self, utils: Mapping[SeriesKey, float], t: float) -> list[str]:
         """Words on a pause of the engine: most GPUs have no value, though nothing says that their hosts are down."""

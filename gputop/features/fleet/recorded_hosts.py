@@ -17,8 +17,8 @@ from gputop.features.fleet.decode_answers import (
     Labels,
     Place,
     Remembered,
-    firing_alerts,
     label_text,
+    marked_places,
     own_job,
 )
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, first_of, host_of, job_of_pod
@@ -30,6 +30,7 @@ from gputop.features.fleet.fleet_reading import (
     FiringAlert,
     FleetError,
     FleetReading,
+    FleetState,
     Gone,
     GpuState,
     HostShare,
@@ -179,7 +180,7 @@ def shares_of(states: Sequence[Recorded], means: Iterable[Recorded], names: Host
     """The shares that jobs have of hosts."""
     owners = [names.owner(recorded) for recorded, _ in states]
     numbered = names_of_numbers(job for _, job, _ in owners)
-    counts: dict[tuple[str, JobName, str], Counter[GpuState]] = defaultdict(Counter)
+    counts: dict[tuple[str, JobName, str], Counter[FleetState]] = defaultdict(Counter)
     for (recorded, value), (host, job, user) in zip(states, owners, strict=True):
         if recorded.what in GPU_STATES and 0 < value < 1e6:
             counts[host, with_scheduler(job, numbered), user][recorded.what] += round(value)
@@ -225,7 +226,7 @@ class RecordedHosts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._recorded: Remembered[RecordedHost] = Remembered(recorded_host)
-        self._labels: Remembered[dict[str, str]] = Remembered(dict)
+        self._labels: Remembered[Labels] = Remembered(dict)
         self._refreshes = 0
         self._rows: dict[str, list[Recorded]] = {"states": [], "means": [], "addresses": [], "before": []}
         """The newest answer to each of these; the rules record once a minute, so most are as before."""
@@ -275,17 +276,10 @@ class RecordedHosts:
 
     def _take(self, answers: FleetAnswers, t: float) -> None:
         if "troubles" in answers.rows:
-            marks: dict[str, set[str]] = {UP: set(), LATE: set()}
-            age_s, alerts = None, []
-            for labels, value in values(answers.of("troubles"), self._labels):
-                mark = labels.get(DIALECT_LABEL, "")
-                if mark in marks:
-                    marks[mark].add(labels.get("instance", ""))
-                elif mark == AGE:
-                    age_s = max(0.0, t - value)
-                else:
-                    alerts.append(labels)
-            self._trouble = _Trouble(frozenset(marks[UP]), frozenset(marks[LATE]), age_s, firing_alerts(alerts))
+            places, alerts = marked_places(values(answers.of("troubles"), self._labels), ("instance",))
+            silent, late = (frozenset(address for (address,) in places[mark]) for mark in (UP, LATE))
+            newest = max(places[AGE].values(), default=None)
+            self._trouble = _Trouble(silent, late, None if newest is None else max(0.0, t - newest), alerts)
         rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in answers.rows}
         if "names" in answers.rows:
             self._hostnames = {

@@ -16,8 +16,7 @@ from gputop.features.fleet.client import Client
 from gputop.features.fleet.deploy_command import files
 from gputop.features.fleet.fleet_reading import Grounds
 from gputop.features.fleet.prometheus import PrometheusFleet
-from gputop.features.fleet.remedies import Remedy, remedies
-from gputop.features.fleet.remedy_command import apply
+from gputop.features.fleet.remedy_command import Remedy, apply, remedies
 from gputop.model.source import UsageError
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, lines, merged
 from tests.features.fleet.test_fleet_remedies import _frame, _lost

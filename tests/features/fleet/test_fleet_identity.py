@@ -19,7 +19,7 @@ from gputop.features.fleet.judge import stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, GONE
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.recorded_hosts import lost_hours_of
-from gputop.features.fleet.remedies import remedies
+from gputop.features.fleet.remedy_command import remedies
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
 from gputop.model.cards import mig_share

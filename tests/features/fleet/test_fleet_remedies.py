@@ -13,8 +13,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, Grounds
-from gputop.features.fleet.remedies import due, forget, remedies
-from gputop.features.fleet.remedy_command import acts_in, apply
+from gputop.features.fleet.remedy_command import acts_in, apply, due, forget, remedies
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, lines, merged
 from tests.support.engines import backfill, missing, prometheus
 
