@@ -112,11 +112,12 @@ def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) ->
 def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_in_that_refresh() -> None:
     with _slow(b"") as (url, opened):
         client = Client(address_of(url, {}), 0.6)
-        for refresh in (1, 2):
+        for _ in range(2):
+            before = len(opened)
             client.begin()
             errors = [*client.ask([PromQuery(f"up{i}") for i in range(9)]), *client.ask([PromQuery("more")])]
             assert {str(error) for error in errors} == {f"{url}: no answer within 1 s"}
-            assert refresh <= len(opened) <= refresh * MOST_AT_ONCE
+            assert 1 <= len(opened) - before <= MOST_AT_ONCE
         client.close()
 
 
