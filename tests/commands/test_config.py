@@ -36,6 +36,7 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
     assert settings.density == "compact"
     assert dict(settings.keys) == {"quit": "x"}
     assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_COLUMNS": "pid, user"}, {})[0].columns == ("pid", "user")
+    assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_KEYS": "x", "GPUTOP_FLEET": "x"}, {}) == (Settings(), [])
 
 
 def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:

@@ -86,10 +86,12 @@ OF_THE_HOST: dict[str, tuple[float, list[Any], dict[str, float], dict[str, Any]]
     "no pressure": (40.0, queued(60.0), {"psi_cpu_pct": 19.0, "cpu_pct": 89.0}, {"lacks": "core_shortage"}),
     "a busy GPU": (98.0, queued(60.0, main=100.0), {"cpu_pct": 99.0, "psi_cpu_pct": 70.0}, {"badges": {}}),
     "a limit": (40.0, queued(35.0, throttled_pct=10.0), {}, {"has": "cpu_limit"}),
+    "a limit on a busy GPU": (98.0, queued(35.0, throttled_pct=10.0), {}, {"badges": {"cpu_limit": "info"}}),
     "hardly a limit": (40.0, queued(35.0, throttled_pct=9.9), {}, {"lacks": "cpu_limit"}),
     "swap that is merely occupied": (98.0, [train()], SWAP, {"badges": {}}),
     "swapping": (98.0, [train()], {**SWAP, "psi_mem_pct": 10.0}, {"badges": {"swap": "yellow"}}),
     "swap and a full memory": (98.0, [train()], {**SWAP, "mem_used_bytes": 470 * GIB}, {"badges": {"swap": "yellow"}}),
+    "little swap": (98.0, [train()], {"swap_used_bytes": 9e8, "mem_used_bytes": 470 * GIB}, {"badges": {}}),
     "two that compute": (98.0, [train(), train(pid=4500)], {}, {"badges": {"shared_gpu": "info"}}),
     "a display beside": (98.0, [train(), XORG], {}, {"badges": {}}),
 }
@@ -174,6 +176,11 @@ def test_memory_that_grows_for_ten_minutes_is_a_leak_and_one_that_settles_or_saw
     assert growth([(20.0 * i, 20e9 + i * 15e6 + i % 2 * 800e6) for i in range(40)]) is None
 
 
+def test_a_server_fills_the_memory_on_purpose() -> None:
+    serves = train(static=ProcessStatic(command="vllm serve llama", server="vllm"))
+    assert badges(steady(40, gpu(mem_used_bytes=79 * GIB), [serves])) == {"memory_full": "info"}
+
+
 def test_stop_and_start_is_counted_in_seconds_whatever_the_interval() -> None:
     # Every five seconds thirty samples are two and a half minutes: falls in them are no stop and start.
     samples = (snap(5 * i, gpu(util=95.0 if i % 3 else 5.0), interval_s=5.0) for i in range(60))
@@ -204,6 +211,7 @@ def test_a_straggler_does_more_than_its_peers_for_a_minute() -> None:
     assert badges(waits) == {"straggler": "info"}
     assert "waits" in waits.badges[0].evidence and "GPU 1" in waits.badges[0].evidence
     assert badges(ranks(None, None, None, None).said[-1][1]) == {"straggler": "yellow"}, "by power"
+    assert badges(ranks(70.0, 54.0, 54.0, 54.0).said[-1][1]) == {"straggler": "yellow"}, "by 16 points"
 
 
 @pytest.mark.parametrize(

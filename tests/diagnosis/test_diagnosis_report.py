@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputop.cli import main
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.engine import Diagnoser
@@ -44,6 +45,11 @@ def test_the_json_has_the_agreed_form() -> None:
     assert set(found["seconds"]) == set(STATES)
     assert [change["verdict"] for change in found["timeline"]] == ["collecting", "dataloader_cpu"]
     assert found["timeline"][0] == {"t": T0, "verdict": "collecting", "busy_not_working": None}
+
+
+def test_how_long_to_watch_is_refused_of_what_is_not_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "demo", "--for", "5s"]) == 2
+    assert "--for" in capsys.readouterr().err
 
 
 def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged() -> None:

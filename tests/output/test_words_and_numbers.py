@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from gputop.model.quantity import count, file_size, gpu_time, gpu_time_of, lengt
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.snapshot_data import gpu_data, snapshot_data
+from gputop.output.snapshot_data import gpu_csv, gpu_data, snapshot_data
 from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.gpu_page import gpu_details
@@ -62,6 +63,11 @@ def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
 
 def test_one_is_not_many() -> None:
     assert [count(n, "frame") for n in (0, 1, 2)] == ["0 frames", "1 frame", "2 frames"]
+
+
+def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> None:
+    (row,) = csv.DictReader(gpu_csv(snap(0, gpu(fan_pct=None, encoder_pct=0.0))).splitlines())
+    assert (row["encoder_pct"], row["fan_pct"]) == ("0.0", "")
 
 
 def test_a_share_of_a_hundred_ends_there() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.model.snapshot import FabricPort, HostSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.snapshot_data import snapshot_data
@@ -78,6 +79,13 @@ def test_old_counts_and_a_few_losses_are_no_finding() -> None:
     frame = _watched(45, replace(FABRIC, fabric_drops=10**9, fabric_link_errors=5000), drops_per_s=0.5).latest
     assert frame is not None
     assert not [badge for badge in frame.diagnoses[0].badges if badge.id == "fabric_errors"]
+
+
+def test_a_few_losses_are_noise() -> None:
+    quiet = FabricSignals(None, None, None, 29, 29, 9, 99, 30.0, 0, 0)
+    assert not quiet.has_losses and quiet.evidence() == ()
+    assert all(replace(quiet, **lost).has_losses for lost in ({"drops": 30}, {"retransmits": 30}, {"link_errors": 10}))
+    assert replace(quiet, tcp_retransmits=100).evidence() == ("no fabric here; TCP sent 100 segments again in 30 s",)
 
 
 def test_where_there_is_no_fabric_nothing_of_it_is_shown() -> None:

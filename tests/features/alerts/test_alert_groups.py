@@ -64,6 +64,8 @@ def test_a_job_is_not_idle_while_one_of_its_gpus_works_or_nobody_knows() -> None
     assert run(made(gpus="any", **REQUEUE), *[("cccc", "1111", "iwww")] * 20) == [("fired", 3.0, f"job {JOB}", (0,))]
     late = [("cc", "11", "iw")] * 5 + [("cc", "11", "ii")] * 5
     assert run(made(**REQUEUE), *late) == [("fired", 8.0, f"job {JOB}", (0, 1))], "the last to idle decides"
+    unknown = [("cc", "11", states) for states in ("iw", "ii", "ii", "ii", "?i")]
+    assert run(made(**REQUEUE), *unknown) == [], "all of them have to be seen idle at once"
 
 
 def test_a_new_job_is_not_blamed_for_what_the_one_before_it_did() -> None:

@@ -221,6 +221,14 @@ def test_an_instance_goes_by_its_own_label_and_under_dcgm_by_its_parent() -> Non
     theirs = {dict(labels).get("GPU_I_ID") for labels in page["DCGM_FI_DEV_FB_USED"]}
     assert len(own) == 3 and len(theirs) == 3
     assert {dict(labels)["gpu"] for labels in page["DCGM_FI_DEV_FB_USED"]} == {"0"}
+    assert sorted(page["gputop_gpu_share"].values()) == pytest.approx([0.0, 3 / 7, 3 / 7], abs=1e-5)
+
+
+def test_every_ratio_is_a_part_of_one() -> None:
+    page = read(demo_feed().page())
+    ratios = {name: rows.values() for name, rows in page.items() if name.endswith("_ratio")}
+    assert {"gputop_gpu_efficiency_ratio", "gputop_loader_running_ratio", "gputop_gpu_idle_ratio"} <= ratios.keys()
+    assert [name for name, values in ratios.items() if not 0.0 <= min(values) <= max(values) <= 1.0] == []
 
 
 def test_an_address_is_read_as_people_write_it() -> None:

@@ -43,6 +43,7 @@ def test_units_become_those_of_the_catalogue(dialect: str, key: str, exported: f
         ({"Hostname": "node-1", "instance": "10.0.0.1:9400"}, "node-1"),
         ({"hostname": "localhost", "instance": "node-2:9400"}, "node-2"),
         ({"node": "node-3", "instance": "10.0.0.3:9400"}, "node-3"),
+        ({"Hostname": "127.0.0.1:9400", "instance": "node-4:9400"}, "node-4"),
         ({"instance": "localhost:9400"}, "localhost:9400"),
         ({}, ""),
     ],

@@ -73,13 +73,15 @@ def measured(value: object) -> MeasuredActivity:
 
 
 def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver) -> None:
-    driver.metrics = {2: 7.75, 20: 2.0, 60: 3.0}
+    driver.metrics = {2: 7.75, 11: 64.0, 12: 32.0, 13: 16.0, 20: 2.0, 60: 3.0, 61: 4.0}
     sm_reader = gpm()
     assert sm_reader.read(10.0) == Waiting("collecting: needs two samples", kind="collecting")
     got = measured(sm_reader.read(11.5))
     assert got.values["sm_active_pct"] == 7.75
     assert got.values["pcie_tx_bytes_per_s"] == 2 * 1048576
     assert got.values["nvlink_rx_bytes_per_s"] == 3 * 1048576
+    assert got.values["nvlink_tx_bytes_per_s"] == 4 * 1048576
+    assert [got.values[f"fp{bits}_active_pct"] for bits in (64, 32, 16)] == [64.0, 32.0, 16.0]
     assert got.window_s == 1.5
     assert got.t == 11.5
     assert got.values.keys() == {key for key, _ in METRICS.values()}
