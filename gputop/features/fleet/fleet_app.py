@@ -258,10 +258,6 @@ class FleetApp(PaintedApp[FleetView]):
 # What the keys do: a handler for each id of the table, checked at import.
 
 
-def show_help(app: FleetApp) -> None:
-    app.push_screen(FleetHelpScreen(app.table))
-
-
 def choose_theme(app: FleetApp) -> None:
     from gputop.tui.screens.box import choose_theme
 
@@ -348,19 +344,11 @@ def move(app: FleetApp, step: int) -> None:
         app.see(moved(rows_of(app.frame, app.view), app.view, step, app.page))
 
 
-def turn_page(app: FleetApp, pages: int) -> None:
-    move(app, pages * max(1, app.page - 1))
-
-
 def next_order(app: FleetApp) -> None:
     names = list(SORTS)
     to = names[(names.index(app.view.sort) + 1) % len(names)]
     app.see(sorted_by(app.view, to))
     app.say(f"sorted by {to}")
-
-
-def invert(app: FleetApp) -> None:
-    app.see(replace(app.view, inverted=not app.view.inverted, first=0))
 
 
 def ask_for_filter(app: FleetApp) -> None:
@@ -417,10 +405,10 @@ def ask_for_time(app: FleetApp) -> None:
     app.push_screen(Ask("jump to (12:03, -10m, an ISO date):"), jump)
 
 
-HANDLERS: Mapping[str, Callable[[FleetApp], None]] = MappingProxyType({
+HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "quit": FleetApp.leave,
     "interrupt": FleetApp.leave,
-    "help": show_help,
+    "help": lambda app: app.push_screen(FleetHelpScreen(app.table)),
     "palette": FleetApp.open_palette,
     "release": release,
     "copy": copy_ticket,
@@ -435,12 +423,12 @@ HANDLERS: Mapping[str, Callable[[FleetApp], None]] = MappingProxyType({
     "alerts": partial(toggle, panel="alerts"),
     "up": partial(move, step=-1),
     "down": partial(move, step=1),
-    "page_up": partial(turn_page, pages=-1),
-    "page_down": partial(turn_page, pages=1),
+    "page_up": lambda app: move(app, -max(1, app.page - 1)),
+    "page_down": lambda app: move(app, max(1, app.page - 1)),
     "first": partial(move, step=-FAR),
     "last": partial(move, step=FAR),
     "sort": next_order,
-    "invert": invert,
+    "invert": lambda app: app.see(replace(app.view, inverted=not app.view.inverted, first=0)),
     "filter": ask_for_filter,
     "pause": pause,
     "back": partial(step_in_time, minutes=-1),

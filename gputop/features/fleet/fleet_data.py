@@ -83,7 +83,7 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
             {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": row.gpu_h}
             for row in frame.waste
         ],
-        "alerts": [_row(entry) for entry in frame.alerts],
+        "alerts": [_row(entry) for entry in frame.read.alerts],
         "problems": list(frame.problems),
     }
     rounded_data: dict[str, Any] = rounded(data, DIGITS)

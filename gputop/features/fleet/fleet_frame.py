@@ -19,7 +19,6 @@ from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import (
     Down,
-    FiringAlert,
     FleetReading,
     FleetState,
     GpuReading,
@@ -137,11 +136,6 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """Unix time in seconds."""
         return self.read.t
 
-    @property
-    def alerts(self) -> Sequence[FiringAlert]:
-        """The alerts firing in Prometheus."""
-        return self.read.alerts
-
     def ssh(self, host: str) -> str | None:
         """The command that opens gputop on a host; None for a redacted name, and for one that ssh could misread."""
         return None if self.read.is_redacted else ssh_command(host)
@@ -172,11 +166,6 @@ class FleetFrame(Struct, frozen=True, dict=True):
         known = [(of.power_w, of.gpus if isinstance(of, HostShare) else 1) for of in reads]
         powers = [(power, n) for power, n in known if power is not None]
         return sum(power for power, _ in powers), sum(n for _, n in powers), sum(n for _, n in known)
-
-    @property
-    def power_w(self) -> float:
-        """The sum over the GPUs that answer and whose power is known."""
-        return self.power[0]
 
     @cached_property
     def measured(self) -> int:

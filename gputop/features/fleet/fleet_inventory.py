@@ -19,7 +19,6 @@ from gputop.features.fleet.decode_answers import (
     SeriesKey,
     cluster_label,
     doubles,
-    exporters_of,
     fact_labels,
     gpu_of,
     host_names,
@@ -106,7 +105,6 @@ class FleetInventory:
         self._metrics: frozenset[bytes] | None = None
         self._gone_since: dict[SeriesKey, float] = {}
         self.host_names: Mapping[Place, str] = {}
-        self.exporters: frozenset[str] = frozenset()
         self._forget()
 
     def _forget(self) -> None:
@@ -205,7 +203,6 @@ class FleetInventory:
         if (labels, cluster) != (schema.labels, schema.cluster):
             self.schema = replace(schema, labels=labels, cluster=cluster)
             self._forget()
-        self.exporters = exporters_of(rows)
         self._identified = identified(rows, labels, cluster)
 
     def _missing(

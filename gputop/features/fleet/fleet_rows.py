@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache, partial
 from math import floor
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from gputop.paint.words import gap_style
 
 # A fleet's GPUs as cells of two or three columns: red above green is visible even at that size.
 
+T = TypeVar("T")
 BESIDE = 8
 """GPUs of a usual host, for which the width of the cells is chosen."""
 
@@ -36,30 +37,31 @@ def cells_width(width: int) -> int:
 def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
     """The GPUs side by side in exactly ``room`` cells: with a gap between them while they are few, the worst of them
     where they are too many."""
-    line = Line()
-    if gpus:
-        cell_room = room // max(BESIDE, len(gpus)) if len(gpus) <= room else 1
-        shown = list(gpus) if len(gpus) <= room else sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))[: room - 1]
-        for gpu in shown:
-            wide = max(1, cell_room - 1)
-            line.add_all(cell(gpu, wide, glyphs)).add(" " * (cell_room - wide))
-        if len(shown) < len(gpus):
-            line.add(glyphs.more, "dim")
-    return list(line.row(room))
+    if len(gpus) > room:
+        gpus = sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))
+    return _beside(gpus, lambda gpu, wide: cell(gpu, wide, glyphs), room, glyphs)
 
 
 def counted_spans(counts: Mapping[FleetState, int], room: int, glyphs: Glyphs) -> list[Span]:
     """GPUs of which only the states are known, the worst first: their levels, where a cell would show what they do."""
-    states = [state for state in _NEED for _ in range(min(room, counts.get(state, 0)))]
-    cell_room = room // max(BESIDE, len(states)) if len(states) <= room else 1
+
+    def level_of(state: FleetState, wide: int) -> list[Span]:
+        if state in ABSENT and state != "lost":
+            return [(glyphs.dot, "dim")]
+        return [(glyphs.times if state == "lost" else glyphs.level(LEVELS[state]), f"level.{LEVELS[state]}")]
+
+    states = [state for state in _NEED for _ in range(min(room + 1, counts.get(state, 0)))]
+    return _beside(states, level_of, room, glyphs)
+
+
+def _beside(of: Sequence[T], drawn: Callable[[T, int], list[Span]], room: int, glyphs: Glyphs) -> list[Span]:
+    """Each as it is drawn in so many columns; the first of them where there are too many."""
+    fits = len(of) <= room
+    cell_room = room // max(BESIDE, len(of)) if fits else 1
     line = Line()
-    for state in states[: room if len(states) <= room else room - 1]:
-        level = LEVELS[state]
-        glyph = glyphs.times if state == "lost" else glyphs.dot if state in ABSENT else glyphs.level(level)
-        line.add(glyph, "dim" if state in ABSENT and state != "lost" else f"level.{level}").add(" " * (cell_room - 1))
-    if len(states) > room:
-        line.add(glyphs.more, "dim")
-    return list(line.row(room))
+    for at, one in enumerate(of if fits else of[: room - 1], 1):
+        line.add_all(drawn(one, max(1, cell_room - 1))).to(at * cell_room)
+    return list(line.add(glyphs.more * (not fits), "dim").row(room))
 
 
 def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
@@ -318,7 +320,7 @@ def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     if view.panel == "waste":
         most_hours = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
         return [waste_row(row, most_hours, view, width, selected=i == at) for i, row in enumerate(frame.waste)]
-    return [alert_row(alert, view, width, selected=i == at) for i, alert in enumerate(frame.alerts)]
+    return [alert_row(alert, view, width, selected=i == at) for i, alert in enumerate(frame.read.alerts)]
 
 
 NO_STRAGGLER = "no GPU holds its job up"
@@ -375,7 +377,7 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
         cause = f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}"
         return [f"{owner}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause}"]
     if view.panel == "alerts":
-        alert = frame.alerts[at]
+        alert = frame.read.alerts[at]
         return [f"alert {alert.name} fires: " + " ".join(f"{name}={value}" for name, value in alert.labels.items())]
     return _group_lines(frame, groups(frame, view)[at])
 

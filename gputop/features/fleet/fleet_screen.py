@@ -330,7 +330,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
     if frame.read.lost is None:
         lefts.append(_dim(f"  {shorten(fleet_rows.not_read(frame, view.glyphs), half - 3)}", half - 1))
     size = width - half
-    alerts = f"A: alerts {len(frame.alerts)}" if frame.alerts else "no alerts"
+    alerts = f"A: alerts {len(frame.read.alerts)}" if frame.read.alerts else "no alerts"
     title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
     rights = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
     rights += [fleet_rows.straggler_row(straggler, view, size) for straggler in frame.stragglers[:count]]

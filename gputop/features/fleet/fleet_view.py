@@ -147,7 +147,7 @@ def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:
     if view.panel == "waste":
         return [f"{row.job}\t{row.user}\t{row.cause}" for row in frame.waste]
     if view.panel == "alerts":
-        return [str(number) for number in range(len(frame.alerts))]
+        return [str(number) for number in range(len(frame.read.alerts))]
     return [group.name for group in groups(frame, view)]
 
 
@@ -161,13 +161,8 @@ def moved(rows: Sequence[str], view: FleetView, step: int, page: int) -> FleetVi
     if not rows:
         return view
     at = max(0, min(len(rows) - 1, position(rows, view) + step))
-    return scrolled_to_row(replace(view, cursor=rows[at]), at, page, len(rows))
-
-
-def scrolled_to_row(view: FleetView, at: int, page: int, count: int) -> FleetView:
-    """The view, scrolled so that the row at a position is visible."""
-    first = min(view.first, at) if at < view.first else max(view.first, at - page + 1)
-    return replace(view, first=max(0, min(first, max(0, count - page))))
+    first = min(at, max(view.first, at - page + 1))
+    return replace(view, cursor=rows[at], first=max(0, min(first, len(rows) - page)))
 
 
 def drawn_hosts(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[str, ...]:
@@ -191,7 +186,7 @@ def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
     if view.panel == "stragglers":
         return frame.stragglers[at].host
     if view.panel == "alerts":
-        return frame.alerts[at].host or None
+        return frame.read.alerts[at].host or None
     return rows[at] if view.panel == "hosts" else None
 
 

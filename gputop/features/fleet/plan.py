@@ -66,12 +66,6 @@ class FleetSchema(Struct, frozen=True):
         """How the GPUs of one of the dialects are asked for."""
         return Scope(DIALECTS[dialect], self.labels[dialect], select)
 
-    def having(self, key: str, select: str) -> list[Scope]:
-        """The dialects that export a key."""
-        return [
-            self.scope(name, select) for name in DIALECTS if name in self.labels and key in self.signals.get(name, ())
-        ]
-
     def has_instances(self, dialect: str) -> bool:
         """Whether there are MIG instances whose engine says how busy they are."""
         labels = DIALECTS[dialect].instance
@@ -115,13 +109,10 @@ def names_selector(select: str) -> str:
 def samples(select: str) -> str:
     """How often GPUs were scraped in five minutes, by dialect. One GPU of each host tells of all of them."""
     return union(
-        marked(f"max({over('count_over_time', _first(dialect, select), WINDOW_S)})", dialect.id)
+        marked(f"max({over('count_over_time', first, WINDOW_S)})", dialect.id)
         for dialect in DIALECTS.values()
+        for first in (Scope(dialect, (), select).exported("util_pct", f'{dialect.number[0]}="0"'),)
     )
-
-
-def _first(dialect: Dialect, select: str) -> str:
-    return Scope(dialect, (), select).exported("util_pct", f'{dialect.number[0]}="0"')
 
 
 def identities(signals: Mapping[str, frozenset[str]], select: str) -> str:
@@ -236,31 +227,25 @@ def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
     """Whether scraped addresses answer (0: not twice in a row), of all jobs that export GPUs; drivers that are late and
     files that are no longer written; alerts that fire; with ``ages`` also when each address last gave utilisation, Unix
     seconds."""
-    utils = [q.exported("util_pct") for q in schema.having("util_pct", select)]
-    utils += [q.exported(ENGINE, *q.instances) for name in schema.labels
-              if schema.has_instances(name) and (q := schema.scope(name, select))]  # fmt: skip
-    up_series = schema.scope("gputop", select) if "gputop" in schema.labels else None
-    jobs = [
-        f"count by (job) ({series})"
-        for series in (*utils, *(() if up_series is None else (up_series.series("gputop_up"),)))
+    utils = [
+        series
+        for name, keys in schema.signals.items()
+        if name in schema.labels
+        for series in _utils(schema.scope(name, select), keys if schema.has_instances(name) else keys - {ENGINE})
     ]
-    up = selector("up", select)
-    parts = []
+    own = [schema.scope("gputop", select)] if "gputop" in schema.labels else []
+    jobs = [f"count by (job) ({series})" for series in (*utils, *(q.series("gputop_up") for q in own))]
+    up, of_places = selector("up", select), [(selector("ALERTS", 'alertstate="firing"', select), "")]
     if jobs:
         # After a pause of the engine itself there is nothing in that window yet, but a value from before.
         twice = over("max_over_time", up, 2 * schema.scrape_s)
-        parts.append(marked(max_by(schema.place, f"({twice} or {up}) and on (job) ({union(jobs)})"), UP))
-    parts.append(selector("ALERTS", 'alertstate="firing"', select))
-    if up_series is not None:
-        late, stamp = f"{up_series.series('gputop_up')} == 0", up_series.series("gputop_last_sample_timestamp_seconds")
-        parts += [
-            marked(max_by(schema.place, f"time() - {stamp} and on (instance) ({late})"), LATE),
-            marked(max_by(schema.place, late), LATE),
-            marked(max_by(schema.place, unwritten(up_series, schema.scrape_s)), DEAD),
-        ]
-    if ages:
-        parts += [marked(max_by(schema.place, f"timestamp({series})"), AGE) for series in utils]
-    return union(parts)
+        of_places.append((f"({twice} or {up}) and on (job) ({union(jobs)})", UP))
+    for q in own:
+        late, stamp = f"{q.series('gputop_up')} == 0", q.series("gputop_last_sample_timestamp_seconds")
+        of_places += [(f"time() - {stamp} and on (instance) ({late})", LATE), (late, LATE),
+                      (unwritten(q, schema.scrape_s), DEAD)]  # fmt: skip
+    of_places += [(f"timestamp({series})", AGE) for series in utils if ages]
+    return union(marked(max_by(schema.place, expr), mark) if mark else expr for expr, mark in of_places)
 
 
 UP = "up"

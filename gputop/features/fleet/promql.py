@@ -178,10 +178,8 @@ class Scope(Struct, frozen=True):
 
     def utilisation(self, *matchers: str) -> str:
         """The series that say how busy GPUs are: of a MIG instance its engine, as the driver gives no utilisation."""
-        return union((self.exported("util_pct", *self.whole, *matchers), *self._engines(*matchers)))
-
-    def _engines(self, *matchers: str) -> tuple[str, ...]:
-        return (self.exported(ENGINE, *self.instances, *matchers),) if self.instances else ()
+        engines = [self.exported(ENGINE, *self.instances, *matchers)] if self.instances else []
+        return union((self.exported("util_pct", *self.whole, *matchers), *engines))
 
     def moment(self, *matchers: str) -> str:
         """The gauges by any of which a GPU exists: counters and facts outlive one that is lost."""

@@ -43,9 +43,8 @@ class FleetWatch:
         self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
         self._present: tuple[float, float] | None = None
         self._due, self._asked_at = clock(), object()
-        self._looked: object = None
-        self._seen: object = None
-        self._hour_of: float | None = None
+        self._answered: dict[str, object] = {}
+        """What was asked for last of the hosts on screen, of the open one and of the hour."""
         self._worker = Worker("fleet", self._turn, again=self._pause_s, close=fleet.close)
 
     def start(self, notify: Callable[[], object]) -> None:
@@ -92,17 +91,19 @@ class FleetWatch:
         if self._clock() >= self._due or at is not self._asked_at:
             self._guarded(lambda: self._refresh(at))
             self._due, self._asked_at = self._clock() + self.fleet.interval_s, at
-        frame, hosts = self.shown.frame, self._drawn_hosts
-        if frame is not None and (hosts, frame.t) != self._looked:
-            self._looked = (hosts, frame.t)
-            self._guarded(lambda: self._look(hosts))
-        host, frame = self._host, self.shown.frame
-        if host is not None and frame is not None and (host, frame.t) != self._seen:
-            self._seen = (host, t) = (host, frame.t)
-            self._guarded(lambda: self._read_history(host, t))
-        if frame is not None and frame.t != self._hour_of and not self._worker.stopping.is_set():
-            self._hour_of = hour_t = frame.t
-            self._guarded(lambda: self._read_hour(hour_t))
+        if self.shown.frame is None:
+            return
+        t, hosts, host = self.shown.frame.t, self._drawn_hosts, self._host
+        self._once("hosts", (hosts, t), lambda: self._look(hosts))
+        if host is not None:
+            self._once("host", (host, t), lambda: self._read_history(host, t))
+        self._once("hour", t, lambda: self._read_hour(t))
+
+    def _once(self, name: str, of: object, work: Callable[[], None]) -> None:
+        """Do the work where that is not the last one of its name."""
+        if self._answered.get(name) != of and not self._worker.stopping.is_set():
+            self._answered[name] = of
+            self._guarded(work)
 
     def _pause_s(self) -> float:
         return max(0.05, self._due - self._clock())

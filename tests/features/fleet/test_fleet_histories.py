@@ -312,7 +312,7 @@ def test_one_missed_scrape_leaves_sums_whole_and_what_is_missing_is_said(ask: Ca
         },
     )
     frame = ask(series).frame()
-    assert frame.counts["working"] == 9 and frame.power_w == pytest.approx(4500.0)
+    assert frame.counts["working"] == 9 and frame.power[0] == pytest.approx(4500.0)
 
 
 def test_a_pause_of_the_engine_makes_no_host_down(ask: Callable[..., Asked]) -> None:
