@@ -70,6 +70,11 @@ def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> No
     assert (row["encoder_pct"], row["fan_pct"]) == ("0.0", "")
 
 
+def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
+    late = snapshot_data(replace(snap(0, gpu()), repeats=("nvml",), stale={"nvml": 2.5}))
+    assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.5})
+
+
 def test_a_share_of_a_hundred_ends_there() -> None:
     assert [of_hundred(value) for value in (None, 0.0, 99.5, 115.0)] == [None, 0.0, 99.5, 100.0]
 

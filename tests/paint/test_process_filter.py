@@ -49,7 +49,7 @@ def _passes(text: str, process: ProcessSample = TRAIN, verdict: str = "starved s
         "gpu:3", "gpu:0,3", "gpu!=2", "gpu>2", "user:ml", "user:ML", "user:root,ml", "mem>10G", "mem>=31G",
         "mem<32GiB", "mem>10gb", "cpu>50", "cpu<=101", "cpu>50%", "verdict:starved", "verdict:dataloader",
         "name~train", "name:python", "job:8821", "job:slurm", 'job:"slurm 8821"', "job~88", "container:pod",
-        "role:gpu", "pid:4711", "state:S", "host>1G", "host<3G", "read>10M", "read<20MB/s", "age>10m", "age<1h",
+        "role:gpu", "pid:4711", "state:S", "host>1G", "host<3G", "read>11.9M", "read<20MB/s", "age>10m", "age<1h",
         "age>600", "nccl:yes", "type:C", "train", "TRAIN.py", "4711", '"big run"', "command~--name",
         "!user:root", "!gpu:1", "user!=root", "gpu_mem_bytes>1G", "starttime:99", "treecpu>140",
         "treehost>2.5G", "gpu==3", "user==ml", "!user!=ml",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gputop.recording.encode import Encoder
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
+from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
 from tests.support.descriptors import open_below
 from tests.support.recording_frames import T0, frame, frames, rounded, times, written
@@ -139,3 +140,15 @@ def test_version_1_stays_readable(path: Path) -> None:
     assert [[p.pid, p.role, p.static.command, p.run_pct] for p in last.processes] == expected["processes"]
     assert [[e.kind, e.text] for s in found for e in s.events] == expected["events"]
     assert dict(last.gpus[0].unavailable) == expected["unavailable"]
+
+
+def test_times_as_people_write_them_count_from_either_end_and_stay_within() -> None:
+    begin, end = T0, T0 + 7200.0
+    times_of = {
+        "-10": 7190.0, "-10m": 6600.0, "-1h": 3600.0, "-2d": 0.0, "+10": 10.0, "+1.5min": 90.0, "+3h": 7200.0,
+        str(T0 + 70): 70.0,
+    }  # fmt: skip
+    assert {text: moment(text, begin, end) - T0 for text in times_of} == times_of
+    assert moment("-10m", begin, end, T0 + 3600.0) == T0 + 3000.0
+    with pytest.raises(ValueError, match="not a time"):
+        moment("soon", begin, end)

@@ -408,6 +408,11 @@ def test_a_link_is_slow_against_itself_and_against_most_of_its_like(tree: Fabric
     assert _port(readings[-1], others[0]).trouble == "100 instead of 400 Gb/s"
 
 
+def test_a_port_of_one_lane_is_in_trouble_where_it_was_never_faster(tree: FabricTree) -> None:
+    narrow = tree.mlx5(0, rate="100 Gb/sec (1X NDR)")
+    assert _port(_read(tree)[1], narrow).trouble == "one lane wide (1X NDR)"
+
+
 def test_a_port_that_goes_and_comes_back_adds_nothing_of_its_past(tree: FabricTree, tmp_path: Path) -> None:
     stays, goes = tree.mlx5(0), tree.efa(1)
     tree.count(goes, rx_drops=500)

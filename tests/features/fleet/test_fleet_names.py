@@ -70,7 +70,8 @@ def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job
     assert job_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
     assert job_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == ("pod a/llm-0", "a")
     assert group_of(JobName("pod", "a/trainer-worker-0")) != group_of(JobName("pod", "b/trainer-worker-0"))
-    assert group_of(JobName("pod", "llm-worker-3")) == group_of(JobName("pod", "llm-master-0")) == "pod llm"
+    roles = ("worker", "master", "launcher", "rank", "node", "chief", "ps")
+    assert {group_of(JobName("pod", f"llm-{role}-{at}")) for at, role in enumerate(roles)} == {"pod llm"}
     assert group_of(JobName("pod", "web-7d9f8b6c5-x2x4z")) == "pod web-7d9f8b6c5-x2x4z"
 
 

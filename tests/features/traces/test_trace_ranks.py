@@ -126,6 +126,13 @@ def test_of_ranks_that_are_late_in_turns_the_one_that_is_last_most_often_is_name
     assert "(last in 33 % of the collectives)" in text and "is slower" not in text
 
 
+def test_a_rank_that_is_late_seldom_and_by_much_is_no_straggler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = grouped(tmp_path, dict.fromkeys(range(4), "0"), {3: -3000, 4: -3000, 5: -3000}, steps=21)
+    assert json.loads(trace_said(capsys, folder, "--json")[1])["straggler"] is None
+
+
 READS_AND_WAITS = """
 import multiprocessing, sys, time
 from gputop.features.traces.trace_analysis import StepChoice

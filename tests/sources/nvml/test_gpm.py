@@ -87,6 +87,14 @@ def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver)
     assert got.values.keys() == {key for key, _ in METRICS.values()}
 
 
+def test_an_engine_that_never_works_while_its_multiprocessors_do_is_not_counted(driver: Driver) -> None:
+    driver.metrics = {1: 0.0, 2: 50.0}
+    reader = gpm()
+    reader.read(1.0)
+    got = measured(reader.read(2.0))
+    assert "graphics_active_pct" not in got.values and "does not count it" in got.missing["graphics_active_pct"]
+
+
 def test_two_samples_are_swapped_and_never_more_are_made(driver: Driver) -> None:
     sm_reader = gpm()
     for tick in range(6):

@@ -426,5 +426,6 @@ def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path)
     assert writers.of(100.0, (5, 6, 7, 8)) == (6,)
     count(5, 9000, 8192)
     assert writers.of(103.0, (5, 6, 7, 8)) == (5,)
+    assert writers.of(162.0, (5, 6, 7, 8)) == (5,)
     # A minute after its last word it feeds nobody.
     assert writers.of(164.0, (5, 6, 7, 8)) == (5, 6)

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes import wait_look
-from gputop.sources.processes.wait_look import BLOCKED, LONG_HOLDS_S, ThreadWait, WaitLook, is_internet, protocol_of
+from gputop.sources.processes.wait_look import (
+    BLOCKED,
+    LONG_HOLDS_S,
+    Mount,
+    ThreadWait,
+    WaitLook,
+    is_internet,
+    protocol_of,
+)
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"
@@ -55,6 +63,12 @@ class Proc:
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
+
+
+def test_a_file_system_is_known_to_be_elsewhere_by_its_type() -> None:
+    away = ("nfs4", "cifs", "smb3", "ceph", "lustre", "fuse.gcsfuse", "9p", "beegfs", "gpfs", "glusterfs", "virtiofs")
+    assert all(Mount("/data", kind).is_networked for kind in away)
+    assert not any(Mount("/data", kind).is_networked for kind in ("ext4", "xfs", "overlay", "tmpfs", "btrfs", "zfs"))
 
 
 def test_state_d_in_an_unknown_function_is_no_disk_by_itself(proc: Proc) -> None:
