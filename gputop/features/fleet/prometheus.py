@@ -47,7 +47,7 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.plan import FleetSchema
 from gputop.features.fleet.promql import any_of, over
-from gputop.features.fleet.recorded_hosts import RecordedHosts, RecordedHour, name_among
+from gputop.features.fleet.recorded_hosts import NamesAmongGpus, RecordedHosts, RecordedHour
 
 # What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
 #
@@ -371,10 +371,9 @@ class PrometheusFleet(AskedFleet):
     def hour(self, t: float) -> LastHour | None:
         """The GPU time lost in the hour before ``t``, asked for at most once a minute; None where it was not answered.
         At most two questions."""
-        if self._is_large:
-            return self._hour.read(t, self._records.name, several=self._records.several)
-        name = name_among(self._inventory.identities.values())
-        return self._hour.read(t, name, several=bool(self.clusters))
+        known = self._inventory.identities.values()
+        names = self._records.names if self._is_large else NamesAmongGpus(known, several=bool(self.clusters))
+        return self._hour.read(t, names)
 
     @property
     def clusters(self) -> str:

@@ -6,7 +6,7 @@ Its questions grow with hosts, not with GPUs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 from typing import NamedTuple
 
@@ -166,44 +166,56 @@ class HostNames:
         host = self._plain(recorded)
         return f"{recorded.cluster or '-'}/{host}" if host in self._ambiguous else host
 
-    def owner(self, recorded: RecordedHost) -> tuple[str, JobName, str]:
-        """Whose GPUs these are, and on which host."""
-        job = recorded.job.within(recorded.cluster) if self.several else recorded.job
-        return self.of(recorded), job, recorded.user
+    def owners(self, rows: Iterable[Recorded]) -> list[tuple[str, JobName, str]]:
+        """On which host each of these is, and whose job and user it is of; a job whose number alone is known is the one
+        that a scheduler gives that number."""
+        owners = [
+            (self.of(recorded), recorded.job.within(recorded.cluster) if self.several else recorded.job, recorded.user)
+            for recorded, _ in rows
+        ]
+        jobs = names_of_numbers(job for _, job, _ in owners)
+        return [(host, with_scheduler(job, jobs), user) for host, job, user in owners]
 
     def _plain(self, recorded: RecordedHost) -> str:
         place = recorded.cluster, recorded.instance
         return self._names_by_place.get(place, recorded.host) if recorded.instance else recorded.host
 
 
-def shares_of(states: Sequence[Recorded], means: Iterable[Recorded], names: HostNames) -> list[HostShare]:
-    """The shares that jobs have of hosts."""
-    owners = [names.owner(recorded) for recorded, _ in states]
-    numbered = names_of_numbers(job for _, job, _ in owners)
+class NamesAmongGpus(HostNames):
+    """What hosts are called among GPUs that are known one by one; ``several`` says whether there are clusters."""
+
+    def __init__(self, identities: Iterable[GpuIdentity], *, several: bool) -> None:
+        self._by_place = {identity.place: identity.host for identity in identities}
+        self._hosts, self.several = frozenset(self._by_place.values()), several
+
+    def of(self, recorded: RecordedHost) -> str:
+        for place in ((recorded.cluster, recorded.instance), (recorded.instance,)):
+            if place in self._by_place:
+                return self._by_place[place]
+        apart = f"{recorded.cluster or '-'}/{recorded.host}"
+        return apart if apart in self._hosts else recorded.host
+
+
+def shares_of(rows: Sequence[Recorded], names: HostNames) -> list[HostShare]:
+    """The shares that jobs have of hosts, of recorded states and means."""
     counts: dict[tuple[str, JobName, str], Counter[FleetState]] = defaultdict(Counter)
-    for (recorded, value), (host, job, user) in zip(states, owners, strict=True):
-        if recorded.what in GPU_STATES and 0 < value < 1e6:
-            counts[host, with_scheduler(job, numbered), user][recorded.what] += round(value)
     measured: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
-    for recorded, value in means:
-        word = MEANS.get(recorded.what)
-        host, job, user = names.owner(recorded)
-        if word is not None and 0.0 <= value < 1e7:
-            of_owner = measured[host, with_scheduler(job, numbered), user]
-            of_owner[word] = value if word == "power_w" else min(100.0, 100.0 * value)
+    for (recorded, value), owner in zip(rows, names.owners(rows), strict=True):
+        if recorded.what in GPU_STATES and 0 < value < 1e6:
+            counts[owner][recorded.what] += round(value)
+        elif (word := MEANS.get(recorded.what)) is not None and 0.0 <= value < 1e7:
+            measured[owner][word] = value if word == "power_w" else min(100.0, 100.0 * value)
     return [
-        HostShare(host, job, user, states_of, **measured.get((host, job, user), {}))
-        for (host, job, user), states_of in counts.items()
+        HostShare(host, job, user, states, **measured.get((host, job, user), {}))
+        for (host, job, user), states in counts.items()
     ]
 
 
-def lost_of(rows: Sequence[Recorded], name: Callable[[RecordedHost], str], *, several: bool) -> list[Lost]:
-    """The last hour by host, owner and state; ``several`` says whether jobs are those of several clusters."""
-    owners = [recorded.job.within(recorded.cluster) if several else recorded.job for recorded, _ in rows]
-    jobs = names_of_numbers(owners)
+def lost_of(rows: Sequence[Recorded], names: HostNames) -> list[Lost]:
+    """The last hour by host, owner and state."""
     return [
-        Lost(name(recorded), "", with_scheduler(job, jobs), recorded.user, recorded.what, value)
-        for (recorded, value), job in zip(rows, owners, strict=True)
+        Lost(host, "", job, user, recorded.what, value)
+        for (recorded, value), (host, job, user) in zip(rows, names.owners(rows), strict=True)
         if recorded.what in GPU_STATES and 0.0 < value < 1e6
     ]
 
@@ -231,7 +243,7 @@ class RecordedHosts:
         self._rows: dict[str, list[Recorded]] = {"states": [], "means": [], "addresses": [], "before": []}
         """The newest answer to each of these; the rules record once a minute, so most are as before."""
         self._hostnames: Mapping[Place, str] = {}
-        self._names = HostNames({}, ())
+        self.names = HostNames({}, ())
         self._present: Mapping[str, int] = {}
         self._past: Mapping[str, int] = {}
         """GPUs by host, now and within the last day."""
@@ -294,17 +306,17 @@ class RecordedHosts:
         if "before" in rows:
             # A host that neither is nor was within a day is forgotten.
             self.addresses = {}
-        self._names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *now, *before)))
+        self.names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *now, *before)))
         for recorded, _ in (*now, *before):
-            self.addresses.setdefault(self._names.of(recorded), set()).add(recorded.instance)
+            self.addresses.setdefault(self.names.of(recorded), set()).add(recorded.instance)
         self._present, self._past = self._counted(now), self._counted(before)
-        self.shares = shares_of(states, self._rows["means"], self._names)
+        self.shares = shares_of([*states, *self._rows["means"]], self.names)
 
     def _counted(self, rows: Sequence[Recorded]) -> dict[str, int]:
         """GPUs by host: of one that is scraped at two addresses the most."""
         gpus_of_host: dict[str, int] = {}
         for recorded, value in rows:
-            host = self._names.of(recorded)
+            host = self.names.of(recorded)
             gpus_of_host[host] = max(gpus_of_host.get(host, 0), round(value))
         return gpus_of_host
 
@@ -358,15 +370,6 @@ class RecordedHosts:
         jobs = {share.job for share in self.shares if share.job and share.host in straggling} if straggling else ()
         return [share.host for share in self.shares if share.job in jobs] if jobs else []
 
-    def name(self, recorded: RecordedHost) -> str:
-        """What the host of a recorded series is called."""
-        return self._names.of(recorded)
-
-    @property
-    def several(self) -> bool:
-        """Whether there are several clusters."""
-        return self._names.several
-
 
 class RecordedHour:
     """The last hour as the rules recorded it, read once a minute."""
@@ -380,9 +383,8 @@ class RecordedHour:
         """The hour before ``t``, where it was read."""
         return self._read[1] if self._read is not None and 0.0 <= t - self._read[0] < 2 * LOST_EVERY_S else None
 
-    def read(self, t: float, name: Callable[[RecordedHost], str], *, several: bool) -> LastHour | None:
-        """The same, asked for where it is not there; None where it was not answered. ``name`` gives a host's name,
-        ``several`` says whether jobs are those of several clusters."""
+    def read(self, t: float, names: HostNames) -> LastHour | None:
+        """The same, asked for where it is not there; None where it was not answered."""
         if (known := self.at(t)) is not None:
             return known
         end, select = floor(t / LOST_EVERY_S) * LOST_EVERY_S, self._engine.select
@@ -394,22 +396,7 @@ class RecordedHour:
             return None
         self._recorded.turn()
         minutes = max((value for _, value in values(answers.of("minutes"), self._recorded)), default=0.0)
-        lost = lost_of(list(values(answers.of("lost"), self._recorded)), name, several=several)
+        lost = lost_of(list(values(answers.of("lost"), self._recorded)), names)
         hour = LastHour(lost, min(HOUR_S, 60.0 * minutes)) if minutes > 0.0 else LastHour(None, HOUR_S, NO_RULES)
         self._read = end, hour
         return hour
-
-
-def name_among(identities: Iterable[GpuIdentity]) -> Callable[[RecordedHost], str]:
-    """Gives the name that the host of a recorded series has among these GPUs."""
-    by_place = {identity.place: identity.host for identity in identities}
-    hosts = frozenset(by_place.values())
-
-    def name(recorded: RecordedHost) -> str:
-        for place in ((recorded.cluster, recorded.instance), (recorded.instance,)):
-            if place in by_place:
-                return by_place[place]
-        apart = f"{recorded.cluster or '-'}/{recorded.host}"
-        return apart if apart in hosts else recorded.host
-
-    return name

@@ -1,13 +1,12 @@
 """A simulated fleet of any size: jobs that work, waste or wait, stragglers of both kinds, hosts that are down.
 
-Every value follows from seed, GPU and time alone, so that any moment can be generated, and what was planted is known.
+Every value follows from seed, GPU and time alone, so that any moment can be generated, and what its jobs do is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Literal
 
 from msgspec import Struct
 
@@ -88,11 +87,6 @@ class SimulatedJob(Struct, frozen=True):
     straggler: int | None = None
     steps: bool = False
     """Whether it announces its steps; its straggler is then one by step alone."""
-
-    @property
-    def kind(self) -> Literal["slow", "starved"]:
-        """What its straggler does."""
-        return "starved" if self.fate is LATE else "slow"
 
 
 class SimulatedFleet(AskedFleet):
@@ -176,16 +170,6 @@ class SimulatedFleet(AskedFleet):
     def _first(self, is_one: Callable[[int], bool], begin: int) -> int | None:
         """The first host from ``begin`` on; small fleets are left whole."""
         return next((host for host in range(begin, self.hosts) if is_one(host)), None) if self.hosts >= 20 else None
-
-    def planted(self) -> set[tuple[str, str, str]]:
-        """(host, gpu, kind) of every straggler that the exported values can show."""
-        planted: set[tuple[str, str, str]] = set()
-        for job in self.jobs:
-            if job.straggler is not None:
-                host = job.first + job.straggler // self.gpus
-                if not self.is_down(host) and host != self.late:
-                    planted.add((self.host_name(host), str(job.straggler % self.gpus), job.kind))
-        return planted
 
     def gpu(self, host: int, number: int, t: float) -> GpuReading:
         """One GPU at Unix time ``t``."""

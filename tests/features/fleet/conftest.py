@@ -10,9 +10,23 @@ import pytest
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Client
 from gputop.features.fleet.prometheus import PrometheusFleet
-from gputop.features.fleet.simulated_fleet import STARTED
+from gputop.features.fleet.simulated_fleet import LATE, STARTED, SimulatedFleet
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_engine import engine as scripted
+
+
+def planted(fleet: SimulatedFleet) -> set[tuple[str, str, str]]:
+    """(host, gpu, kind) of every straggler that the exported values can show."""
+    stragglers = {
+        (job.first + job.straggler // fleet.gpus, job.straggler % fleet.gpus, job.fate)
+        for job in fleet.jobs
+        if job.straggler is not None
+    }
+    return {
+        (fleet.host_name(host), str(gpu), "starved" if fate is LATE else "slow")
+        for host, gpu, fate in stragglers
+        if not fleet.is_down(host) and host != fleet.late
+    }
 
 
 @pytest.fixture

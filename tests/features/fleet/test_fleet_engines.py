@@ -15,6 +15,7 @@ from gputop.features.fleet.client import Client, PromQuery
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from tests.features.fleet.conftest import planted
 from tests.support.engines import backfill, imported, missing, prometheus, victoria
 from tests.support.fleet_pages import past
 
@@ -52,7 +53,7 @@ def test_counts_states_and_stragglers_are_those_that_were_planted(asked: tuple[P
     _, frame = asked
     wanted = fleet_frame(FLEET.ask(STARTED))
     assert frame.counts == wanted.counts and set(frame.read.down) == set(wanted.read.down)
-    assert {(one.host, one.gpu, one.kind) for one in frame.stragglers} == FLEET.planted()
+    assert {(one.host, one.gpu, one.kind) for one in frame.stragglers} == planted(FLEET)
     assert set(frame.read.names) == {"gputop", "4.9", "legacy"} and frame.problems == wanted.problems
 
 

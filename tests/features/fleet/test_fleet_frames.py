@@ -21,6 +21,7 @@ from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from tests.features.fleet.conftest import planted
 
 GIB = 2.0**30
 BUSY = GpuReading(
@@ -166,9 +167,8 @@ def test_what_loses_the_most_gpu_time_now_is_named_first_whatever_its_colour() -
 @pytest.mark.parametrize("seed", [0, 2])
 def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> None:
     fleet = SimulatedFleet(250, seed=seed)
-    planted = fleet.planted()
     stragglers = fleet_frame(fleet.ask(STARTED + 77.0)).stragglers
-    assert {(one.host, one.gpu, one.kind) for one in stragglers} == planted
+    assert {(one.host, one.gpu, one.kind) for one in stragglers} == planted(fleet)
     assert {"step", "sm", "util"} <= {one.by for one in stragglers}
 
 
