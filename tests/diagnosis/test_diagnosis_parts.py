@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from gputop.diagnosis.attribution import correlate
 from gputop.diagnosis.hardware_health import growth
+from gputop.diagnosis.hysteresis import Holds, next_holds
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.verdict_state import Chooser
-from gputop.diagnosis.window import COLUMNS, Row, Window, scaled
+from gputop.diagnosis.window import COLUMNS, GpuMeans, Row, Window, pcie_capacity, scaled
 from tests.support.examples import looks
+from tests.support.scenes import gpu
 
 
 def row(util: float | None, sm: float | None) -> Row:
@@ -130,3 +132,25 @@ def test_every_rule_can_be_read_in_a_table() -> None:
         assert rule.condition and rule.title and rule.level
         assert len(rule.short or rule.title) <= 24, rule.id
     assert len({badge.id for badge in BADGES}) == len(BADGES)
+
+
+def test_a_link_of_16_lanes_carries_four_fifths_of_its_generations_rate() -> None:
+    carries = [pcie_capacity(gpu(pcie_gen=gen, pcie_width=16)) for gen in range(1, 7)]
+    assert [round((capacity or 0.0) / 1e9, 1) for capacity in carries] == [3.2, 6.4, 12.6, 25.2, 50.4, 96.8]
+    assert pcie_capacity(gpu(pcie_gen=9)) is None and pcie_capacity(gpu(pcie_width=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("waits", "idle", "slow", "then"),
+    [
+        (False, 20.0, None, True), (False, 19.9, None, False), (True, 16.0, None, True), (True, 15.9, None, False),
+        (False, 30.0, 19.9, False), (False, 19.9, 30.0, False), (False, 20.0, 20.0, True),
+        (True, 4.0, 12.0, True), (True, 3.9, 30.0, False), (True, 15.9, 11.9, False), (True, 16.0, 0.0, True),
+    ],
+)  # fmt: skip
+def test_where_requests_come_by_chance_a_slow_mean_decides_whether_a_gpu_waits(
+    waits: bool, idle: float, slow: float | None, then: bool
+) -> None:
+    before, util = Holds(waits=waits), 100.0 - idle
+    now = next_holds(before, GpuMeans(u=util), util, may_be_hollow=False, slow_idle=slow, has_nvlink=False)
+    assert now.waits == then

@@ -317,6 +317,7 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
           for line, address, cause, words in (
             ("python3 -m ipykernel_launcher -f kernel.json", "", None, "a notebook waits for its next cell"),
             ("python train.py", "10.0.0.7:29500", "ranks", "for other ranks of its job, at 10.0.0.7:29500"),
+            ("python train.py", "10.0.0.7:29400", "ranks", "for other ranks of its job, at 10.0.0.7:29400"),
             ("python consume.py", "10.0.0.7:5672", "network", "main: waits for 10.0.0.7:5672 since the start"),
             ("python consume.py", "", None, "main: polls for"),
         )],

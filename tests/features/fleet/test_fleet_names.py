@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gputop.features.fleet.decode_answers import scrape_seconds
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of, job_of
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, filled, names_of_numbers, with_scheduler
 from gputop.features.fleet.promql import Scope
@@ -80,3 +81,8 @@ def test_of_two_exporters_the_second_fills_gaps_and_never_replaces_a_measured_ze
     second = GpuReading("a", "0", util_pct=7.0, sm_active_pct=5.0, job=JobName("job", "1"))
     both = filled(first, second)
     assert (both.util_pct, both.sm_active_pct, both.job) == (0.0, 5.0, "job 1")
+
+
+def test_the_time_between_scrapes_is_told_by_their_number() -> None:
+    counts: list[list[float]] = [[], [1.0], [5.0, 2.0], [3.0], [2.0], [900.0]]
+    assert [scrape_seconds(samples, 300.0) for samples in counts] == [15.0, 15.0, 60.0, 100.0, 120.0, 1.0]
