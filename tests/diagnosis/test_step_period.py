@@ -14,9 +14,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.job_steps import StepPeriods, period
+from gputop.diagnosis.job_steps import StepPeriods, grown, period
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.steps import StepPeriod, StepRow, step_period
+from gputop.model.steps import Phase, StepPeriod, StepRow, step_period
 from gputop.monitor import Frame, Monitor
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.words import step_words
@@ -265,3 +265,15 @@ def test_of_every_step_length_either_the_step_is_found_or_nothing(share: float) 
     for hundredths in range(30, 1900, 13):
         found = period(pulses(hundredths / 100.0, share=share), QUARTER)
         assert found is None or found == pytest.approx(hundredths / 100.0, rel=0.03), (hundredths, found)
+
+
+@pytest.mark.parametrize(("longer", "phase"), [(1.3, "forward"), (1.15, None), (0.5, None)])
+def test_a_phase_has_grown_where_the_last_third_of_the_steps_is_a_fifth_longer(
+    longer: float, phase: str | None
+) -> None:
+    steps: list[dict[Phase, float]] = [
+        {"forward": 0.1 * (longer if at > 25 else 1.0), "backward": 0.001} for at in range(39)
+    ]
+    found = grown(steps)
+    assert (None if found is None else found.phase) == phase
+    assert grown(steps[:32]) is None, "too few steps"

@@ -131,6 +131,7 @@ def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys:
     assert main(["compare", fast, slow, "--fail-on", "slower:5"]) == 0
     assert main(["compare", fast, slow, "--fail-on", "slower:3"]) == 1
     assert main(["compare", slow, fast, "--fail-on", "slower:0"]) == 0
+    assert main(["compare", fast, fast, "--fail-on", "slower:0"]) == 0
     assert main(["compare", fast, slow, "--fail-on", "waste:5"]) == 0
     assert main(["compare", fast, slow, "--html", "--fail-on", "slower:3", "-o", str(tmp_path / "c.html")]) == 1
     capsys.readouterr()

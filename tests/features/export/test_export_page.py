@@ -21,9 +21,10 @@ from gputop.features.export.scrape_server import ListenAddress, names_loopback, 
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import gpu_series, host_series, process_series
-from gputop.model.snapshot import Event, HostSample, Machine, Snapshot
+from gputop.model.snapshot import Event, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import UsageError
 from gputop.model.steps import StepRow
+from gputop.sources.simulation.life import slurm
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.exported import Clock, demo_feed, feed, gpu_of, read, snapshot_of, value
 
@@ -110,6 +111,20 @@ def test_a_late_frame_drops_gauges_keeps_counters_and_says_so() -> None:
     # Nothing comes at all.
     clock.now = 60.0
     assert value(read(given.page()), "gputop_up") == 0.0
+
+
+def test_whose_job_a_gpu_has_is_left_out_while_the_processes_are_not_read() -> None:
+    clock = Clock()
+    given = feed(clock=clock)
+    holder = ProcessSample(4711, gpu=0, role="gpu", static=ProcessStatic("ml", batch_job=slurm(8821)))
+    pages = []
+    for second in range(8):
+        clock.now = float(second)
+        repeats = {"repeats": ("proc",)} if second > 3 else {}
+        given.take(snapshot_of(100.0 + second, processes=(holder,), **repeats))
+        pages.append(read(given.page()))
+    assert value(pages[3], "gputop_job_info", job_id="8821") == 1.0
+    assert "gputop_job_info" not in pages[-1] and value(pages[-1], "gputop_gpu_utilization_ratio") == 0.9
 
 
 def test_what_nobody_has_foreseen_is_exported_as_down_said_once_and_gone_with_the_next_good_frame(
