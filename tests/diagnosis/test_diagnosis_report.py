@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.examples import looks
+from tests.support.recording_frames import recorded
 from tests.support.scenes import T0, Watch, gpu, snap, train, workers
 
 STARVED = (gpu(util=40.0, sm=35.0), [train(main=2.0), *workers(4, 90.0, 10.0)])
@@ -50,6 +52,15 @@ def test_the_json_has_the_agreed_form() -> None:
 def test_how_long_to_watch_is_refused_of_what_is_not_watched(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "demo", "--for", "5s"]) == 2
     assert "--for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("errors", "status"), [(0, 0), (1, 1)])
+def test_a_badge_alone_is_a_finding_for_a_script(
+    errors: int, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks = (snap(tick, gpu(ecc_uncorrected=errors * (tick > 30)), [train()]) for tick in range(45))
+    assert main(["diagnose", str(recorded(tmp_path / "r.jsonl", ticks)), "--format", "{verdict}"]) == status
+    assert capsys.readouterr().out == "healthy\n"
 
 
 def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged() -> None:
