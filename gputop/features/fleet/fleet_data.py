@@ -76,7 +76,7 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "hosts_late": sum(down.kind == "late" for down in read.down.values()),
         "hosts_gone": [{"host": host, "gpus": gone.gpus, "age_s": gone.since_s} for host, gone in read.gone.items()],
         "not_work_gpu_h": frame.not_work_gpu_h,
-        "not_work_span_s": None if read.lost is None else read.lost_s,
+        "not_work_span_s": None if read.hour.lost is None else read.hour.span_s,
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
         "stragglers": [_row(entry) for entry in frame.stragglers],
         "waste": [
@@ -159,9 +159,9 @@ class RedactedFleet(AskedFleet):
             "host": self._host, "uuid": lambda uuid: redactor.device(uuid) if uuid else "", "job": self._job,
             "user": lambda user: redactor.user(user) or "", "own_verdict": self._verdict, "reason": redactor.text,
             "labels": lambda labels: {name: self._label(name, value) for name, value in labels.items()},
-            "source": redactor.text, "gpus": self._rows, "down": self._hosts_rows, "lost": self._rows,
-            "gone": self._hosts_rows, "shares": self._rows, "missing": self._hosts_rows, "alerts": self._rows,
-            "problems": lambda problems: tuple(map(redactor.text, problems)),
+            "source": redactor.text, "gpus": self._rows, "down": self._hosts_rows, "hour": self._row,
+            "lost": self._rows, "gone": self._hosts_rows, "shares": self._rows, "missing": self._hosts_rows,
+            "alerts": self._rows, "problems": lambda problems: tuple(map(redactor.text, problems)),
         }  # fmt: skip
         """What is hidden of a reading, of its parts and of their rows, by field. A reason may name a host: by then it
         is known as such."""
@@ -189,15 +189,15 @@ class RedactedFleet(AskedFleet):
         return None if hour is None else self._row(hour)
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
-        readings = self._asked(lambda: self._fleet.look(self._real(hosts), at))
+        known = [self._hosts[host] for host in hosts if host in self._hosts]
+        readings = self._asked(lambda: self._fleet.look(known, at))
         return self._rows(readings)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         return self._asked(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
 
-    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        values_by_gpu = self._asked(lambda: self._fleet.details(self._real(hosts), at))
-        return {(self._host(host), gpu): values for (host, gpu), values in values_by_gpu.items()}
+    def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
+        return self._asked(lambda: self._fleet.details(self._hosts.get(host, ""), at))
 
     def settle(self) -> None:
         self._fleet.settle()
@@ -210,9 +210,6 @@ class RedactedFleet(AskedFleet):
             return ask()
         except FleetError as error:
             raise FleetError(self._redactor.text(str(error))) from None
-
-    def _real(self, hosts: Sequence[str]) -> list[str]:
-        return [self._hosts[host] for host in hosts if host in self._hosts]
 
     def _rows(self, rows: Sequence[Row] | None) -> list[Row] | None:
         return None if rows is None else [self._row(row) for row in rows]

@@ -17,14 +17,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import (
-    Down,
-    FleetReading,
-    FleetState,
-    GpuReading,
-    HostShare,
-    JobName,
-)
+from gputop.features.fleet.fleet_reading import Down, FleetReading, FleetState, GpuReading, HostShare, JobName
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_STATES,
@@ -175,9 +168,9 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def not_work_gpu_h(self) -> float | None:
         """GPU-hours of the last hour that were not work, including idle ones; None until they were read."""
-        if self.read.lost is None:
+        if self.read.hour.lost is None:
             return None
-        return sum(lost.gpu_h for lost in self.read.lost)
+        return sum(lost.gpu_h for lost in self.read.hour.lost)
 
     @cached_property
     def idle_gpu_h(self) -> float:
@@ -228,13 +221,13 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
         counts,
         tuple(straggling),
         _waste(gpus, read),
-        (*read.problems, *notes, *([read.lost_note] if read.lost_note else ())),
+        (*read.problems, *notes, *([read.hour.note] if read.hour.note else ())),
     )
 
 
 def _is_recorded_alike(read: FleetReading, before: FleetReading) -> bool:
     """Whether the rules recorded nothing new of any host: they do once a minute."""
-    same = bool(read.shares) and read.shares is before.shares and read.lost is before.lost
+    same = bool(read.shares) and read.shares is before.shares and read.hour is before.hour
     return same and (read.down, read.missing) == (before.down, before.missing)
 
 
@@ -372,10 +365,10 @@ def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
 
 def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
     """GPU-hours of the last hour by host, job or user: what somebody did not use, and what nobody used."""
-    if read.lost is None:
+    if read.hour.lost is None:
         return None
     hours: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
-    for lost in read.lost:
+    for lost in read.hour.lost:
         name = getattr(lost, by)
         waste, idle = hours[name]
         hours[name] = (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
@@ -393,7 +386,7 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
     members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
     key: tuple[JobName, str, str, FleetState]
-    for lost in read.lost or ():
+    for lost in read.hour.lost or ():
         cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
         key = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h

@@ -154,9 +154,10 @@ class Lost(Struct, frozen=True):
 
 
 class LastHour(Struct, frozen=True):
-    """The GPU time lost in the last ``span_s`` seconds; ``lost`` is None where nothing records it, as ``note`` says."""
+    """The GPU time lost in the last ``span_s`` seconds; ``lost`` is None until that was read, and where nothing records
+    it, as ``note`` says."""
 
-    lost: Sequence[Lost] | None
+    lost: Sequence[Lost] | None = None
     span_s: float = HOUR_S
     note: str = ""
 
@@ -206,8 +207,7 @@ class FleetReading(Struct, frozen=True):
 
     Where there are ``shares`` the fleet is read from them, ``gpus`` are those of some hosts alone, ``missing`` is how
     many GPUs a host had within the last day and has no more.
-    ``age_s`` is how old the newest value is. ``lost`` is None until the last hour was read, and then spans ``lost_s``
-    seconds; ``lost_note`` is why it stays None. ``problems`` are one line each, for people.
+    ``age_s`` is how old the newest value is. ``problems`` are one line each, for people.
     """
 
     t: float
@@ -216,14 +216,12 @@ class FleetReading(Struct, frozen=True):
     down: Mapping[str, Down] = {}
     names: tuple[str, ...] = ()
     age_s: float | None = None
-    lost: Sequence[Lost] | None = None
-    lost_s: float = HOUR_S
+    hour: LastHour = LastHour()
     alerts: Sequence[FiringAlert] = ()
     problems: tuple[str, ...] = ()
     gone: Mapping[str, Gone] = {}
     shares: Sequence[HostShare] = ()
     missing: Mapping[str, int] = {}
-    lost_note: str = ""
     opens: Mapping[str, Sequence[str]] = {}
     """Hosts that are reached by ssh, with the command that opens their own screen."""
     own_names: Mapping[str, str] = {}
@@ -234,7 +232,7 @@ class FleetReading(Struct, frozen=True):
 
 def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:
     """The reading with its last hour, where that was read."""
-    return read if hour is None else replace(read, lost=hour.lost, lost_s=hour.span_s, lost_note=hour.note)
+    return read if hour is None else replace(read, hour=hour)
 
 
 class AskedFleet(Protocol):
@@ -264,8 +262,8 @@ class AskedFleet(Protocol):
         """The GPUs of these hosts; None where ``ask`` gives every GPU."""
         return None
 
-    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """Values that are asked for of hosts in sight alone, by host and GPU."""
+    def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
+        """Values that are asked for of the host on screen alone, by GPU."""
         return {}
 
     def close(self) -> None:

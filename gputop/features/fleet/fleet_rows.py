@@ -333,7 +333,7 @@ NOTHING = {
 
 def not_read(frame: FleetFrame, glyphs: Glyphs) -> str:
     """Why there is no last hour."""
-    return frame.read.lost_note or f"the last hour is being read{glyphs.more}"
+    return frame.read.hour.note or f"the last hour is being read{glyphs.more}"
 
 
 def no_straggler(frame: FleetFrame) -> str:
@@ -345,7 +345,7 @@ def nothing(frame: FleetFrame, view: FleetView, glyphs: Glyphs) -> str:
     """What an empty panel says."""
     if view.panel == "stragglers" and frame.read.shares:
         return no_straggler(frame)
-    if view.panel == "waste" and frame.read.lost is None:
+    if view.panel == "waste" and frame.read.hour.lost is None:
         return not_read(frame, glyphs)
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")
 

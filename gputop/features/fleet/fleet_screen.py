@@ -43,19 +43,14 @@ SHORT = {"working": "work", "busy_not_working": "BUSY"}
 """Words of the narrowest header."""
 
 
-def number(value: int) -> str:
-    """A count with a comma between thousands."""
-    return f"{value:,}"
-
-
 def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
     total, named = frame.total, {name: n for name, n in frame.models.items() if name}
     kinds = {product(name, None) for name in named}
     if frame.read.shares or len(kinds) != 1:
-        return f"{number(total)} GPUs"
+        return f"{total:,} GPUs"
     (kind,) = kinds
     are_all = sum(named.values()) == total
-    return f"{number(total)} {glyphs.times} {kind}" if are_all else f"{number(total)} GPUs, {kind}"
+    return f"{total:,} {glyphs.times} {kind}" if are_all else f"{total:,} GPUs, {kind}"
 
 
 def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
@@ -66,17 +61,17 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
     measured, total = frame.measured, frame.total
     bare = total - sum(frame.counts.get(state, 0) for state in ABSENT) - measured
     parts = [
-        (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
+        (0, f"{len(frame.hosts):,} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
         (1, _gpus(frame, view.glyphs), "value|bar"),
         (-1, "SIMULATED", "level.info|bar")
         if frame.read.source == SIMULATED
         else (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
-        (2, f"SM measured on {number(measured)}", "level.green|bar")
+        (2, f"SM measured on {measured:,}", "level.green|bar")
         if not frame.read.shares
         else (2, "sums of the rules, GPUs of the rows in sight", "dim|bar"),
     ]
     if bare and not frame.read.shares:
-        parts.append((3, f"not exported on {number(bare)}", "dim|bar"))
+        parts.append((3, f"not exported on {bare:,}", "dim|bar"))
     if frame.read.names:
         parts.append((5, " + ".join(DIALECTS[name].id for name in frame.read.names if name in DIALECTS), "dim|bar"))
     while parts and line.width + sum(2 + len(text) for _, text, _ in parts) + 2 > room:
@@ -114,7 +109,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     if power:
         text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
         if known < gpus:
-            text += f" of {number(known)} GPUs"
+            text += f" of {known:,} GPUs"
         parts.append(SummaryPart(text, "text", 6))
     long, short, style = _hour(frame, view)
     parts.append(SummaryPart(short, style, 3))
@@ -152,7 +147,7 @@ def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
         if state == "idle":
             parts += _absent(frame, glyphs.times)
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
-            mark = f"{glyphs.level(level)} {number(n)}"
+            mark = f"{glyphs.level(level)} {n:,}"
             short = f"{mark} {SHORT[state]}" if state in SHORT else ""
             parts.append(SummaryPart(f"{mark} {word}", f"level.{level}", rank, short))
     return parts
@@ -161,11 +156,11 @@ def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
 def _absent(frame: FleetFrame, mark: str) -> Iterator[SummaryPart]:
     """What was known and is not there now; it is never left out."""
     if lost := frame.counts.get("lost", 0):
-        yield SummaryPart(f"{mark} {number(lost)} lost", "level.red", 0)
+        yield SummaryPart(f"{mark} {lost:,} lost", "level.red", 0)
     kinds = Counter(down.kind for down in frame.read.down.values())
     for kind, style in (("late", "level.red"), ("down", "level.yellow")):
         if n := kinds[kind]:  # type: ignore[index]
-            yield SummaryPart(f"{mark} {count(n, 'host')} {kind}", style, 0, f"{mark} {number(n)} {kind}")
+            yield SummaryPart(f"{mark} {count(n, 'host')} {kind}", style, 0, f"{mark} {n:,} {kind}")
     if gone := len(frame.read.gone):
         yield SummaryPart(f"{count(gone, 'host')} gone", "dim", 2)
 
@@ -177,12 +172,12 @@ WHOLE_HOUR_S = 3400.0
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
     """What jobs lost in the last hour and, apart from it, what no job used: a long and a short form, and the style."""
     lost = frame.not_work_gpu_h
-    if lost is None and frame.read.lost_note:
+    if lost is None and frame.read.hour.note:
         return "last hour: no rules record it", "last hour: no rules", "dim"
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"
     idle = frame.idle_gpu_h
-    span = "last hour" if frame.read.lost_s > WHOLE_HOUR_S else f"last {duration(frame.read.lost_s)}"
+    span = "last hour" if frame.read.hour.span_s > WHOLE_HOUR_S else f"last {duration(frame.read.hour.span_s)}"
     jobs = f"{lost - idle:,.0f}"
     long, short = f"{jobs} GPU-h lost by jobs, {idle:,.0f} idle", f"{jobs} + {idle:,.0f} idle GPU-h"
     if view.price is None:
@@ -267,7 +262,7 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     and how many rows are a page."""
     names, is_grouped = rows_of(frame, view), view.panel in ("hosts", *GROUPED)
     below = _below(frame, view, width, room, len(names))
-    title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {number(len(names))}"
+    title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {len(names):,}"
     if view.filter and is_grouped:
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
     right = _order(view) if is_grouped else fleet_rows.cost(frame, view, width) if view.panel == "waste" else ""
@@ -327,7 +322,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
     lefts += [fleet_rows.waste_row(row, most_hours, view, half - 1) for row in wasted]
     if width < 130:
         return lefts
-    if frame.read.lost is None:
+    if frame.read.hour.lost is None:
         lefts.append(_dim(f"  {shorten(fleet_rows.not_read(frame, view.glyphs), half - 3)}", half - 1))
     size = width - half
     alerts = f"A: alerts {len(frame.read.alerts)}" if frame.read.alerts else "no alerts"
@@ -344,7 +339,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     """What is wrong with the engine or the exporters, each in one row."""
     problems = [view.error] if view.error else []
-    problems += [text for text in frame.problems if text not in (*problems, frame.read.lost_note)]
+    problems += [text for text in frame.problems if text not in (*problems, frame.read.hour.note)]
     return [
         Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in problems[:2]
     ]

@@ -296,8 +296,8 @@ class LinkedFleet(AskedFleet):
         self._opens = {
             name: screen_words(name, options) for name, (link, _) in self._hosts.items() if not is_address(link.host)
         }
-        self._taken: dict[str, int] = {}
-        self._strange: set[str] = set()
+        self._taken = dict.fromkeys(names, (0, True))
+        """How many pages of a host were read, and whether the last one spoke of GPUs."""
         for link in self._links:
             link.worker.ask()
 
@@ -322,12 +322,8 @@ class LinkedFleet(AskedFleet):
         down: dict[str, Down] = {}
         ages, problems = [], []
         for name, (link, host) in self._hosts.items():
-            if link.pages != self._taken.get(name, 0) and link.page_at is not None:
-                self._taken[name] = link.pages
-                if host.take(link.page, t - (now - link.page_at)):
-                    self._strange.discard(name)
-                else:
-                    self._strange.add(name)
+            if (pages := link.pages) != self._taken[name][0] and link.page_at is not None:
+                self._taken[name] = pages, host.take(link.page, t - (now - link.page_at))
             age_s = None if link.page_at is None else now - link.page_at
             if age_s is not None:
                 ages.append(age_s)
@@ -338,10 +334,9 @@ class LinkedFleet(AskedFleet):
                     problems.append(f"{name}: {reason}")
         gpus = [gpu for _, host in self._hosts.values() for gpu in host.gpus]
         spoken = {dialect for _, host in self._hosts.values() for dialect in host.dialects}
-        hour = self.hour(t)
         return FleetReading(
             t, self.source, gpus, down, tuple(name for name in DIALECTS if name in spoken),
-            median(ages) if ages else None, hour.lost, hour.span_s, problems=tuple(problems), lost_note=hour.note,
+            median(ages) if ages else None, self.hour(t), problems=tuple(problems),
             opens=self._opens, own_names=self._own_names(),
         )  # fmt: skip
 
@@ -360,7 +355,7 @@ class LinkedFleet(AskedFleet):
             return link.reason
         if age_s is None:
             return "connecting …"
-        if name in self._strange:
+        if not self._taken[name][1]:
             return "what it answers speaks of no GPU"
         if age_s > OLD_S:
             return f"no page for {duration(age_s)}"

@@ -15,17 +15,7 @@ from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S
-from gputop.features.fleet.promql import (
-    ENGINE,
-    Scope,
-    max_by,
-    mean_seconds,
-    over,
-    selector,
-    union,
-    unwritten,
-    window,
-)
+from gputop.features.fleet.promql import ENGINE, Scope, max_by, mean_seconds, over, selector, union, unwritten, window
 
 DIALECT_LABEL = "gputop_names"
 """The label that marks under which names a series was found, where there are several."""

@@ -31,7 +31,6 @@ from gputop.features.fleet.decode_answers import (
 from gputop.features.fleet.exporter_names import BLANK, DETAIL_KEYS, DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
-    HOUR_S,
     AskedFleet,
     Down,
     FiringAlert,
@@ -181,9 +180,9 @@ class Present:
         self._last = {(gpu.host, gpu.gpu): gpu for gpu in readings}
         return FleetReading(
             t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in schema.labels),
-            t - median(self._ages.values()) if self._ages else None, None, HOUR_S, self._alerts,
-            tuple(dict.fromkeys(problems)),
-            {host: Gone(n, None if seen is None else t - seen) for host, (n, seen, _) in self._gone.items()},
+            t - median(self._ages.values()) if self._ages else None, alerts=self._alerts,
+            problems=tuple(dict.fromkeys(problems)),
+            gone={host: Gone(n, None if seen is None else t - seen) for host, (n, seen, _) in self._gone.items()},
         )  # fmt: skip
 
     def _places(self) -> dict[Place, str]:
@@ -445,7 +444,7 @@ class PrometheusFleet(AskedFleet):
         if self._is_large:
             part = self._part(host)
             return {} if part is None else part.history(_plain(host), t, span_s, columns)
-        schema, select = self._inventory.schema, self._of_hosts((host,))
+        schema, select = self._inventory.schema, self._of_host(host)
         if schema is None or not select:
             return {}
         step = span_s / columns
@@ -471,28 +470,26 @@ class PrometheusFleet(AskedFleet):
                         of_gpu[key][column] = value
         return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
 
-    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """What is queried only for the hosts on screen, by host and GPU. Raises FleetError."""
-        by_gpu: dict[tuple[str, str], dict[str, float]] = {}
+    def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
+        """What is queried only for the host on screen, by GPU. Raises FleetError."""
         if self._is_large:
-            for host in hosts:
-                if (part := self._part(host)) is not None:
-                    by_gpu |= {(host, gpu): dict(of) for (_, gpu), of in part.details([_plain(host)], at).items()}
-            return by_gpu
-        schema, select = self._inventory.schema, self._of_hosts(hosts)
+            part = self._part(host)
+            return {} if part is None else part.details(_plain(host), at)
+        schema, select = self._inventory.schema, self._of_host(host)
         if schema is None or not select:
             return {}
         answers = self._engine.all_of({key: plan.metric(schema, key, select) for key in DETAIL_KEYS}, at)
+        by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
         for key in answers.rows:
             for gpu, value in in_units(values(answers.of(key), self._inventory.gpus), key).items():
-                if (identity := self._inventory.identities.get(gpu)) is not None:
-                    by_gpu.setdefault((identity.host, identity.gpu), {}).setdefault(key, value)
+                if (identity := self._inventory.identities.get(gpu)) is not None and identity.host == host:
+                    by_gpu[identity.gpu].setdefault(key, value)
         return by_gpu
 
-    def _of_hosts(self, hosts: Collection[str]) -> str:
-        """Matchers of these hosts' addresses within what is selected; empty where none is known."""
+    def _of_host(self, host: str) -> str:
+        """Matchers of a host's addresses within what is selected; empty where none is known."""
         known = self._inventory.identities.values()
-        instances = sorted({identity.instance for identity in known if identity.host in hosts})
+        instances = sorted({identity.instance for identity in known if identity.host == host})
         return self._within(instances) if instances else ""
 
     def _within(self, instances: Sequence[str]) -> str:

@@ -8,14 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gputop.features.fleet.fleet_reading import WINDOW_S
-from gputop.features.fleet.promql import (
-    NAMES_LABEL,
-    Names,
-    Scope,
-    job_mean,
-    renamed,
-    rule_scope,
-)
+from gputop.features.fleet.promql import NAMES_LABEL, Names, Scope, job_mean, renamed, rule_scope
 from gputop.features.fleet.questions import AlertRule, FleetQuestion, library
 from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_gpus
 

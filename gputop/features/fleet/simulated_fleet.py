@@ -23,6 +23,7 @@ from gputop.features.fleet.fleet_reading import (
     GpuReading,
     History,
     JobName,
+    LastHour,
     Lost,
 )
 from gputop.features.fleet.judge import judged, lost_hours
@@ -236,7 +237,7 @@ class SimulatedFleet(AskedFleet):
         alerts = tuple(
             FiringAlert(name[of.kind], "critical", host, {"instance": f"{host}:9400"}) for host, of in down.items()
         )
-        return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
+        return FleetReading(t, self.source, gpus, down, names, 3.0, LastHour(self.lost(gpus, t)), alerts)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs in the time before ``t``; None where its job had not begun."""

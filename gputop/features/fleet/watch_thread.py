@@ -40,7 +40,7 @@ class FleetWatch:
         self._host: str | None = None
         self._drawn_hosts: tuple[str, ...] = ()
         self._heard = clock()
-        self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
+        self._details: tuple[str, Mapping[str, Mapping[str, float]]] = "", {}
         self._present: tuple[float, float] | None = None
         self._due, self._asked_at = clock(), object()
         self._answered: dict[str, object] = {}
@@ -134,7 +134,7 @@ class FleetWatch:
     def _read_hour(self, t: float) -> None:
         """Read the last hour, where the newest answer did not have it yet."""
         hour, frame = self.fleet.hour(t), self.shown.frame
-        if hour is not None and frame is not None and (hour.lost, hour.note) != (frame.read.lost, frame.read.lost_note):
+        if hour is not None and frame is not None and hour != frame.read.hour:
             self._show(replace(self.shown, frame=fleet_frame(with_hour(frame.read, hour), frame)))
 
     def _look(self, hosts: Sequence[str]) -> None:
@@ -147,19 +147,20 @@ class FleetWatch:
 
     def _read_history(self, host: str, t: float) -> None:
         history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
-        self._details = self.fleet.details([host], self._at)
+        self._details = host, self.fleet.details(host, self._at)
         frame = self.shown.frame
-        if frame is not None and self._details:
+        if frame is not None:
             frame = fleet_frame(self._detailed(frame.read), frame)
         self._show(replace(self.shown, frame=frame, host=host, history=history))
 
     def _detailed(self, read: FleetReading) -> FleetReading:
         """The reading with what was queried only for the host on screen."""
-        of = self._details
+        host, of = self._details
         if not of:
             return read
-        gpus = [replace(gpu, **of[gpu.host, gpu.gpu]) if (gpu.host, gpu.gpu) in of else gpu for gpu in read.gpus]
-        return replace(read, gpus=gpus)
+        return replace(
+            read, gpus=[replace(gpu, **of.get(gpu.gpu, {})) if gpu.host == host else gpu for gpu in read.gpus]
+        )
 
     def _show(self, shown: ShownFrame) -> None:
         self.shown = shown

@@ -75,8 +75,8 @@ def test_a_host_has_an_hour_and_its_details(asked: tuple[PrometheusFleet, FleetF
     assert set(history) == {str(i) for i in range(8)}
     util, sm = history["0"]
     assert len(util) == len(sm) == 60 and util[-1] == pytest.approx(97.0, abs=4) and sm[-1] == pytest.approx(9.0, abs=4)
-    details = fleet.details(["node-026"], STARTED)
-    assert details["node-026", "3"]["tensor_active_pct"] == pytest.approx(1.0, abs=2)
+    details = fleet.details("node-026", STARTED)
+    assert details["3"]["tensor_active_pct"] == pytest.approx(1.0, abs=2)
 
 
 def test_going_back_in_time_finds_jobs_before_they_began_idle(asked: tuple[PrometheusFleet, FleetFrame]) -> None:

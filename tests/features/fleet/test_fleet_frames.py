@@ -15,7 +15,7 @@ from gputop.features.fleet.decode_answers import fact_labels, series_facts
 from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
-from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, Lost
+from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, LastHour, Lost
 from gputop.features.fleet.fleet_rows import straggler_row, ticket_text
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
@@ -192,11 +192,13 @@ def test_every_gpu_is_measured_or_not_exported_or_down_and_never_two_of_them(fra
 
 
 def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_utilisation(frame: FleetFrame) -> None:
-    assert frame.read.lost is not None
-    by_job = {lost.job for lost in frame.read.lost}
+    assert frame.read.hour.lost is not None
+    by_job = {lost.job for lost in frame.read.hour.lost}
     assert {row.job for row in frame.waste} == by_job
     total = sum(row.gpu_h for row in frame.waste)
-    assert total == pytest.approx(frame.not_work_gpu_h) == pytest.approx(sum(lost.gpu_h for lost in frame.read.lost))
+    assert (
+        total == pytest.approx(frame.not_work_gpu_h) == pytest.approx(sum(lost.gpu_h for lost in frame.read.hour.lost))
+    )
     starved = next(row for row in frame.waste if row.state == "starved")
     job = next(job for job in SimulatedFleet(125).jobs if job.name == starved.job)
     hours = min(1.0, job.begun_s / 3600.0)
@@ -255,7 +257,7 @@ def test_what_a_cluster_has_no_data_of_is_not_zero() -> None:
 def test_a_host_that_is_down_says_for_how_long_and_loses_nothing_of_its_hour() -> None:
     lost = (Lost("a", "0", JobName("job", "1"), "ml", "busy_not_working", 0.5),)
     frame = fleet_frame(
-        FleetReading(1.0, "x", (BUSY,), {"a": Down(240.0, "no answer"), "b": Down(None, "x")}, lost=lost)
+        FleetReading(1.0, "x", (BUSY,), {"a": Down(240.0, "no answer"), "b": Down(None, "x")}, hour=LastHour(lost))
     )
     a, b = frame.hosts
     assert a.verdict.text == "down 4 min: no answer" and a.waste_gpu_h == 0.5 and a.gpus[0].state == "down"

@@ -91,7 +91,7 @@ class Renamed:
     def ask(self, at: float | None = None) -> FleetReading:
         self.number += 1
         alerts = ()
-        return FleetReading(STARTED, "", [], {f"node-{self.number}": Down(None, "")}, (), None, None, 3600.0, alerts)
+        return FleetReading(STARTED, "", [], {f"node-{self.number}": Down(None, "")}, (), alerts=alerts)
 
 
 def test_a_redacted_fleet_keeps_the_names_of_few_hosts_that_are_gone() -> None:

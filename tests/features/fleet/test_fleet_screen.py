@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, LastHour
 from gputop.features.fleet.fleet_rows import cell_spans, ticket_text
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_view import (
@@ -80,7 +80,7 @@ def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: F
     counted = fleet_frame(half)
     wide = "".join(text for text, _ in summary(counted, FleetView(), 240))
     assert f"kW of {counted.power[2] // 2} GPUs" in wide
-    assert "being read" in _text(fleet_frame(replace(frame.read, lost=None)), FleetView())
+    assert "being read" in _text(fleet_frame(replace(frame.read, hour=LastHour())), FleetView())
 
 
 def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down(frame: FleetFrame) -> None:

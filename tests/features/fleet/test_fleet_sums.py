@@ -178,7 +178,7 @@ def _reading(**more: Any) -> FleetReading:
 def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None:
     lost = [Lost("n3", "", JobName("job", "2"), "bob", "starved", 3.0), Lost("n2", "", NO_JOB, "", "idle", 4.0)]
     down = {"n1": Down(60.0, "the exporter does not answer"), "n9": Down(None, "it hangs", "late")}
-    frame = fleet_frame(_reading(lost=lost, missing={"n3": 1, "n9": 8}, down=down))
+    frame = fleet_frame(_reading(hour=LastHour(lost), missing={"n3": 1, "n9": 8}, down=down))
     assert {state: n for state, n in frame.counts.items() if n} == {
         "down": 8, "late": 8, "lost": 1, "idle": 4, "working": 5, "starved": 6,
     }  # fmt: skip
@@ -212,7 +212,7 @@ def test_a_part_of_a_job_has_no_straggler() -> None:
 
 def test_hosts_of_which_nothing_new_was_recorded_are_taken_from_the_frame_before_and_are_the_same() -> None:
     lost = [Lost("n3", "", JobName("job", "2"), "bob", "starved", 3.0)]
-    read = _reading(lost=lost, missing={"n3": 1})
+    read = _reading(hour=LastHour(lost), missing={"n3": 1})
     sums = fleet_frame(read)
     gpus = [GpuReading("n2", str(i), util_pct=98.0, sm_active_pct=60.0, job=JobName("slurm", "1")) for i in range(4)]
     looked = fleet_frame(replace(read, gpus=gpus), sums)
