@@ -19,7 +19,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, proxy_of
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_command import moment_of
@@ -346,3 +346,21 @@ def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> N
     asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert asked.returncode == 2 and "the fleet's client needs httpcore: pip install" in asked.stderr
     assert asked.stderr.count("\n") == 1
+
+
+def test_only_questions_that_a_proxy_cannot_read_go_through_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://anna:p%40ss@proxy.internal:3128")
+    monkeypatch.setenv("http_proxy", "http://proxy.internal:3128")
+    assert proxy_of("https://prom.example") == ("http://proxy.internal:3128", ("anna", "p@ss"))
+    assert proxy_of("http://prom.example:9090") is None, "its headers may hold a token"
+    monkeypatch.setenv("no_proxy", ".example")
+    assert proxy_of("https://prom.example") is None
+    monkeypatch.setenv("no_proxy", "")
+    for named, address in (("proxy:8080", "http://proxy:8080"), ("https://proxy", "https://proxy:443")):
+        monkeypatch.setenv("https_proxy", named)
+        assert proxy_of("https://prom.example") == (address, None)
+    monkeypatch.setenv("https_proxy", "socks5://proxy:1080")
+    with pytest.raises(UsageError, match="HTTPS_PROXY must be"):
+        proxy_of("https://prom.example")
