@@ -306,7 +306,7 @@ def label_text(text: str) -> str:
 
 def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
     """The key of a series by these labels."""
-    return SeriesKey(dialect, tuple([labels.get(name, "") for name in names]))
+    return SeriesKey(dialect, place_of(labels, names))
 
 
 def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:

@@ -176,7 +176,6 @@ class RedactedFleet(AskedFleet):
         return self._fleet.interval_s
 
     def ask(self, at: float | None = None) -> FleetReading:
-        """As ``AskedFleet.ask``, with numbers in place of names."""
         read = self._asked(lambda: self._fleet.ask(at))
         if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
             # The redactor gives returning names the same numbers.

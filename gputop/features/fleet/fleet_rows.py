@@ -14,7 +14,7 @@ from gputop.diagnosis.types import NOT_WORKING
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetState
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
-from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, Straggler, cause_words, remedy_of
+from gputop.features.fleet.judge import ABSENT, LEVELS, ORDER, WORDS, Straggler, cause_words, remedy_of
 from gputop.model.quantity import count, terminal_safe
 from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
@@ -86,10 +86,7 @@ def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) ->
     return row
 
 
-_NEED: tuple[FleetState, ...] = (
-    "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "unmeasured", "idle", "down",
-    "working",
-)  # fmt: skip
+_NEED: tuple[FleetState, ...] = (*(state for state in ORDER if state != "working"), "working")
 
 
 def state_style(gpu: Gpu) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
 from gputop.features.fleet.fleet_reading import History
-from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
+from gputop.model.expression import Expression, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
 from gputop.paint.process_columns import NO_FILTER
@@ -43,11 +43,7 @@ def parse(text: str) -> Expression:
 
 def passes(expression: Expression, group: GpuGroup) -> bool:
     """Whether a row passes."""
-
-    def answer(term: Term) -> bool | None:
-        return term.holds_for(_field_value(term.field, group))
-
-    return expression.holds(answer) is True
+    return expression.holds(lambda term: term.holds_for(_field_value(term.field, group))) is True
 
 
 def _field_value(field: str, group: GpuGroup) -> float | Sequence[str] | None:
@@ -72,8 +68,6 @@ def _field_value(field: str, group: GpuGroup) -> float | Sequence[str] | None:
 
 
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
-MOST_ORDERS = 16
-"""Row lists kept for one frame; every letter typed into a filter makes another one."""
 GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
 
 
@@ -102,18 +96,18 @@ class FleetView(Struct, frozen=True):
     utc_offset_s: float = 0.0
 
 
-def _descending(value: Callable[[GpuGroup], float | None]) -> Callable[[GpuGroup], tuple[bool, float, str]]:
-    """The greatest first, what is not measured last."""
-    return lambda group: ((number := value(group)) is None, -(number or 0.0), group.name)
+def _by(field: str, sign: Literal[1, -1]) -> Callable[[GpuGroup], tuple[bool, float, str]]:
+    """The smallest first, with -1 the greatest; what is not measured last."""
+    return lambda group: ((number := getattr(group, field)) is None, sign * (number or 0.0), group.name)
 
 
 SORTS: dict[str, Callable[[GpuGroup], tuple[object, ...]]] = {
     "worst": worst_first,
-    "waste": _descending(lambda group: group.waste_gpu_h),
-    "gap": _descending(lambda group: group.gap_pct),
-    "sm": lambda group: (group.sm_active_pct is None, group.sm_active_pct or 0.0, group.name),
-    "util": lambda group: (group.util_pct is None, group.util_pct or 0.0, group.name),
-    "power": _descending(lambda group: group.power_w),
+    "waste": _by("waste_gpu_h", -1),
+    "gap": _by("gap_pct", -1),
+    "sm": _by("sm_active_pct", 1),
+    "util": _by("util_pct", 1),
+    "power": _by("power_w", -1),
     "stragglers": lambda group: (-group.stragglers, *worst_first(group)),
     "name": lambda group: (group.name,),
 }
@@ -134,8 +128,6 @@ def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
         all_groups = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
         passing = [group for group in all_groups if passes(view.filter, group)] if view.filter else list(all_groups)
         rows = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
-        if len(frame.orders) >= MOST_ORDERS:
-            frame.orders.clear()
         frame.orders[order_key] = rows
     return rows
 

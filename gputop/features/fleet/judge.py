@@ -235,17 +235,18 @@ class FleetVerdict(Struct, frozen=True):
     straggles: bool = False
 
 
-_ORDER: tuple[FleetState, ...] = (
+ORDER: tuple[FleetState, ...] = (
     "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "working", "unmeasured",
     "idle", "down",
 )  # fmt: skip
+"""States as they need attention."""
 
 
 def severity(verdict: FleetVerdict) -> float:
     """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
     if verdict.straggles and verdict.state in ("working", "idle_allocated", "allocated_unused", "unmeasured"):
-        return _ORDER.index("starved") + 0.5
-    return float(_ORDER.index(verdict.state))
+        return ORDER.index("starved") + 0.5
+    return float(ORDER.index(verdict.state))
 
 
 def cause_words(cause: str) -> str:
@@ -266,7 +267,7 @@ def verdict_of(
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
         return FleetVerdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
-    worst = min((state for state, n in counts.items() if n), key=_ORDER.index, default=None)
+    worst = min((state for state, n in counts.items() if n), key=ORDER.index, default=None)
     if worst is None:
         return FleetVerdict("idle", "grey", "no GPU")
     several = len({gpu.host for gpu, _ in gpus}) != 1

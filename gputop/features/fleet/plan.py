@@ -49,8 +49,6 @@ class FleetSchema(Struct, frozen=True):
     scrape_s: float = 15.0
     cluster: str = ""
     """The label that tells clusters apart, where there are several."""
-    marks: bool = False
-    """Whether series carry their dialect though it is the only one."""
 
     def scope(self, dialect: str, select: str) -> Scope:
         """How the GPUs of one of the dialects are asked for."""
@@ -71,13 +69,9 @@ class FleetSchema(Struct, frozen=True):
         """The dialect of all series, where there is one alone: its series carry no mark."""
         return next(iter(self.labels)) if len(self.labels) == 1 else ""
 
-    def labelled(self, labels: Mapping[str, tuple[str, ...]]) -> FleetSchema:
-        """The same with other labels, of some of the dialects; a dialect that was marked stays so."""
-        return FleetSchema(self.signals, labels, self.scrape_s, self.cluster, marks=not self.only)
-
     def marked(self, expr: str, q: Scope) -> str:
         """The series with their dialect, where it could be another one."""
-        return expr if self.only and not self.marks else marked(expr, q.dialect.id)
+        return expr if self.only else marked(expr, q.dialect.id)
 
 
 def marked(expr: str, mark: str) -> str:
@@ -168,21 +162,19 @@ def _same(dialect: Dialect) -> str:
 
 def metric(schema: FleetSchema, key: str, select: str, wrap: Wrap = str) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
-    parts = []
-    for name in (name for name in DIALECTS if name in schema.labels):
-        q, has_instances = schema.scope(name, select), key == "util_pct" and schema.has_instances(name)
-        if key in schema.signals.get(name, ()):
-            parts.append(schema.marked(q.per_gpu(wrap(q.exported(key, *q.whole * has_instances))), q))
-        if has_instances:
-            parts.append(schema.marked(_engines(q, wrap), q))
-    return union(parts)
+    parts = (_of_dialect(schema, name, key, select, wrap) for name in DIALECTS if name in schema.labels)
+    return union(filter(None, parts))
 
 
-def _engines(q: Scope, wrap: Wrap) -> str:
-    """How busy MIG instances are, in the unit of utilisation."""
-    signals = q.dialect.signals
-    factor = signals[ENGINE].factor / signals["util_pct"].factor
-    return f"({q.per_gpu(wrap(q.exported(ENGINE, *q.instances)))} * {factor:g})"
+def _of_dialect(schema: FleetSchema, name: str, key: str, select: str, wrap: Wrap) -> str:
+    """The same in one dialect; how busy MIG instances are is in the unit of utilisation."""
+    q, has_instances, parts = schema.scope(name, select), key == "util_pct" and schema.has_instances(name), []
+    if key in schema.signals.get(name, ()):
+        parts.append(q.per_gpu(wrap(q.exported(key, *q.whole * has_instances))))
+    if has_instances:
+        factor = q.dialect.signals[ENGINE].factor / q.dialect.signals["util_pct"].factor
+        parts.append(f"({q.per_gpu(wrap(q.exported(ENGINE, *q.instances)))} * {factor:g})")
+    return union(schema.marked(part, q) for part in parts)
 
 
 def mean(series: str) -> str:
@@ -197,9 +189,8 @@ def quiet(schema: FleetSchema, select: str) -> str:
     def percentile(series: str) -> str:
         return over("quantile_over_time", series, WINDOW_S, "0.95")
 
-    for name, labels in schema.labels.items():
-        of_one = FleetSchema(schema.signals, {name: labels}, marks=schema.marks or not schema.only)
-        util, inner = DIALECTS[name].signals["util_pct"], metric(of_one, "util_pct", select, percentile)
+    for name in schema.labels:
+        util, inner = DIALECTS[name].signals["util_pct"], _of_dialect(schema, name, "util_pct", select, percentile)
         # Where it may be percent or a ratio, only the whole answer tells which.
         parts.append(inner if util.doubtful or not inner else f"(({inner}) < {QUIET_UTIL / util.factor:g})")
     return union(part for part in parts if part)

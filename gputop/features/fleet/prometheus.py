@@ -58,8 +58,6 @@ LEAST_SILENCE_S = 60.0
 have new ones."""
 LONGEST_GAP_S = 300.0
 """How long values are kept over a pause of the engine: as long as it holds a value for the present itself."""
-MOST_GONE = 512
-"""Hosts that are gone and still named."""
 MEANS = ("util_pct", "sm_active_pct")
 SELDOM = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
 """Queried in turns, at every second refresh."""
@@ -132,17 +130,14 @@ class Present:
             self._facts = series_facts(values(answers.of("told"), self._inventory.fact_labels))
             self._inventory.name_jobs(self._facts)
         if "troubles" in answers.rows:
-            self._take_troubles(answers, t, schema)
+            self._marked, self._alerts = marked_places(values(answers.of("troubles"), self._labels), schema.place)
+            if ages := {place: seen for place, seen in self._marked[plan.AGE].items() if abs(t - seen) < DAY_S}:
+                self._ages = ages
+                self._last_seen.update(ages)
         gap = self._gap(now.get("util_pct", {}), t)
         if not gap:
             self._values.update(now)
         return gap
-
-    def _take_troubles(self, answers: FleetAnswers, t: float, schema: FleetSchema) -> None:
-        self._marked, self._alerts = marked_places(values(answers.of("troubles"), self._labels), schema.place)
-        if ages := {place: seen for place, seen in self._marked[plan.AGE].items() if abs(t - seen) < DAY_S}:
-            self._ages = ages
-            self._last_seen.update(ages)
 
     def _gap(self, utils: Mapping[SeriesKey, float], t: float) -> list[str]:
         """Words on a pause of the engine: most GPUs have no value, though nothing says that their hosts are down."""
@@ -246,8 +241,7 @@ class Present:
             seen = [self._last_seen[of.place] for of in members.values() if of.place in self._last_seen]
             self._gone[host] = len({of.uuid or of.gpu for of in members.values()}), max(seen, default=None), t
             self._inventory.dismiss(members)
-        known = [(host, of) for host, of in self._gone.items() if host not in listed and t - of[2] <= DAY_S]
-        self._gone = dict(known[-MOST_GONE:])
+        self._gone = {host: of for host, of in self._gone.items() if host not in listed and t - of[2] <= DAY_S}
 
 
 IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
@@ -313,11 +307,9 @@ class PrometheusFleet(AskedFleet):
         self._looks_back_at = 0
 
     def close(self) -> None:
-        """Close the connections."""
         self._engine.client.close()
 
     def ask(self, at: float | None = None) -> FleetReading:
-        """The fleet now, or at a Unix time. Raises FleetError where nothing can be shown."""
         self._engine.client.begin()
         if at != self._past:
             self._past, self._refreshes = at, 0
@@ -439,7 +431,6 @@ class PrometheusFleet(AskedFleet):
         return self._part_of.get(host)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
-        """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
         self._engine.client.begin()
         if self._is_large:
             part = self._part(host)
@@ -471,7 +462,6 @@ class PrometheusFleet(AskedFleet):
         return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
-        """What is queried only for the host on screen, by GPU. Raises FleetError."""
         if self._is_large:
             part = self._part(host)
             return {} if part is None else part.details(_plain(host), at)

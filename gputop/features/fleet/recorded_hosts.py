@@ -109,12 +109,6 @@ def _answering(instances: Sequence[str], select: str) -> str:
     return promql.union([marked(selector("up", *matchers), UP), marked(measured, HOST)])
 
 
-def _host_info(select: str) -> str:
-    """The names of the hosts behind addresses, as gputop's exporter gives them."""
-    labels = (*CLUSTER_LABELS, "instance", "hostname")
-    return marked(promql.max_by(labels, selector("gputop_host_info", select)), HOST)
-
-
 # What the answers say.
 
 
@@ -262,13 +256,14 @@ class RecordedHosts:
         """The fleet without its GPUs and its last hour. Raises FleetError where the sums cannot be read."""
         select, reads_names = self._engine.select, self._refreshes % NAMES_EVERY == 0
         turn = self._refreshes % 2 if self._refreshes else None
+        names = promql.max_by((*CLUSTER_LABELS, "instance", "hostname"), selector("gputop_host_info", select))
         answers = self._engine.asked({
             "states": selector(HOST_STATES, select),
             "means": "" if turn == 1 else named(MEANS, select),
             "addresses": "" if turn == 0 else selector(HOST_ADDRESS, select),
             "troubles": _troubles(select),
             "before": _before(select) if reads_names else "",
-            "names": _host_info(select) if reads_names else "",
+            "names": names if reads_names else "",
         }, at)  # fmt: skip
         if "states" not in answers.rows:
             raise FleetError(answers.problems[0])
@@ -279,9 +274,9 @@ class RecordedHosts:
         t = now if answers.t is None else answers.t
         self._take(answers, t)
         down, gone, missing, problems = self._absent(at)
-        names = {recorded.names for recorded, _ in self._rows["states"]}
+        spoken = {recorded.names for recorded, _ in self._rows["states"]}
         return FleetReading(
-            t, source, (), down, tuple(name for name in DIALECTS if name in names), self._trouble.age_s,
+            t, source, (), down, tuple(name for name in DIALECTS if name in spoken), self._trouble.age_s,
             alerts=self._trouble.alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares,
             missing=missing,
         )  # fmt: skip

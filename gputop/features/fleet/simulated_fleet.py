@@ -201,7 +201,7 @@ class SimulatedFleet(AskedFleet):
             is_allocated=runs and bool(job.name) and (not has_gputop or fate is RESERVED), step_s=step,
         )  # fmt: skip
 
-    def down(self, t: float) -> dict[str, Down]:
+    def down(self) -> dict[str, Down]:
         """The hosts that do not answer."""
         down = {
             self.host_name(host): Down(100.0 + 400.0 * chance(self.seed, 8, host), "the exporter does not answer")
@@ -227,10 +227,9 @@ class SimulatedFleet(AskedFleet):
         return lost
 
     def ask(self, at: float | None = None) -> FleetReading:
-        """The whole fleet at a Unix time, or now."""
         t = self._clock() if at is None else at
         gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
-        down = self.down(t)
+        down = self.down()
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
         # What the rules of `gputop fleet deploy` say of a host without values.
         name = {"late": "GpuDriverLate", "down": "GpuExporterDown"}
