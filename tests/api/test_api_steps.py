@@ -228,3 +228,9 @@ def test_steps_from_many_threads_are_all_counted() -> None:
         for thread in threads:
             thread.join()
         assert w._watcher.clock.total == 2000
+
+
+def test_an_announcement_sums_what_each_step_worked_on_and_has_its_lower_median() -> None:
+    row = row_of(EndedSteps([0.4, 0.1, 0.3, 0.2]), samples=2.0, tokens=10.0, pid=5, rank=None, name="run")
+    assert row is not None and (row.count, row.sum_s, row.samples, row.tokens) == (4, 1.0, 8.0, 40.0)
+    assert (row.min_s, row.p50_s, row.p99_s, row.max_s) == (0.1, 0.2, 0.4, 0.4)

@@ -50,6 +50,7 @@ def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:
         ("interval = 0.1", "from 0.25"),
         ("span = 5", "from 10"),
         ("price = -1", "from 0"),
+        ("price = 1000001", "from 0 to 1,000,000"),
         ("price = inf", "must be a number"),
         ("interval = nan", "must be a number"),
         ("theme = 'darc'", "did you mean dark"),

@@ -16,7 +16,18 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.features.fleet import fleet_screen
-from gputop.model.quantity import count, file_size, gpu_time, gpu_time_of, length, numbers, of_hundred, seconds, wrapped
+from gputop.model.quantity import (
+    count,
+    file_size,
+    gpu_time,
+    gpu_time_of,
+    length,
+    mfu_words,
+    numbers,
+    of_hundred,
+    seconds,
+    wrapped,
+)
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
@@ -74,6 +85,12 @@ def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
     late = snapshot_data(replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.5}))
     assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.5})
     assert late["gpus"][0]["power_w"] == 412.345679, "six decimals"
+
+
+def test_more_flops_than_a_gpu_can_do_are_not_believed() -> None:
+    assert [mfu_words(value) for value in (4.14, 41.4, 100.0, 101.0)] == [
+        "MFU 4.1 %", "MFU 41 %", "MFU 100 %", "MFU n/a (101 % cannot be)",
+    ]  # fmt: skip
 
 
 def test_a_share_of_a_hundred_ends_there() -> None:
