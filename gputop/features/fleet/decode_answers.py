@@ -19,11 +19,10 @@ from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet.exporter_names import (
     BLANK,
     CLUSTER_LABELS,
-    DETAIL_KEYS,
     DIALECTS,
+    GPU_KEYS,
     HOST_LABELS,
     RATIO_LIMIT,
-    STATE_KEYS,
     Dialect,
     first_of,
     host_of,
@@ -111,9 +110,7 @@ def keys_by_dialect(names: Collection[str]) -> dict[str, frozenset[str]]:
     present = frozenset(names)
     keys_of_dialect = {
         dialect.id: frozenset(
-            key
-            for key in (*STATE_KEYS, *DETAIL_KEYS)
-            if key in dialect.signals and dialect.signals[key].name in present
+            key for key in GPU_KEYS if key in dialect.signals and dialect.signals[key].name in present
         )
         for dialect in DIALECTS.values()
     }

@@ -22,6 +22,7 @@ STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
 """The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
 DETAIL_KEYS = ("tensor_active_pct", "dram_active_pct", "graphics_active_pct", "temp_c")
 """Those that are queried only for the hosts on screen."""
+GPU_KEYS = (*STATE_KEYS, *DETAIL_KEYS)
 MOMENT_KEYS = ("util_pct", "graphics_active_pct", "mem_used_bytes")
 """Gauges of the moment: a GPU is there if one of them speaks of it."""
 BLANK = 2.0**47

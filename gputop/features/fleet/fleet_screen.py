@@ -78,7 +78,7 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
         parts.remove(max(parts))
     for _, text, style in parts:
         line.add("  ", "bar").add(text, style)
-    return line.to(width - sum(len(text) for text, _ in right), "bar").add_all(right).row(width)
+    return line.to(room, "bar").add_all(right).row(width)
 
 
 def _right(frame: FleetFrame, view: FleetView, width: int) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, GPU_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S
 from gputop.features.fleet.promql import ENGINE, Scope, max_by, mean_seconds, over, selector, union, unwritten, window
 
@@ -82,10 +82,7 @@ def marked(expr: str, mark: str) -> str:
 def names_selector(select: str) -> str:
     """A selector of every series that a dialect could have. ``gputop_up`` is there where a driver hangs, too."""
     names = ["gputop_up"] + [
-        dialect.signals[key].name
-        for dialect in DIALECTS.values()
-        for key in (*STATE_KEYS, *DETAIL_KEYS)
-        if key in dialect.signals
+        dialect.signals[key].name for dialect in DIALECTS.values() for key in GPU_KEYS if key in dialect.signals
     ]
     return promql.named(dict.fromkeys(names), select)
 

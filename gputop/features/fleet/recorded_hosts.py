@@ -217,15 +217,6 @@ def lost_of(rows: Sequence[Recorded], names: HostNames) -> list[Lost]:
 # The readers.
 
 
-class _Trouble(NamedTuple):
-    """Addresses that do not answer, those whose driver is late, how old the newest record is, alerts that fire."""
-
-    silent: frozenset[str] = frozenset()
-    late: frozenset[str] = frozenset()
-    age_s: float | None = None
-    alerts: tuple[FiringAlert, ...] = ()
-
-
 class RecordedHosts:
     """The hosts that the rules of one engine record, at the present or at one moment of the past."""
 
@@ -241,7 +232,11 @@ class RecordedHosts:
         self._present: Mapping[str, int] = {}
         self._past: Mapping[str, int] = {}
         """GPUs by host, now and within the last day."""
-        self._trouble = _Trouble()
+        self._silent: frozenset[str] = frozenset()
+        self._late: frozenset[str] = frozenset()
+        """Addresses that do not answer, and those whose driver is late."""
+        self._age_s: float | None = None
+        self._alerts: tuple[FiringAlert, ...] = ()
         self.addresses: dict[str, set[str]] = {}
         """Host → its scraped addresses."""
         self.shares: Sequence[HostShare] = ()
@@ -276,17 +271,17 @@ class RecordedHosts:
         down, gone, missing, problems = self._absent(at)
         spoken = {recorded.names for recorded, _ in self._rows["states"]}
         return FleetReading(
-            t, source, (), down, tuple(name for name in DIALECTS if name in spoken), self._trouble.age_s,
-            alerts=self._trouble.alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares,
+            t, source, (), down, tuple(name for name in DIALECTS if name in spoken), self._age_s,
+            alerts=self._alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares,
             missing=missing,
         )  # fmt: skip
 
     def _take(self, answers: FleetAnswers, t: float) -> None:
         if "troubles" in answers.rows:
-            places, alerts = marked_places(values(answers.of("troubles"), self._labels), ("instance",))
-            silent, late = (frozenset(address for (address,) in places[mark]) for mark in (UP, LATE))
+            places, self._alerts = marked_places(values(answers.of("troubles"), self._labels), ("instance",))
+            self._silent, self._late = (frozenset(address for (address,) in places[mark]) for mark in (UP, LATE))
             newest = max(places[AGE].values(), default=None)
-            self._trouble = _Trouble(silent, late, None if newest is None else max(0.0, t - newest), alerts)
+            self._age_s = None if newest is None else max(0.0, t - newest)
         rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in answers.rows}
         if "names" in answers.rows:
             self._hostnames = {
@@ -323,9 +318,9 @@ class RecordedHosts:
         unexplained = []
         for host in (*present, *(host for host in before if host not in present)):
             addresses = self.addresses.get(host, set())
-            if addresses & self._trouble.late:
+            if addresses & self._late:
                 down[host] = Down(None, "the driver does not answer: it is late or hangs", "late")
-            elif addresses and addresses <= self._trouble.silent:
+            elif addresses and addresses <= self._silent:
                 down[host] = Down(None, "the exporter does not answer")
             elif host not in present:
                 unexplained.append(host)
@@ -361,7 +356,7 @@ class RecordedHosts:
 
     def of_straggling_jobs(self) -> list[str]:
         """The hosts of jobs that an alert says are held up: all of them, so that they can be compared."""
-        straggling = {alert.host for alert in self._trouble.alerts if alert.name in STRAGGLER_ALERTS}
+        straggling = {alert.host for alert in self._alerts if alert.name in STRAGGLER_ALERTS}
         jobs = {share.job for share in self.shares if share.job and share.host in straggling} if straggling else ()
         return [share.host for share in self.shares if share.job in jobs] if jobs else []
 

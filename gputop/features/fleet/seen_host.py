@@ -36,7 +36,7 @@ from gputop.features.fleet.decode_answers import (
     reading_of,
     series_facts,
 )
-from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, MOMENT_KEYS, STATE_KEYS
+from gputop.features.fleet.exporter_names import DIALECTS, GPU_KEYS, MOMENT_KEYS
 from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S, GpuReading, GpuState, JobName, Lost, filled
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
@@ -80,7 +80,6 @@ def _labels(text: str) -> Mapping[str, str] | None:
 
 # What is remembered of a host's pages.
 
-KEYS = (*STATE_KEYS, *DETAIL_KEYS)
 _STEPS = {
     f"gputop_{name}_seconds_{part}": (mark, part)
     for name, mark in (("step", plan.STEP), ("step_wait", plan.STEP_WAIT))
@@ -92,7 +91,7 @@ _INFO, _SHARE, _UP, _HOST = "gputop_gpu_info", "gputop_gpu_share", "gputop_up", 
 _LOST = "gputop_gpu_lost_seconds_total"
 WANTED = frozenset((
     _INFO, _SHARE, _UP, _HOST, _LOST, *_STEPS, *_MARKED, *_TOLD, *(row.facts for row in DIALECTS.values() if row.facts),
-    *(row.signals[key].name for row in DIALECTS.values() for key in KEYS if key in row.signals),
+    *(row.signals[key].name for row in DIALECTS.values() for key in GPU_KEYS if key in row.signals),
 ))  # fmt: skip
 LONGEST_PAUSE_S = 15.0
 """Between two pages: what lies between those that are farther apart is not known."""
@@ -300,7 +299,7 @@ def _of_gpu(labels: Mapping[str, str]) -> tuple[str, ...]:
 def _values(rows: Rows, schema: FleetSchema, host: str) -> dict[str, dict[SeriesKey, float]]:
     """The values of a page in the catalogue's units, by key and GPU."""
     values: dict[str, dict[SeriesKey, float]] = {}
-    for key in KEYS:
+    for key in GPU_KEYS:
         found = []
         for name in schema.labels:
             signal = DIALECTS[name].signals.get(key)
