@@ -197,8 +197,7 @@ class FleetApp(PaintedApp[FleetView]):
         # The host whose last hour is drawn.
         host = None if self.frame is None else selected_host(self.frame, view)
         if view.panel in ("hosts", "host"):
-            self.watched.look_at(host)
-            self.watched.see(drawn_hosts(self.frame, view, self.page))
+            self.watched.see(drawn_hosts(self.frame, view, self.page), host)
             view = replace(view, host=host, history=shown.history if shown.host == host else None)
         if self._canvas.is_attached and not self.is_covered and width and height:
             self._canvas.show(self.frame, view, width, height)

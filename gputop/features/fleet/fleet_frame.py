@@ -187,11 +187,6 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """The GPUs by user; those without one are a group of their own, the last one."""
         return _groups(self.read, "user", self._gpus, self.stragglers)
 
-    @cached_property
-    def untouched(self) -> dict[str, GpuGroup]:
-        """The hosts of which no GPU is known one by one."""
-        return {host.name: host for host in self.hosts if not host.gpus and not host.stragglers}
-
     @property
     def _gpus(self) -> list[Gpu]:
         return [gpu for host in self.hosts for gpu in host.gpus]
@@ -208,7 +203,8 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
     straggling = stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
-    known = {} if before is None or not _is_recorded_alike(read, before.read) else before.untouched
+    unchanged = before.hosts if before is not None and _is_recorded_alike(read, before.read) else ()
+    known = {host.name: host for host in unchanged if not host.gpus and not host.stragglers}
     hosts = _groups(read, "host", gpus, straggling, known)
     counts: dict[FleetState, int] = dict.fromkeys(FLEET_STATES, 0)
     for host in hosts:

@@ -24,11 +24,11 @@ JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 POD_LABELS = ("k8s_namespace_name", "k8s_pod_name")
 """Labels of ``gputop_pod_info`` that name a pod."""
 HOST, POD, JOB_ID, STEP, STEP_WAIT, AGE = "host", "pod", "jobstats job", "step", "step wait", "age"
-LOST, LATE, DEAD, EXPORTER = "lost", "late", "dead", "exporter"
+LOST, LATE, DEAD, EXPORTER, UP = "lost", "late", "dead", "exporter", "up"
 """Marks of series that give: the name of the host behind an address; the pod that the kubelet gave a GPU to; a job's
 number as the value; the mean seconds of a training step, and of what it waited; when an address last gave values; that
 a driver cannot read a GPU; how long a driver is late, in seconds; how long ago the values of a file were written that
-nobody renews; the pod in which an exporter runs; the seconds between two scrapes."""
+nobody renews; the pod in which an exporter runs; whether an address answers."""
 LAST_SEEN_S = 600.0
 """How long a host counts as down of which nothing tells whether it is still scraped; from then on it is gone."""
 LOOKBACKS_S = (1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0, 86400.0)
@@ -224,10 +224,6 @@ def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
                       (unwritten(q, schema.scrape_s), DEAD)]  # fmt: skip
     of_places += [(f"timestamp({series})", AGE) for series in utils if ages]
     return union(marked(max_by(schema.place, expr), mark) if mark else expr for expr, mark in of_places)
-
-
-UP = "up"
-"""The mark of whether an address answers."""
 
 
 def node_facts(schema: FleetSchema, select: str) -> str:

@@ -210,9 +210,8 @@ BOTTLENECK_QUERIES = (
 
 # Does every GPU of a job keep up.
 #
-# In a synchronous job those that wait spin in NCCL: busy, at low SM activity. The one that holds them up does more than
-# the others, or starves while they spin. So looking for the lowest SM activity names the victims. GPUs are compared
-# only within one job, by the median and the median absolute deviation: the straggler itself would move a mean.
+# As in ``judge.stragglers``: looking for the lowest SM activity would name those that wait. GPUs are compared within one
+# job, by the median and the median absolute deviation: the straggler itself would move a mean.
 
 _JOB = "cluster, workload"
 _POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)

@@ -77,7 +77,9 @@ def remedies(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list
             continue
         reason = "gputop: " + ", ".join(text for text, _ in rows)
         keys = tuple(key for _, key in rows)
-        drain = ("scontrol", "update", f"NodeName={host}", "State=DRAIN", f"Reason={_plain(reason)}")
+        # Without what the scheduler's own syntax means something by.
+        plain = re.sub(r"[^A-Za-z0-9 :,./+-]", "_", reason)[:LONGEST_REASON]
+        drain = ("scontrol", "update", f"NodeName={host}", "State=DRAIN", f"Reason={plain}")
         command = drain if by == "slurm" else ("kubectl", "cordon", host)
         found_remedies.append(Remedy(host, keys, command, reason))
     return found_remedies, odd
@@ -92,11 +94,6 @@ def _is_surely_lost(gpu: Gpu, group: GpuGroup) -> bool:
     if gpu.read.util_pct is not None:
         return False
     return gpu.read.names == "gputop" or any(other.state not in ABSENT for other in group.gpus)
-
-
-def _plain(text: str) -> str:
-    """A text without what a scheduler's own syntax means something by."""
-    return re.sub(r"[^A-Za-z0-9 :,./+-]", "_", text)[:LONGEST_REASON]
 
 
 def due(proposed: Sequence[Remedy], done: Mapping[str, float]) -> list[Remedy]:

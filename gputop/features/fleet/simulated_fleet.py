@@ -145,10 +145,6 @@ class SimulatedFleet(AskedFleet):
         """The dialect that a host's exporter speaks: clusters are seldom all of one."""
         return ("gputop", "4.9", "legacy")[int(chance(self.seed, 5, host // 8) * 3)]
 
-    def lacks_sm(self, host: int) -> bool:
-        """Whether a host's exporter leaves SM activity out, as dcgm-exporter does by default."""
-        return self.names_of(host) == "legacy" and chance(self.seed, 6, host) < 0.15
-
     def is_down(self, host: int) -> bool:
         """Whether a host does not answer."""
         return chance(self.seed, 7, host) < 0.006 or (self.hosts >= 20 and host == self.hosts * 3 // 5)
@@ -191,9 +187,11 @@ class SimulatedFleet(AskedFleet):
         util = min(100.0, max(0.0, util + 0.4 * noise))
         sm = min(util, max(0.0, sm + noise))
         has_gputop = names == "gputop"
+        # As dcgm-exporter leaves it out by default.
+        lacks_sm = names == "legacy" and chance(self.seed, 6, host) < 0.15
         return GpuReading(
             self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
-            names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
+            names, util, None if lacks_sm else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
             32.0 + 45.0 * power, quiet, job.name if runs else NO_JOB, job.user * runs,
             fate.state if has_gputop else None, fate.verdict if has_gputop else None, is_lost=(host,

@@ -37,8 +37,7 @@ class FleetWatch:
         self._clock = clock
         self._notify: Callable[[], object] = lambda: None
         self._at: float | None = None
-        self._host: str | None = None
-        self._drawn_hosts: tuple[str, ...] = ()
+        self._in_sight: tuple[tuple[str, ...], str | None] = (), None
         self._heard = clock()
         self._details: tuple[str, Mapping[str, Mapping[str, float]]] = "", {}
         self._present: tuple[float, float] | None = None
@@ -71,16 +70,10 @@ class FleetWatch:
         self._at = at
         self._worker.wake()
 
-    def look_at(self, host: str | None) -> None:
-        """Read the last hour of a host as well."""
-        if host != self._host:
-            self._host = host
-            self._worker.wake()
-
-    def see(self, hosts: tuple[str, ...]) -> None:
-        """These hosts are on screen: of a large fleet their GPUs are read, too."""
-        if hosts != self._drawn_hosts:
-            self._drawn_hosts = hosts
+    def see(self, hosts: tuple[str, ...], host: str | None) -> None:
+        """These hosts are on screen: of a large fleet their GPUs are read, too; and the last hour of one of them."""
+        if (hosts, host) != self._in_sight:
+            self._in_sight = hosts, host
             self._worker.wake()
 
     # -- the thread -------------------------------------------------------------------------------------------------
@@ -93,7 +86,7 @@ class FleetWatch:
             self._due, self._asked_at = self._clock() + self.fleet.interval_s, at
         if self.shown.frame is None:
             return
-        t, hosts, host = self.shown.frame.t, self._drawn_hosts, self._host
+        t, (hosts, host) = self.shown.frame.t, self._in_sight
         self._once("hosts", (hosts, t), lambda: self._look(hosts))
         if host is not None:
             self._once("host", (host, t), lambda: self._read_history(host, t))

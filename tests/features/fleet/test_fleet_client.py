@@ -282,7 +282,7 @@ def test_whatever_an_answer_does_the_thread_shows_it_and_asks_again(engine: Scri
     seen: list[str] = []
     watch.start(lambda: seen.append(str(watch.shown.error)))
     deadline = time.monotonic() + 60.0
-    watch.look_at("node-001")
+    watch.see((), "node-001")
     while not any("ZeroDivisionError" in text for text in seen) or len(engine.asked) < 30:
         assert time.monotonic() < deadline, seen
         time.sleep(0.01)

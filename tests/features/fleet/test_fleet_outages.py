@@ -106,7 +106,7 @@ def test_an_engine_that_hangs_is_given_up_at_its_deadline_and_nobody_waits_for_i
             begun = time.monotonic()
             for _ in range(20):
                 _rows(shown, 5.0)
-                watch.look_at(f"node-{_ + 1:03d}")
+                watch.see((), f"node-{_ + 1:03d}")
             assert time.monotonic() - begun < LONGEST_S / 3 and watch.age_s > 0.5
         finally:
             engine.send_signal(signal.SIGCONT)

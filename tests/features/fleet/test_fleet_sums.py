@@ -275,7 +275,7 @@ def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are
     told = threading.Event()
     watch.start(told.set)
     for hosts in (("n1",), ("n1", "n2")):
-        watch.see(hosts)
+        watch.see(hosts, None)
         deadline = time.monotonic() + 20.0
         while {gpu.host for gpu in (watch.shown.frame.read.gpus if watch.shown.frame else ())} != set(hosts):
             assert time.monotonic() < deadline, looked
