@@ -91,15 +91,14 @@ def values(rows: Sequence[SeriesRow], whose: Remembered[T]) -> Iterator[tuple[T,
 
 
 DAY_S = 86400.0
-LEAST_SCRAPE_S = 15.0
 
 
 class FleetInventory:
-    """The result of the last discovery. ``schema`` is None until it found something."""
+    """The result of the last discovery. ``schema`` has no signals until it found some."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.schema: FleetSchema | None = None
+        self.schema = FleetSchema({}, {})
         self.identities: dict[SeriesKey, GpuIdentity] = {}
         self._identified: Mapping[SeriesKey, GpuIdentity] = {}
         self._metrics: frozenset[bytes] | None = None
@@ -109,7 +108,7 @@ class FleetInventory:
 
     def _forget(self) -> None:
         """Forget all labels, which mean something else from now on."""
-        schema = self.schema or FleetSchema({}, {})
+        schema = self.schema
         self.gpus = Remembered(lambda labels: gpu_of(labels, schema))
         self.fact_labels = Remembered(lambda labels: fact_labels(labels, schema))
 
@@ -118,27 +117,21 @@ class FleetInventory:
         self.gpus.turn()
         self.fact_labels.turn()
 
-    @property
-    def scrape_s(self) -> float:
-        """The time between two scrapes."""
-        return LEAST_SCRAPE_S if self.schema is None else self.schema.scrape_s
-
     def discover(self, at: float | None, now: float) -> None:
         """Find out which names there are. ``now`` is this machine's time. Raises FleetError where there are none."""
         select = self._engine.select
         try:
             signals = self._signals(at, now)
         except FleetError:
-            if self.schema is None:
+            if not self.schema.signals:
                 raise
             return
         if signals:
             samples = self._engine.asked({"samples": plan.samples(select)}, at).of("samples")
             scrape_s = scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
-            before = FleetSchema({}, {}) if self.schema is None else self.schema
-            self.schema = replace(before, signals=signals, scrape_s=scrape_s)
+            self.schema = replace(self.schema, signals=signals, scrape_s=scrape_s)
             self._forget()
-        elif self.schema is None:
+        elif not self.schema.signals:
             names = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
             where = f" with {select}" if select else ""
             raise FleetError(f"no GPU metrics there{where}; looked for {names}")
@@ -157,9 +150,7 @@ class FleetInventory:
 
         ``looks_back`` also asks for those that are not there any more; else they are those that were there before.
         """
-        schema = self.schema
-        assert schema is not None, "discovery gives it or raises"
-        select = self._engine.select
+        schema, select = self.schema, self._engine.select
         before_text = plan.before(schema.signals, select) if looks_back else ""
         answers = self._engine.asked({"who": plan.identities(schema.signals, select), "before": before_text}, at)
         if "who" not in answers.rows:

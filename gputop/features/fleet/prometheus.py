@@ -89,7 +89,6 @@ class Present:
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
         """The fleet without its last hour, and the engine's own time. Raises FleetError where nothing can be shown."""
         schema = self._inventory.schema
-        assert schema is not None, "discovery gives it or raises"
         texts = {name: text for name, text in self._questions(schema).items() if text}
         answers = self._engine.asked(texts, at)
         if "util_pct" in texts and "util_pct" not in answers.rows:
@@ -196,7 +195,7 @@ class Present:
         measured = {identity.place for key, identity in identities.items() if key in self._values["util_pct"]}
         self._last_seen = {place: seen for place, seen in self._last_seen.items() if place in places}
         newest = max(self._ages.values(), default=t)
-        oldest = max(LEAST_SILENCE_S, 4 * self._inventory.scrape_s)
+        oldest = max(LEAST_SILENCE_S, 4 * self._inventory.schema.scrape_s)
         down: dict[Place, Down | None] = {}
         for place in places if self._marked else ():
             since = t - self._last_seen[place] if place in self._last_seen else None
@@ -295,7 +294,7 @@ class PrometheusFleet(AskedFleet):
     @property
     def interval_s(self) -> float:  # type: ignore[override]
         """How often a query is worthwhile: never faster than exporters are scraped, but for what the first one left."""
-        return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.scrape_s)
+        return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
 
     @property
     def _is_looking_back(self) -> bool:
@@ -339,7 +338,7 @@ class PrometheusFleet(AskedFleet):
 
     def _every_gpu(self, at: float | None) -> FleetReading:
         problems: list[str] = []
-        if self._inventory.schema is None or self._refreshes % DISCOVERY_EVERY == 0:
+        if not self._inventory.schema.signals or self._refreshes % DISCOVERY_EVERY == 0:
             self._inventory.discover(at, self._clock())
         if not self._inventory.identities or self._refreshes % IDENTITIES_EVERY == 0 or self._is_looking_back:
             looks_back = self._keeps_past and self._refreshes == self._looks_back_at
@@ -369,14 +368,12 @@ class PrometheusFleet(AskedFleet):
     @property
     def clusters(self) -> str:
         """The label that tells several clusters apart; empty where there is one."""
-        return "" if self._inventory.schema is None else self._inventory.schema.cluster
+        return self._inventory.schema.cluster
 
     def grounds(self) -> Grounds:
         """What a remedy may stand on, after ``ask``. Raises FleetError."""
         self._engine.client.begin()
-        schema = self._inventory.schema
-        assert schema is not None, "after ask"
-        select = self._engine.select
+        schema, select = self._inventory.schema, self._engine.select
         texts = {name: plan.memory_errors(schema, select, risen=name == "risen") for name in ("all", "risen")}
         answers = self._engine.all_of(texts, None)
         found: dict[str, list[tuple[GpuIdentity, int]]] = {
@@ -436,7 +433,7 @@ class PrometheusFleet(AskedFleet):
             part = self._part(host)
             return {} if part is None else part.history(_plain(host), t, span_s, columns)
         schema, select = self._inventory.schema, self._of_host(host)
-        if schema is None or not select:
+        if not select:
             return {}
         step = span_s / columns
         width = max(step, 2 * schema.scrape_s)
@@ -466,7 +463,7 @@ class PrometheusFleet(AskedFleet):
             part = self._part(host)
             return {} if part is None else part.details(_plain(host), at)
         schema, select = self._inventory.schema, self._of_host(host)
-        if schema is None or not select:
+        if not select:
             return {}
         answers = self._engine.all_of({key: plan.metric(schema, key, select) for key in DETAIL_KEYS}, at)
         by_gpu: dict[str, dict[str, float]] = defaultdict(dict)

@@ -210,8 +210,8 @@ BOTTLENECK_QUERIES = (
 
 # Does every GPU of a job keep up.
 #
-# As in ``judge.stragglers``: looking for the lowest SM activity would name those that wait. GPUs are compared within one
-# job, by the median and the median absolute deviation: the straggler itself would move a mean.
+# As in ``judge.stragglers``: looking for the lowest SM activity would name those that wait. GPUs are compared within
+# one job, by the median and the median absolute deviation: the straggler itself would move a mean.
 
 _JOB = "cluster, workload"
 _POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)
