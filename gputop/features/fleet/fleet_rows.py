@@ -103,8 +103,8 @@ _OF_PANEL = {"jobs": "job", "users": "user"}
 """Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
 
 
-def _number(value: float | None, size: int, style: str) -> Span:
-    return (pct(value, size), style) if value is not None else (NOT_KNOWN.rjust(size), "dim")
+def _number(group: GpuGroup, value: float | None, size: int, style: str) -> Span:
+    return (NOT_KNOWN.rjust(size), "dim") if value is None or group.down else (pct(value, size), style)
 
 
 def _sm(group: GpuGroup, view: FleetView, size: int) -> Span:
@@ -112,12 +112,12 @@ def _sm(group: GpuGroup, view: FleetView, size: int) -> Span:
         return "n/a".rjust(size), "dim"
     # As on the node's screen, no figure of a GPU under a red verdict is green.
     red = group.verdict.level == "red"
-    return _number(None if group.down else group.sm_active_pct, size, "strong" if red else "value.sm")
+    return _number(group, group.sm_active_pct, size, "strong" if red else "value.sm")
 
 
 def _gap(group: GpuGroup, view: FleetView, size: int) -> Span:
-    gap = None if group.down else group.gap_pct
-    return _number(gap, size, gap_style(gap, alarm=group.verdict.state == "busy_not_working"))
+    style = gap_style(group.gap_pct, alarm=group.verdict.state == "busy_not_working")
+    return _number(group, group.gap_pct, size, style)
 
 
 def _power(group: GpuGroup, view: FleetView, size: int) -> Span:
@@ -166,7 +166,7 @@ class FleetColumn(Struct, frozen=True):
 
 COLUMNS = (
     FleetColumn("util", "UTIL", 5, 50, "util",
-                lambda group, view, size: _number(None if group.down else group.util_pct, size, "strong"), True),
+                lambda group, view, size: _number(group, group.util_pct, size, "strong"), True),
     FleetColumn("sm", "SM", 4, 0, "sm", _sm, True),
     FleetColumn("gap", "GAP", 4, 70, "gap", _gap, True),
     FleetColumn("power", "kW", 5, 110, "power", _power, True),

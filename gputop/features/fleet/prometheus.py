@@ -44,7 +44,6 @@ from gputop.features.fleet.fleet_reading import (
     filled,
     with_hour,
 )
-from gputop.features.fleet.plan import FleetSchema
 from gputop.features.fleet.promql import any_of, over
 from gputop.features.fleet.recorded_hosts import NamesAmongGpus, RecordedHosts, RecordedHour
 
@@ -88,24 +87,24 @@ class Present:
 
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
         """The fleet without its last hour, and the engine's own time. Raises FleetError where nothing can be shown."""
-        schema = self._inventory.schema
-        texts = {name: text for name, text in self._questions(schema).items() if text}
+        texts = {name: text for name, text in self._questions().items() if text}
         answers = self._engine.asked(texts, at)
         if "util_pct" in texts and "util_pct" not in answers.rows:
             raise FleetError(answers.problems[0] if answers.problems else "no answer")
         t = now if answers.t is None else answers.t
-        problems = (*answers.problems, *self._take(answers, texts.keys(), t, schema))
+        problems = (*answers.problems, *self._take(answers, texts.keys(), t))
         self._refreshes += 1
         down = self._down(t)
         self._dismiss(down, t)
-        return self._reading(down, problems, t, source, schema), answers.t
+        return self._reading(down, problems, t, source), answers.t
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
         self._labels.turn()
 
-    def _questions(self, schema: FleetSchema) -> dict[str, str]:
-        select, seldom = self._engine.select, SELDOM[(self._refreshes - 1) % 2] if self._refreshes else sum(SELDOM, ())
+    def _questions(self) -> dict[str, str]:
+        schema, select = self._inventory.schema, self._engine.select
+        seldom = SELDOM[(self._refreshes - 1) % 2] if self._refreshes else sum(SELDOM, ())
 
         def current(key: str) -> str:
             return plan.metric(schema, key, select, lambda series: plan.current(schema, series))
@@ -118,7 +117,7 @@ class Present:
             "quiet": plan.quiet(schema, select) if "quiet" in seldom else "",
         }
 
-    def _take(self, answers: FleetAnswers, asked: Collection[str], t: float, schema: FleetSchema) -> list[str]:
+    def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> list[str]:
         """Keep what was answered; what was asked and not answered keeps its last answer, or is not known."""
         gpus = self._inventory.gpus
         self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(answers.rows)
@@ -129,7 +128,8 @@ class Present:
             self._facts = series_facts(values(answers.of("told"), self._inventory.fact_labels))
             self._inventory.name_jobs(self._facts)
         if "troubles" in answers.rows:
-            self._marked, self._alerts = marked_places(values(answers.of("troubles"), self._labels), schema.place)
+            troubles, place = values(answers.of("troubles"), self._labels), self._inventory.schema.place
+            self._marked, self._alerts = marked_places(troubles, place)
             if ages := {place: seen for place, seen in self._marked[plan.AGE].items() if abs(t - seen) < DAY_S}:
                 self._ages = ages
                 self._last_seen.update(ages)
@@ -154,9 +154,9 @@ class Present:
         return [f"the engine has values of {len(utils)} of {len(before)} GPUs: it may have paused; the last ones stay"]
 
     def _reading(
-        self, down: Mapping[Place, Down | None], problems: Iterable[str], t: float, source: str, schema: FleetSchema
+        self, down: Mapping[Place, Down | None], problems: Iterable[str], t: float, source: str
     ) -> FleetReading:
-        hosts_down = self._hosts_down(down)
+        hosts_down, spoken = self._hosts_down(down), self._inventory.schema.labels
         gpus: dict[tuple[str, ...], GpuReading] = {}
         for key, identity in self._inventory.identities.items():
             measured = {name: of_name[key] for name, of_name in self._values.items() if key in of_name}
@@ -173,7 +173,7 @@ class Present:
         ]
         self._last = {(gpu.host, gpu.gpu): gpu for gpu in readings}
         return FleetReading(
-            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in schema.labels),
+            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in spoken),
             t - median(self._ages.values()) if self._ages else None, alerts=self._alerts,
             problems=tuple(dict.fromkeys(problems)),
             gone={host: Gone(n, None if seen is None else t - seen) for host, (n, seen, _) in self._gone.items()},
