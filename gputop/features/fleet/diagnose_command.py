@@ -72,7 +72,7 @@ def findings(frame: FleetFrame) -> list[FleetFinding]:
 def _absent(frame: FleetFrame) -> Iterator[FleetFinding]:
     """What was known within the last day and is not there now, by how it is missing."""
     read, counts = frame.read, frame.counts
-    lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
+    lost = [gpu.read for gpu in frame.gpus if gpu.state == "lost"]
     unnamed = {host: n for host, n in read.missing.items() if host not in read.down}
     if lost or unnamed:
         names = [f"{gpu.host} GPU {gpu.gpu}" for gpu in lost if gpu.host not in unnamed]

@@ -142,15 +142,20 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """All GPUs, those that are lost and those of hosts that are down among them."""
         return sum(self.counts.values())
 
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs that are known one by one."""
+        return [gpu for host in self.hosts for gpu in host.gpus]
+
     @cached_property
     def present(self) -> list[Gpu]:
-        """The GPUs that answer, of those that are known one by one."""
-        return [gpu for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT]
+        """Those of them that answer."""
+        return [gpu for gpu in self.gpus if gpu.state not in ABSENT]
 
     @cached_property
     def models(self) -> Mapping[str, int]:
         """GPUs by product name, the most frequent first; empty where no exporter names it."""
-        return dict(Counter(gpu.read.model for host in self.hosts for gpu in host.gpus).most_common())
+        return dict(Counter(gpu.read.model for gpu in self.gpus).most_common())
 
     @cached_property
     def power(self) -> tuple[float, int, int]:
@@ -180,16 +185,12 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
         """The GPUs by job; those without one are a group of their own, the last one."""
-        return _groups(self.read, "job", self._gpus, self.stragglers)
+        return _groups(self.read, "job", self.gpus, self.stragglers)
 
     @cached_property
     def users(self) -> tuple[GpuGroup, ...]:
         """The GPUs by user; those without one are a group of their own, the last one."""
-        return _groups(self.read, "user", self._gpus, self.stragglers)
-
-    @property
-    def _gpus(self) -> list[Gpu]:
-        return [gpu for host in self.hosts for gpu in host.gpus]
+        return _groups(self.read, "user", self.gpus, self.stragglers)
 
     @cached_property
     def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:

@@ -104,12 +104,7 @@ def due(proposed: Sequence[Remedy], done: Mapping[str, float]) -> list[Remedy]:
 def forget(done: MutableMapping[str, float], frame: FleetFrame, on: Grounds) -> None:
     """Forget what is over, so that it is answered when it comes again: GPUs that are back, and counts that started over
     with their driver."""
-    back = {
-        gpu.read.uuid or f"{host.name} {gpu.read.gpu}"
-        for host in frame.hosts
-        for gpu in host.gpus
-        if gpu.state not in ABSENT
-    }
+    back = {gpu.read.uuid or f"{gpu.read.host} {gpu.read.gpu}" for gpu in frame.present}
     for key in list(done):
         kind, _, rest = key.partition(" ")
         uuid, _, errors = rest.rpartition(" ")
