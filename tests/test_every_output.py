@@ -316,8 +316,11 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("screenshot", "r.jsonl", "-o", "s.svg"),
 )  # fmt: skip
 ASKED_FOR, IF_MEASURED = {"r.jsonl", "run.md", "m.md", "s.svg"}, {"run.jsonl", "m.jsonl"}
-LOOKED_AT = ("('localhost', 9400", "('127.0.0.1', 9400)", "('::1', 9400", "('127.0.0.1', 9401")
-"""Where a GPU without GPM is looked up once, and ``doctor`` looks whether this node is exported: unasked, no others."""
+LOOKED_AT = (
+    "('localhost', 9400", "('127.0.0.1', 9400)", "('::1', 9400", "('127.0.0.1', 9401", "socket.bind (('127.0.0.1', 0)",
+)  # fmt: skip
+"""Where a GPU without GPM is looked up once, and ``doctor`` looks whether this node is exported: unasked, no others.
+An exporter that happens to run beside the tests is found by its command line, whose address is tried to be bound."""
 
 
 @pytest.fixture

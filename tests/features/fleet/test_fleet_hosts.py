@@ -224,17 +224,22 @@ def test_an_exporter_without_gpus_is_no_healthy_host_and_is_believed_once_it_has
 GOOD = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
+def _mark(folder: Path) -> str:
+    """A test's own among those that run at the same time: workers number their folders alike."""
+    return f"{folder.parent.name}-{folder.name}"
+
+
 def _hosts(folder: Path) -> dict[str, str]:
     (folder / "empty").mkdir()
     (folder / "empty" / "sh").symlink_to("/bin/sh")
     return {
-        **{name: exporter(number, folder.name) for number, name in enumerate(GOOD, 1)},
-        "noisy": f"echo Welcome; echo 'Last login: today'; {exporter(7, folder.name)}",
-        "password": exporter(8, folder.name),
+        **{name: exporter(number, _mark(folder)) for number, name in enumerate(GOOD, 1)},
+        "noisy": f"echo Welcome; echo 'Last login: today'; {exporter(7, _mark(folder))}",
+        "password": exporter(8, _mark(folder)),
         "bare": f'PATH={folder}/empty HOME=/nonexistent exec sh -c "$SSH_ORIGINAL_COMMAND"',
         "hangs": "exec sleep 600",
         "older": 'echo "gputop: unknown option --stdout; see \\`gputop export --help\\`" >&2; exit 2',
-        "stranger": exporter(9, folder.name),
+        "stranger": exporter(9, _mark(folder)),
         "flood": "exec yes 'a 1'",
     }
 
@@ -253,7 +258,7 @@ def _far(folder: Path) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"--until-silent" in words and any(word.endswith(f"-{folder.name}".encode()) for word in words):
+        if b"--until-silent" in words and any(word.endswith(f"-{_mark(folder)}".encode()) for word in words):
             found.append(int(entry.name))
     return found
 
