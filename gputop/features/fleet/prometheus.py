@@ -402,7 +402,7 @@ class PrometheusFleet(AskedFleet):
         before, self._parts, self._part_of = self._parts, {}, {}
         gpus: list[GpuReading] = []
         for part in _parts(chosen, addresses):
-            instances = tuple(sorted({address for host in part for address in addresses[host] if address}))
+            instances = tuple(sorted({address for host in part for _, address in addresses[host] if address}))
             fleet = before.get(instances) or self._narrowed(instances)
             self._parts[instances] = fleet
             self._part_of.update(dict.fromkeys(part, fleet))
@@ -423,7 +423,7 @@ class PrometheusFleet(AskedFleet):
         """The reader of this host's GPUs in a large fleet; None where nothing is known of it."""
         addresses = self._records.addresses
         if host not in self._part_of and host in addresses:
-            part = self._part_of[host] = self._narrowed(sorted(address for address in addresses[host] if address))
+            part = self._part_of[host] = self._narrowed(sorted({address for _, address in addresses[host] if address}))
             part.ask(self._past)
         return self._part_of.get(host)
 
@@ -488,12 +488,12 @@ def _plain(host: str) -> str:
     return host.rpartition("/")[2]
 
 
-def _parts(hosts: Sequence[str], addresses: Mapping[str, set[str]]) -> Iterator[list[str]]:
+def _parts(hosts: Sequence[str], addresses: Mapping[str, set[Place]]) -> Iterator[list[str]]:
     """The hosts in parts whose addresses fit into a selector, and of which none has two hosts of one name."""
     part: list[str] = []
     length = 0
     for host in hosts:
-        added_length = sum(len(any_of("", (address,))) for address in addresses[host])
+        added_length = sum(len(any_of("", (address,))) for _, address in addresses[host])
         if part and (length + added_length > LONGEST_MATCHER or _plain(host) in map(_plain, part)):
             yield part
             part, length = [], 0

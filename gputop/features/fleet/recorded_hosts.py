@@ -6,7 +6,7 @@ Its questions grow with hosts, not with GPUs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor
 from typing import NamedTuple
 
@@ -60,6 +60,8 @@ SCRAPE_S = 30.0
 NAMES_EVERY = 20
 """Refreshes between two looks at the names and the past of hosts."""
 LOST_EVERY_S = 60.0
+PLACE = (*CLUSTER_LABELS, "instance")
+"""The labels of a scraped address: two clusters may have the same one."""
 """The rules record once a minute."""
 MOST_ABSENT = 256
 """Addresses without GPUs of which it is asked whether they are still scraped."""
@@ -90,7 +92,7 @@ def _before(select: str) -> str:
 def _troubles(select: str) -> str:
     """Addresses that did not answer twice in a row, drivers that are late, alerts that fire, and when the rules were
     last evaluated, Unix seconds."""
-    by = f"max by ({', '.join((*CLUSTER_LABELS, 'instance'))})"
+    by = f"max by ({', '.join(PLACE)})"
     twice = over("max_over_time", selector("up", select), 2 * SCRAPE_S)
     return promql.union([
         marked(f"{by} ({twice}) == 0", UP),
@@ -105,7 +107,7 @@ def _answering(instances: Sequence[str], select: str) -> str:
     recorded or not."""
     matchers = (promql.any_of("instance", instances), select)
     names = [DIALECTS[name].signals["util_pct"].name for name in ALL_NAMES]
-    measured = f"count by (instance) ({named(names, *matchers)})"
+    measured = f"count by ({', '.join(PLACE)}) ({named(names, *matchers)})"
     return promql.union([marked(selector("up", *matchers), UP), marked(measured, HOST)])
 
 
@@ -123,8 +125,22 @@ class RecordedHost(NamedTuple):
     user: str = ""
     what: str = ""
 
+    @property
+    def place(self) -> Place:
+        """The cluster, and its address there."""
+        return self.cluster, self.instance
+
 
 Recorded = tuple[RecordedHost, float]
+
+
+def _place_of(labels: Labels) -> Place:
+    return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
+
+
+def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
+    """Those of these addresses that are among ``places``, of their cluster or where no cluster is named."""
+    return {place for place in addresses if place in places or ("", place[1]) in places}
 
 
 def recorded_host(labels: Labels) -> RecordedHost:
@@ -171,8 +187,7 @@ class HostNames:
         return [(host, with_scheduler(job, jobs), user) for host, job, user in owners]
 
     def _plain(self, recorded: RecordedHost) -> str:
-        place = recorded.cluster, recorded.instance
-        return self._names_by_place.get(place, recorded.host) if recorded.instance else recorded.host
+        return self._names_by_place.get(recorded.place, recorded.host) if recorded.instance else recorded.host
 
 
 class NamesAmongGpus(HostNames):
@@ -183,7 +198,7 @@ class NamesAmongGpus(HostNames):
         self._hosts, self.several = frozenset(self._by_place.values()), several
 
     def of(self, recorded: RecordedHost) -> str:
-        for place in ((recorded.cluster, recorded.instance), (recorded.instance,)):
+        for place in (recorded.place, (recorded.instance,)):
             if place in self._by_place:
                 return self._by_place[place]
         apart = f"{recorded.cluster or '-'}/{recorded.host}"
@@ -232,12 +247,12 @@ class RecordedHosts:
         self._present: Mapping[str, int] = {}
         self._past: Mapping[str, int] = {}
         """GPUs by host, now and within the last day."""
-        self._silent: frozenset[str] = frozenset()
-        self._late: frozenset[str] = frozenset()
+        self._silent: frozenset[Place] = frozenset()
+        self._late: frozenset[Place] = frozenset()
         """Addresses that do not answer, and those whose driver is late."""
         self._age_s: float | None = None
         self._alerts: tuple[FiringAlert, ...] = ()
-        self.addresses: dict[str, set[str]] = {}
+        self.addresses: dict[str, set[Place]] = {}
         """Host → its scraped addresses."""
         self.shares: Sequence[HostShare] = ()
 
@@ -278,14 +293,17 @@ class RecordedHosts:
 
     def _take(self, answers: FleetAnswers, t: float) -> None:
         if "troubles" in answers.rows:
-            places, self._alerts = marked_places(values(answers.of("troubles"), self._labels), ("instance",))
-            self._silent, self._late = (frozenset(address for (address,) in places[mark]) for mark in (UP, LATE))
+            places, self._alerts = marked_places(values(answers.of("troubles"), self._labels), PLACE)
+            self._silent, self._late = (
+                frozenset(_place_of(dict(zip(PLACE, place, strict=True))) for place in places[mark])
+                for mark in (UP, LATE)
+            )
             newest = max(places[AGE].values(), default=None)
             self._age_s = None if newest is None else max(0.0, t - newest)
         rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in answers.rows}
         if "names" in answers.rows:
             self._hostnames = {
-                (first_of(labels, CLUSTER_LABELS), labels.get("instance", "")): name
+                _place_of(labels): name
                 for labels, _ in values(answers.of("names"), Remembered(dict))
                 if (name := labels.get("hostname"))
             }
@@ -298,7 +316,7 @@ class RecordedHosts:
             self.addresses = {}
         self.names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *now, *before)))
         for recorded, _ in (*now, *before):
-            self.addresses.setdefault(self.names.of(recorded), set()).add(recorded.instance)
+            self.addresses.setdefault(self.names.of(recorded), set()).add(recorded.place)
         self._present, self._past = self._counted(now), self._counted(before)
         self.shares = shares_of([*states, *self._rows["means"]], self.names)
 
@@ -318,15 +336,15 @@ class RecordedHosts:
         unexplained = []
         for host in (*present, *(host for host in before if host not in present)):
             addresses = self.addresses.get(host, set())
-            if addresses & self._late:
+            if _among(self._late, addresses):
                 down[host] = Down(None, "the driver does not answer: it is late or hangs", "late")
-            elif addresses and addresses <= self._silent:
+            elif addresses and _among(self._silent, addresses) == addresses:
                 down[host] = Down(None, "the exporter does not answer")
             elif host not in present:
                 unexplained.append(host)
         scraped, unrecorded, problems = self._scraped(unexplained, at)
-        gone = {host: Gone(before[host], None) for host in unexplained if not self.addresses[host] & scraped}
-        alive = {host for host in unexplained if self.addresses[host] & unrecorded}
+        gone = {host: Gone(before[host], None) for host in unexplained if not _among(scraped, self.addresses[host])}
+        alive = {host for host in unexplained if _among(unrecorded, self.addresses[host])}
         # What a host that is down had is told by its shares, as long as the rules still have them.
         shared = {share.host for share in self.shares} & down.keys()
         missing = {
@@ -339,19 +357,20 @@ class RecordedHosts:
             problems = [f"{told}: are the rules evaluated everywhere?"]
         return down, gone, missing, problems
 
-    def _scraped(self, hosts: Sequence[str], at: float | None) -> tuple[set[str], set[str], list[str]]:
+    def _scraped(self, hosts: Sequence[str], at: float | None) -> tuple[set[Place], set[Place], list[str]]:
         """Which addresses of these hosts the engine still scrapes, and which of them give values that no rule records;
         what was not asked for, or not answered, counts as both: what was not looked for is not missing."""
-        instances = sorted({address for host in hosts for address in self.addresses[host]})
-        if not instances:
+        places = sorted({place for host in hosts for place in self.addresses[host]}, key=lambda place: place[1])
+        if not places:
             return set(), set(), []
-        answers = self._engine.asked({"up": _answering(instances[:MOST_ABSENT], self._engine.select)}, at)
+        instances = sorted({address for _, address in places[:MOST_ABSENT]})
+        answers = self._engine.asked({"up": _answering(instances, self._engine.select)}, at)
         if "up" not in answers.rows:
-            return set(instances), set(instances), answers.problems
+            return set(places), set(places), answers.problems
         marked_labels = [labels for labels, _ in values(answers.of("up"), self._labels)]
-        rest = set(instances[MOST_ABSENT:])
-        up = rest | {labels.get("instance", "") for labels in marked_labels}
-        measured = {labels.get("instance", "") for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
+        rest = set(places[MOST_ABSENT:])
+        up = rest | {_place_of(labels) for labels in marked_labels}
+        measured = {_place_of(labels) for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
         return up, rest | measured, answers.problems
 
     def of_straggling_jobs(self) -> list[str]:

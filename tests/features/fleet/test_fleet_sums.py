@@ -34,6 +34,7 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.judge import judged, lost_hours
+from gputop.features.fleet.plan import DIALECT_LABEL, UP
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.recorded_hosts import (
@@ -47,7 +48,7 @@ from gputop.features.fleet.recorded_hosts import (
 )
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.state_rules import HOST_ADDRESS
+from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
 from gputop.features.fleet.watch_thread import FleetWatch
 from tests.support.engines import imported, missing, victoria
 from tests.support.fleet_pages import past
@@ -338,6 +339,32 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         frame = fleet_frame(fleet.ask(STARTED + 600.0))
         assert not frame.read.shares and frame.counts["working"] >= true["working"]
         client.close()
+
+
+@pytest.mark.parametrize("cluster", [',"cluster":"b"', ""], ids=["silent in one cluster", "no cluster is named"])
+def test_an_address_that_two_clusters_have_is_silent_in_its_own(cluster: str) -> None:
+    address = '"instance":"10.0.0.1:9401"'
+
+    class Scripted:
+        """Rules that record one address in two clusters, and a scrape that fails."""
+
+        def begin(self) -> None: ...
+
+        def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
+            return [Answer([SeriesRow(Raw(row.encode()), value) for row, value in self.rows(query.promql)])
+                    for query in queries]  # fmt: skip
+
+        def rows(self, promql: str) -> list[tuple[str, tuple[float, str]]]:
+            if "ALERTS" in promql:
+                return [(f'{{"{DIALECT_LABEL}":"{UP}",{address}{cluster}}}', (STARTED, "0"))]
+            name = next((name for name in (HOST_STATES, HOST_ADDRESS) if promql.startswith(name)), None)
+            return [] if name is None else [
+                (f'{{"__name__":"{name}","names":"gputop",{address},"cluster":"{each}","code":"1"}}', (STARTED, "8"))
+                for each in "ab"
+            ]  # fmt: skip
+
+    read = RecordedHosts(Engine(Scripted(), "")).ask(None, "x", STARTED)  # type: ignore[arg-type]
+    assert sorted(read.down) == (["b/10.0.0.1"] if cluster else ["a/10.0.0.1", "b/10.0.0.1"])
 
 
 def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
