@@ -117,11 +117,16 @@ def until_we_end(program: str, *words: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code, path, *words]
 
 
-def die_with_parent() -> None:
-    """In a forked child: be killed when the thread that has started it ends, however that comes."""
+def die_with_parent(parent: int | None = None) -> None:
+    """In a forked child: be killed when the thread that has started it ends, however that comes.
+
+    ``parent`` is the pid of who forked: the child ends at once where it has ended before it could ask.
+    """
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(126)
 
 
 def _main_of(module: str, path: str) -> str:
@@ -211,7 +216,9 @@ def pool(most: int) -> ProcessPoolExecutor:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return ProcessPoolExecutor(most, mp_context=get_context("fork"), initializer=die_with_parent)
+    return ProcessPoolExecutor(
+        most, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
+    )
 
 
 def end(child: Child, term_s: float = 0.0) -> None:

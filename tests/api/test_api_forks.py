@@ -144,7 +144,7 @@ def test_three_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program
         dist.destroy_process_group()
         """,
         launcher=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"),
-        timeout=150.0,
+        timeout=280.0,
         OMP_NUM_THREADS="1",
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -191,7 +191,7 @@ def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: 
                 sys.argv[1:] = [str(free.getsockname()[1])]
             mp.start_processes(main, nprocs=2, start_method="{start}")
         """,
-        timeout=150.0,
+        timeout=280.0,
         OMP_NUM_THREADS="1",
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -218,7 +218,7 @@ def test_lightning_s_spawned_ranks_are_watched(program: Any) -> None:
                       strategy="ddp_spawn", devices=2, enable_progress_bar=False, enable_model_summary=False,
                       enable_checkpointing=False, accelerator="cpu").fit(M(), data)
         """,
-        timeout=150.0,
+        timeout=280.0,
         OMP_NUM_THREADS="1",
     )
     assert done.returncode == 0, done.stderr[-3000:]

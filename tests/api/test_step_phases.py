@@ -125,7 +125,7 @@ def test_the_phases_of_a_plain_loop_are_its_own_and_nothing_of_the_program_is_to
     )
     means = found["means"]
     assert means["forward"] >= 0.04 and means["backward"] >= 0.02 and means["between"] >= 0.01
-    assert max(means, key=lambda phase: means[phase]) == "forward", means
+    assert means["forward"] > means["backward"] > means["optimizer"], means
     assert "Host time of a step (" in " ".join(found["text"].split()) and found["off"]
     assert {f"gputop/step_{phase}_ms" for phase in ("forward", "backward", "optimizer", "between")} <= set(
         found["keys"]

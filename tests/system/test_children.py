@@ -14,6 +14,7 @@ import pytest
 from gputop.system.children import (
     TooLate,
     an_alerts,
+    die_with_parent,
     finished,
     how_it_ended,
     our_program,
@@ -127,3 +128,18 @@ def test_how_a_program_ended_is_told_by_name() -> None:
     assert [how_it_ended(status) for status in (0, 3, -11, -99)] == [
         "ended with status 0", "ended with status 3", "was ended by SIGSEGV", "was ended by signal 99",
     ]  # fmt: skip
+
+
+def test_a_fork_whose_parent_has_ended_before_it_could_ask_ends_as_well() -> None:
+    told, tells = os.pipe()
+    if (child := os.fork()) == 0:
+        parent = os.getpid()
+        if os.fork() == 0:
+            until(lambda: os.getppid() != parent)
+            die_with_parent(parent)
+            os.write(tells, b"it lives on")
+        os._exit(0)
+    os.close(tells)
+    os.waitpid(child, 0)
+    with open(told, "rb") as said:
+        assert said.read() == b""
