@@ -173,9 +173,9 @@ SIZES = (
     "are read, a lost GPU is in no job's count, and a straggler without an alert is not found. Without these "
     "series every GPU is asked for, however many, and a line says so; `--json` has hosts with their states and no "
     "GPUs then, and `--csv` always asks for every GPU. Measured on two virtual cores with VictoriaMetrics and the "
-    "screen on them, beside other programs (a load of 10 to 12), with lines that gputop had not made: 1,000 hosts "
-    "of 8 GPUs one by one, first screen 2.6 s, refresh 1.4 s, one `--json` 0.7 s of CPU; 10,000 hosts of 8 by "
-    "sums, first screen 7.2 s (5.3 s of it the engine's), refresh 3.0 s, one `--json` 1.2 s of CPU. The rules of "
+    "screen on them and nothing else, with lines that gputop had not made: 1,000 hosts of 8 GPUs one by one, first "
+    "screen 1.4 s (0.8 s of it the engine's), refresh 0.7 s, one `--json` 0.9 s of CPU; 10,000 hosts of 8 by sums, "
+    "first screen 1.5 s (0.7 s of it the engine's), refresh 0.3 s, one `--json` 1.3 s of CPU. The rules of "
     "three kinds of names for 1,000 hosts took Prometheus 8.7 s of each minute at a load of 8. "
     "`python -m tests.bench.fleet_cost` measures it again.",
 )
