@@ -71,7 +71,6 @@ a moment each, threads of the GPU process."""
 SERVED_BY_PARENT = "parent listens"
 """What resolves the wait of a GPU process without a socket of its own whose parent takes requests."""
 STATES = FeederShares.__struct_fields__
-NO_SHARES = FeederShares()
 
 
 class Feeders(Struct, frozen=True):

@@ -214,8 +214,6 @@ BY_VERDICT = "verdict"
 """The order that no column has: the processes of the selected GPU, then those of GPUs in trouble, each by memory."""
 COLUMNS: dict[str, ProcessColumn] = _columns()
 """Every column by key: those of DEFAULT first, then the rest in the catalogue's order."""
-SORTABLE = {column.letter: column.key for column in COLUMNS.values() if column.letter}
-"""Sort letter → key."""
 
 
 def existing_columns(keys: Iterable[str]) -> tuple[str, ...]:
