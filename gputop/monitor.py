@@ -6,9 +6,13 @@ here reads a clock, a file or a device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from io import BytesIO
 from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, NewType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +20,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.job_steps import grown
+from gputop.diagnosis.rules import RULES
+from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.telling import LookFirst
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
@@ -107,17 +113,22 @@ class SmSources:
         self._last.pop(uuid, None)
 
 
-class Judgement(Struct, frozen=True):
-    """What verdicts rest on at one moment: all that a monitor remembers, but for the charts.
+Judgement = NewType("Judgement", bytes)
+"""What verdicts rest on at one moment: all that a monitor remembers, but for the charts, packed.
 
-    A monitor that goes on from it says what the one that it was taken from would have said.
-    """
+A monitor that goes on from it says what the one that it was taken from would have said. It never leaves the process.
+"""
 
-    diagnoser: Diagnoser
-    steps: StepHistory
-    first: LookFirst
-    seen: dict[str, None]
-    last_t: float | None
+
+def _rule(place: int) -> Rule:
+    return RULES[place]
+
+
+_PACKED_AS: dict[type, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+    Rule: lambda rule: (_rule, (RULES.index(rule),)),
+    MappingProxyType: lambda view: (dict, (dict(view),)),
+}
+"""What a pickle cannot hold as it is: a rule is made of functions."""
 
 
 class Monitor:
@@ -138,14 +149,25 @@ class Monitor:
         self._history = History(self._interval_s)
         self._processes = ProcessHistory(self._interval_s)
         self._sources = SmSources()
-        nothing = Judgement(Diagnoser(self._interval_s), StepHistory(), LookFirst(), {}, None)
-        before = nothing if after is None else deepcopy(after)
-        self._diagnoser, self._steps, self._first = before.diagnoser, before.steps, before.first
-        self._seen_uuids, self._last_t = before.seen, before.last_t
+        self._diagnoser, self._steps, self._first = Diagnoser(self._interval_s), StepHistory(), LookFirst()
+        self._seen_uuids: dict[str, None] = {}
+        self._last_t: float | None = None
+        if after is not None:
+            import pickle
+
+            known = pickle.loads(zlib.decompress(after))  # noqa: S301 # made by this process
+            self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t = known
 
     def judgement(self) -> Judgement:
         """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
-        return deepcopy(Judgement(self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t))
+        # Not at the start: the first frame is not to wait for it.
+        import pickle
+
+        packed = BytesIO()
+        packer = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
+        packer.dispatch_table = _PACKED_AS
+        packer.dump((self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t))
+        return Judgement(zlib.compress(packed.getbuffer(), 1))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""

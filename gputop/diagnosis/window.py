@@ -174,9 +174,6 @@ class _Sample(Struct, frozen=True, gc=False):
     values: tuple[int, ...]
     present: tuple[bool, ...]
 
-    def __deepcopy__(self, _memo: dict[int, object]) -> _Sample:
-        return self
-
 
 class Window:
     """Samples of the last ``seconds`` with their sums and counts by column."""

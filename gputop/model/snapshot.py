@@ -47,13 +47,6 @@ NOT_READ_YET = "not yet read from /proc"
 """Why a process lacks all that /proc tells, in a snapshot that did not wait for it: the next one has it."""
 
 
-class _Shared(Struct, frozen=True):
-    """What never changes, so that a copy of what remembers it can share it."""
-
-    def __deepcopy__(self, _memo: dict[int, object]) -> _Shared:
-        return self
-
-
 class GpuStatic(Struct, frozen=True):
     """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""
 
@@ -71,7 +64,7 @@ class GpuStatic(Struct, frozen=True):
     unified_memory: bool | None = None
 
 
-class GpuSample(_Shared, frozen=True):
+class GpuSample(Struct, frozen=True):
     """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""
 
     static: GpuStatic
@@ -140,7 +133,7 @@ class GpuSample(_Shared, frozen=True):
         return None if self.sm_lack is None else self.sm_lack.words
 
 
-class HostSample(_Shared, frozen=True):
+class HostSample(Struct, frozen=True):
     """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
 
     cpu_pct: float | None = None
@@ -279,7 +272,7 @@ class MainTime(Struct, frozen=True, gc=False):
     saves: float | None = None
 
 
-class ProcessSample(_Shared, frozen=True):
+class ProcessSample(Struct, frozen=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
     Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
@@ -421,7 +414,7 @@ class Lasting(Struct, frozen=True):
     degraded_since: float | None = None
 
 
-class Snapshot(_Shared, frozen=True):
+class Snapshot(Struct, frozen=True):
     """Everything measured at one moment.
 
     ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CHECKPOINT_S = 60.0
 """Distance of the places from which a jump can go on."""
 MOST_CHECKPOINTS = 256
-"""Of more, every second one is dropped: some 100 kB each for eight GPUs."""
+"""Of more, every second one is dropped: some 50 kB each for eight GPUs at a sample a second, 150 kB at four."""
 HISTORY_S = 660.0
 """The past that a frame's charts are drawn from: ten minutes at full rate, and what lies beneath their first column."""
 CHART_MARGIN = 1.1

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
@@ -28,6 +29,7 @@ from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
+from tests.support.recording_frames import rounded
 
 GPUS = 2
 LENGTH_S = 300
@@ -176,27 +178,28 @@ def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_p
         assert judgement(finished(player)) == played[number], (segment, k)
 
 
-def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_live(
+def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_judged_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gputop.recording.recent_past.KEPT_S", 160.0)
     session = Session(Monitor(charts=False))
     live = {}
     for k, snapshot in enumerate(node(360)):
-        frame = session.take(snapshot)
+        frame = session.take(rounded(snapshot))
         if k == 0:
             session.remember()
-        live[snapshot.t] = [(d.verdict, d.busy_not_working, d.since) for d in frame.diagnoses]
+        live[snapshot.t] = judgement(frame)
     past = session.past()
     assert past is not None
     assert past.begin > MOMENT + FREED_AFTER_S, "what made the GPU idle is no longer remembered"
     player = Player(RecordedSource(past), own_past=True, checkpoints=session.checkpoints)
     player.source.pause()
-    for t in (past.end, past.begin + 5.0, past.begin + 60.0, past.end - 40.0):
-        player.seek(round(t - MOMENT) + MOMENT)
+    for t in (past.end, past.begin, *Random(7).sample(range(round(past.begin), round(past.end)), 6)):
+        player.seek(t)
         player.take()
         frame = finished(player)
-        assert [(d.verdict, d.busy_not_working, d.since) for d in frame.diagnoses] == live[frame.snapshot.t]
+        assert frame.snapshot.t == t
+        assert judgement(frame) == live[t]
 
 
 def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and_says_which(path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
@@ -13,7 +14,8 @@ from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.recent_past import OlderFrames
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session
-from gputop.sources.simulation.simulated import SimulatedSource
+from gputop.sources.simulation.scenarios import SCENARIOS
+from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.recording_frames import T0, frame, rounded
 
 
@@ -121,9 +123,19 @@ def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minu
     assert session.checkpoints[0].t == past.begin and len(session.checkpoints) <= 12
 
 
-def test_a_judgement_of_a_whole_node_can_be_kept_and_gone_on_from() -> None:
-    monitor, snapshots = Monitor(1.0, charts=False), list(SimulatedSource(clock=lambda: T0).past(25))
-    for snapshot in snapshots[:-1]:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_judgement_can_be_kept_and_gone_on_from(scenario: str) -> None:
+    monitor, source = Monitor(1.0, charts=False), SimulatedSource(scenario, clock=lambda: T0)
+    *before, now = source.past(45)
+    for snapshot in before:
         monitor.feed(snapshot)
-    later = Monitor(1.0, charts=False, after=monitor.judgement())
-    assert later.feed(snapshots[-1]).diagnoses == monitor.feed(snapshots[-1]).diagnoses
+    frames = [each.feed(now) for each in (Monitor(1.0, charts=False, after=monitor.judgement()), monitor)]
+    later, straight = [(f.diagnoses, f.findings, f.waste, f.steps, f.periods, f.look_first) for f in frames]
+    assert later == straight
+
+
+def test_what_was_judged_is_kept_small() -> None:
+    monitor = Monitor(0.25, charts=False)
+    for k in range(200):
+        monitor.feed(snapshot_at(T0 + 0.25 * k, started=T0, interval_s=0.25))
+    assert len(monitor.judgement()) < 250_000

@@ -57,3 +57,5 @@ END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 CAUSES: tuple[Rule, ...] = IDLE_FAMILY + STARVED
 """Tried first. A named cause of starvation goes before A/B: SM cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END
+RULES: tuple[Rule, ...] = GATES + CAUSES + UNATTRIBUTED + WORKS
+"""All that can hold."""
