@@ -75,7 +75,7 @@ class Text:
 
 LARGEST_EVENT = 64 << 20
 _HEAD_LIMIT = 64 << 20
-_CLOSE_TRIES, _END_TRIES, _TORN_TRIES = 8, 16, 4
+_CLOSE_TRIES, _END_TRIES, _TORN_TRIES = 8, 16, 3
 
 _KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
 _CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
@@ -83,6 +83,7 @@ _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CLOSE = re.compile(rb'\}(\s*)\](?=\s*(?:,\s*"\w+"\s*:|\}\s*\Z|\Z))')
 _NO_NUMBER = re.compile(rb"(?:-nan|-NaN|-inf|-Infinity|nan|NaN|inf|Infinity)(?:\.0)?(?=\s*[,}\]])")
 _BEFORE_A_NUMBER = b":[, "
+_BETWEEN = b", \r\n\t"
 
 T = TypeVar("T")
 Decode = Callable[[bytes], list[T]]
@@ -106,28 +107,20 @@ class EventText:
         text = self._open()
         for piece in self._pieces:
             text += piece
-            while len(text) >= PIECE_BYTES and (cut := _last_cut(text)) is not None:
-                events, rest = self._part(text, cut, decode)
-                yield events
-                if rest is None:
+            if len(text) >= PIECE_BYTES and (cut := _last_cut(text)) is not None:
+                part, rest = text[: cut.start() + 1], b""
+                events = _decoded(part, decode)
+                if events is None and (closed := self._closed(text, decode)) is not None:
+                    yield closed
                     self._read_tail()
                     return
-                text = rest
+                if events is None:
+                    events, rest = self._salvaged(part, decode)
+                yield events
+                text = (rest + text[cut.start() + 1 :]).lstrip(_BETWEEN)
             if len(text) >= LARGEST_EVENT:
                 raise TraceError("holds an event that is larger than any that a profiler writes")
         yield self._last(text, decode)
-
-    def _part(self, text: bytes, cut: re.Match[bytes], decode: Decode[T]) -> tuple[list[T], bytes | None]:
-        """The events before a cut, and the text behind it; None where the list has ended in this text."""
-        part = text[: cut.start() + 1]
-        events = _decoded(part, decode)
-        if events is None and (earlier := _last_cut(part)) is not None:
-            # The last cut may lie inside a string; then the one before it does not.
-            events = _decoded(text[: earlier.start() + 1], decode)
-            cut = cut if events is None else earlier
-        if events is None and (closed := self._closed(text, decode)) is not None:
-            return closed, None
-        return self._salvaged(part, decode) if events is None else events, text[cut.end() :]
 
     def _open(self) -> bytes:
         """The text after the opening bracket of the list of events."""
@@ -172,42 +165,42 @@ class EventText:
             self.tail = stripped[1:]
             return []
         end = _end(text)
-        if end is None:
-            return self._torn(text, decode)
-        self.tail = text[end.end() :]
-        part = text[: end.start() + 1]
-        events = _decoded(part, decode)
-        return self._salvaged(part, decode) if events is None else events
+        self.truncated = end is None
+        if end is not None:
+            text, self.tail = text[: end.start() + 1], text[end.end() :]
+        events = _decoded(text, decode)
+        if events is None:
+            events, rest = self._salvaged(text, decode)
+            # The last event of a file that was cut off is not damaged.
+            self.dropped += bool(rest) and not self.truncated
+        return events
 
-    def _torn(self, text: bytes, decode: Decode[T]) -> list[T]:
-        """The events of a text that was cut off: all but the last, whose lists may look like the begin of another."""
-        self.truncated = True
-        for cut in reversed([len(text), *_cuts(text)[-_TORN_TRIES:]]):
-            events = _decoded(text[:cut].rstrip().rstrip(b","), decode)
-            if events is not None:
-                return events
-        return self._salvaged(text, decode, torn=True)
-
-    def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
-        """The events that decode in a text that as a whole does not. A ``torn`` text's last event is not counted."""
-        repaired = _repaired(text)
-        if repaired != text and (events := _decoded(repaired, decode)) is not None:
-            return events
-        bounds = [0, *_cuts(repaired), len(repaired)]
+    def _salvaged(self, text: bytes, decode: Decode[T]) -> tuple[list[T], bytes]:
+        """The events that decode in a text that as a whole does not, and the text behind the last of them: the begin of
+        an event that goes on, whose lists may look like the begin of others."""
+        text = _repaired(text)
+        cuts = [match.start() + 1 for match in _CUT.finditer(text)]
+        for end in (len(text), *cuts[: -_TORN_TRIES - 1 : -1]):
+            if (events := _decoded(text[:end].strip(_BETWEEN), decode)) is not None:
+                return events, text[end:].strip(_BETWEEN)
+        bounds = [0, *cuts, len(text)]
         salvaged: list[T] = []
+        lost = end = 0
         # By halves: all that is whole is decoded in a few large pieces.
         waiting = [(0, len(bounds) - 1)]
         while waiting:
             first, last = waiting.pop()
-            events = _decoded(repaired[bounds[first] : bounds[last]].strip(b", \r\n\t"), decode)
+            events = _decoded(text[bounds[first] : bounds[last]].strip(_BETWEEN), decode)
             if events is not None:
                 salvaged += events
+                self.dropped += lost
+                lost, end = 0, bounds[last]
             elif last - first > 1:
                 middle = (first + last) // 2
                 waiting += [(middle, last), (first, middle)]
             else:
-                self.dropped += not (torn and last == len(bounds) - 1)
-        return salvaged
+                lost += 1
+        return salvaged, text[end:].strip(_BETWEEN)
 
 
 def _repaired(text: bytes) -> bytes:
@@ -218,11 +211,6 @@ def _repaired(text: bytes) -> bytes:
 
     text = _NO_NUMBER.sub(number, text)
     return text.decode("utf-8", "replace").encode()
-
-
-def _cuts(text: bytes) -> list[int]:
-    """Where an event may end."""
-    return [match.start() + 1 for match in _CUT.finditer(text)]
 
 
 def _end(text: bytes) -> re.Match[bytes] | None:

@@ -31,6 +31,7 @@ from gputop.features.traces.columns import (
     touching,
     union,
 )
+from gputop.features.traces.kernel_names import short_name
 
 
 class DeviceEvents(Struct):
@@ -310,18 +311,9 @@ class OnceIdle(Struct, frozen=True):
     spent: int
 
 
-class StreamWait(Struct, frozen=True):
-    """Idle time on the GPU's side: what was launched long before and began late. Streams are the trace's numbers.
-
-    ``kernel`` is the name's number of what waited on ``stream``, ``after`` of what ended last before it, on
-    ``after_stream``; ``call`` is the name's number of the call that launched it.
-    """
-
-    kernel: int
-    stream: int
-    after: int
-    after_stream: int
-    call: int
+StreamWait = tuple[str, int, str, int, str]
+"""Idle time on the GPU's side, by the names that people see: the kernel that was launched long before and began late, its
+stream, what ended last before it, the stream of that, and the call that launched the kernel."""
 
 
 class IdleTime(Struct):
@@ -329,7 +321,7 @@ class IdleTime(Struct):
 
     ``by_step`` has a row per step with a sum for each cause. ``host`` holds the late host's moments by thread,
     ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps, ``working`` the moments of
-    ``host_work`` by thread, ``waits`` how often and how long a stream waited, ``long`` each gap of at least
+    ``host_work`` by thread, ``waits`` how often and how long streams waited, ``long`` each gap of at least
     ``LONG_PART`` of the window.
     """
 
@@ -445,10 +437,9 @@ class _Gaps:
         events, streams = self._events, self._trace.gpu.stream
         before = [place for place in range(max(0, at - _NEARBY), at) if events.end[place] <= events.start[at]]
         last = max(before, key=events.end.__getitem__, default=at)
-        wait = StreamWait(
-            events.name[at], streams[events.number[at]], events.name[last], streams[events.number[last]],
-            self._trace.calls.name[events.launch[at]],
-        )  # fmt: skip
+        texts = self._trace.names.texts
+        kernel, after = ((short_name(texts[events.name[place]]), streams[events.number[place]]) for place in (at, last))
+        wait = (*kernel, *after, texts[self._trace.calls.name[events.launch[at]]])
         many, total = self._found.waits.get(wait, (0, 0))
         self._found.waits[wait] = (many + 1, total + spent)
 
@@ -503,9 +494,8 @@ def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: i
     sums: dict[str, list[float]] = {}
     for thread, waits in host.waits.items():
         calls = [row for row in waits.rows if begin <= row[0] < end]
-        names = _asking(trace, thread, calls)
-        for first, last, number in calls:
-            row = sums.setdefault(names.get(number) or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0])
+        for (first, last, number), asking in zip(calls, _asking(trace, thread, calls), strict=True):
+            row = sums.setdefault(asking or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0])
             row[0] += 1
             row[1] += last - first
             row[2] += idle.after_call.get(number, 0)
@@ -513,26 +503,14 @@ def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: i
     return sorted(rows, key=lambda row: (-row.idle_after_ms, -row.host_ms, row.op))
 
 
-def _asking(trace: Trace, thread: int, calls: list[tuple[int, int, int]]) -> dict[int, str]:
-    """For each call the nearest operator around it that is known to wait."""
+def _asking(trace: Trace, thread: int, calls: _Rows) -> list[str]:
+    """For each call the nearest operator around it that is known to wait, empty where there is none."""
     spans, texts = trace.spans, trace.names.texts
     asking = {number for number, text in enumerate(texts) if _ASKING.match(text)}
-    if not calls or not asking:
-        return {}
     operators = sorted(
-        (spans.start[at], -spans.end[at], name)
-        for at, (name, of, kind) in enumerate(zip(spans.name, spans.thread, spans.kind, strict=True))
+        (begin, -end, 0, name)
+        for begin, end, name, of, kind in zip(spans.start, spans.end, spans.name, spans.thread, spans.kind, strict=True)
         if name in asking and of == thread and kind == OPERATOR
     )
-    operator_of_call: dict[int, str] = {}
-    stack: list[tuple[int, int]] = []
-    at = 0
-    for first, last, number in calls:
-        while at < len(operators) and operators[at][0] <= first:
-            stack.append((-operators[at][1], operators[at][2]))
-            at += 1
-        while stack and stack[-1][0] < last:
-            stack.pop()
-        if stack:
-            operator_of_call[number] = texts[stack[-1][1]]
-    return operator_of_call
+    open_then = _deepest(operators, [(first, first + 1) for first, *_ in calls])
+    return ["" if name == ABSENT else texts[name] for _, name, _ in open_then]

@@ -26,7 +26,6 @@ from gputop.features.traces.columns import (
     subtract,
     union,
 )
-from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.kernels import (
     category_rows,
     comm_rows,
@@ -236,7 +235,7 @@ def _measures(
         gaps=gaps,
         categories=tuple(category_rows(trace, spent, window)),
         collectives=tuple(comm_rows(trace, events, begin, end)),
-        stream_waits=_stream_waits(trace, idle, window),
+        stream_waits=_stream_waits(idle, window),
         at_work=at_work,
         once=tuple(
             OnceRow(row.cause, name, row.spent / 1e6, 100.0 * row.spent / window)
@@ -250,17 +249,9 @@ def _measures(
     )  # fmt: skip
 
 
-def _stream_waits(trace: Trace, idle: IdleTime, window: int) -> tuple[StreamWaitRow, ...]:
-    """Waits on the device by the names that people see, the longest first."""
-    sums: dict[tuple[str, int, str, int, str], list[int]] = {}
-    texts = trace.names.texts
-    for wait, (times, spent) in idle.waits.items():
-        after = short_name(texts[wait.after])
-        key = (short_name(texts[wait.kernel]), wait.stream, after, wait.after_stream, texts[wait.call])
-        row = sums.setdefault(key, [0, 0])
-        row[0] += times
-        row[1] += spent
-    rows = [StreamWaitRow(*key, times, 100.0 * spent / window) for key, (times, spent) in sums.items()]
+def _stream_waits(idle: IdleTime, window: int) -> tuple[StreamWaitRow, ...]:
+    """Waits on the device, the longest first."""
+    rows = [StreamWaitRow(*wait, times, 100.0 * spent / window) for wait, (times, spent) in idle.waits.items()]
     return tuple(sorted(rows, key=lambda row: (-row.pct, row.kernel))[:_MOST_WAITS])
 
 
