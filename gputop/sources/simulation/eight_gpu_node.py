@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import CgroupName
 from gputop.sources.simulation.life import (
+    LOADS,
     Cpu,
     FabricLife,
     GpuLife,
@@ -29,36 +30,32 @@ SPINNING = Cpu(103.0, main=99.0)
 SERVER = "python -m vllm.entrypoints.openai.api_server --model llama"
 
 SMALL_KERNELS = GpuLife(
-    Load(97, 8, 12, 1, 12, 6, 214, 1.2, 0.1), 61.2, 54,
+    LOADS["small_kernels"], 61.2, 54,
     (SimulatedProcess(4711, "python rl.py --batch 1", 58.1, 2470, SPINNING, user="rl", job=slurm(8830), rss_gib=12.2),),
 )  # fmt: skip
 
 
 def healthy(rank: int = 0) -> GpuLife:
     """One of a pair of data-parallel ranks that does what it should: the level of a well-tuned job on a real H100."""
-    load = (
-        Load(98, 88, 38, 58, 37, 22, 689, 2.1, 0.4, 11, 11),
-        Load(97, 87, 37, 57, 38, 22, 684, 2.0, 0.4, 11, 11),
-    )[rank % 2]
     job = SimulatedProcess(
         4301 + rank, "python train.py --config big.yaml", 70.4, 11529, SPINNING, job=slurm(8821), rss_gib=18.0,
         threads=92, nccl=True, pin_memory=True, workers=Workers(4, Cpu(26.0)),
     )  # fmt: skip
-    return GpuLife(load, 72.0, 61 - rank % 2, (job,))
+    return GpuLife(LOADS[f"healthy.{rank % 2}"], 72.0, 61 - rank % 2, (job,))
 
 
 DATALOADER_CPU = GpuLife(
-    Load(83, 73, 46, 28, 46, 15, 560, 11.8, 0.5), 31.4, 47,
+    LOADS["dataloader_cpu"], 31.4, 47,
     (SimulatedProcess(
         4802, "python train.py --aug heavy", 30.8, 3764, Cpu(4.0, main=3.0), Cpu(1.0, main=1.0), job=slurm(8825),
         rss_gib=20.4, workers=Workers(8, busy=Cpu(66.0, 8.0), rest=Cpu(88.0, 12.0)),
     ),),
-    Load(8, 6, 4, 1, 2, 1, 128, 0.8, 0.1), STEP_PERIOD_S, 0.4,
+    LOADS["dataloader_cpu.rest"], STEP_PERIOD_S, 0.4,
 )  # fmt: skip
 """Eight workers decode as fast as they can; the GPU computes for 4 s of every 10."""
 
 COMMUNICATION = GpuLife(
-    Load(99, 16, 4, 2, 6, 3, 312, 0.6, 0.5, 158, 157), 70.2, 48,
+    LOADS["communication"], 70.2, 48,
     (SimulatedProcess(
         4901, "python fsdp.py --nodes 4", 68.6, 8040, SPINNING, job=slurm(8827), rss_gib=16.3, threads=110, nccl=True,
         workers=Workers(2, Cpu(8.0)),
@@ -66,7 +63,7 @@ COMMUNICATION = GpuLife(
 )  # fmt: skip
 
 MEMORY_BANDWIDTH = GpuLife(
-    Load(99, 66, 10, 3, 68, 12, 424, 0.9, 0.6), 75.4, 63,
+    LOADS["decoding"], 75.4, 63,
     (SimulatedProcess(
         6001, SERVER, 74.2, 5 * DAY_S + 2 * HOUR_S, Cpu(63.0, main=58.0, waits="network"), user="serve", rss_gib=22.1,
         threads=140, container=CgroupName("vllm-llama-0"),
@@ -79,12 +76,12 @@ MEMORY_BANDWIDTH = GpuLife(
 """As vLLM decodes on a real H100: the tensor cores hardly matter, the memory does."""
 
 DATALOADER_IO = GpuLife(
-    Load(85, 73, 44, 28, 36, 16, 530, 7.2, 0.4), 44.0, 48,
+    LOADS["dataloader_io"], 44.0, 48,
     (SimulatedProcess(
         5002, "python train.py --data /mnt/images", 42.9, 6310, Cpu(5.0, main=4.0), Cpu(1.0, main=1.0),
         job=slurm(8829), rss_gib=14.7, workers=Workers(6, Cpu(2.0, disk=0.98, waits="disk", read_mb=2.0)),
     ),),
-    Load(8, 6, 4, 1, 2, 1, 124, 0.5, 0.1), STEP_PERIOD_S, 0.5,
+    LOADS["dataloader_io.rest"], STEP_PERIOD_S, 0.5,
 )  # fmt: skip
 """Six workers sit in disk wait; together they read 12 MB/s."""
 
@@ -125,20 +122,20 @@ _STEADY = {"period_s": None, "duty": 1.0}
 REMEDIED = NodeLife(
     (
         changed(SMALL_KERNELS, {"command": "python rl.py --batch 512 --cuda-graphs", "memory_gib": 66.3},
-                busy=Load(97, 86, 36, 38, 44, 20, 602, 2.4, 0.3), used_gib=69.4, temp_c=62),
+                busy=LOADS["small_kernels.remedied"], used_gib=69.4, temp_c=62),
         healthy(0),
         healthy(1),
         # Decoding has left the CPU: the loaders only pass data on, and wait for the GPU.
         changed(DATALOADER_CPU, {**_FED, "command": "python train.py --aug gpu", "workers": Workers(8, Cpu(24.0))},
-                busy=Load(97, 88, 46, 38, 46, 18, 640, 12.2, 0.5), temp_c=61, **_STEADY),
+                busy=LOADS["dataloader_cpu.remedied"], temp_c=61, **_STEADY),
         changed(COMMUNICATION, {"command": "python fsdp.py --nodes 4 --accumulate 8"},
-                busy=Load(98, 84, 34, 40, 38, 20, 628, 0.8, 0.6, 92, 91), temp_c=60),
+                busy=LOADS["communication.remedied"], temp_c=60),
         # Larger batches bring more arithmetic for every byte that is read.
         changed(MEMORY_BANDWIDTH, {"command": f"{SERVER} --kv-cache-dtype fp8"},
-                busy=Load(99, 93, 46, 44, 52, 24, 642, 1.1, 0.8)),
+                busy=LOADS["decoding.remedied"]),
         changed(DATALOADER_IO, {**_FED, "command": "python train.py --data /local/shards",
                                 "workers": Workers(6, Cpu(22.0, read_mb=80.0))},
-                busy=Load(97, 86, 44, 36, 40, 18, 618, 8.0, 0.4), temp_c=60, **_STEADY),
+                busy=LOADS["dataloader_io.remedied"], temp_c=60, **_STEADY),
         FREED,
     ),
     host=HostLife(66, 3, 0.6, disk_read_mb=480, disk_write_mb=2, net_rx_mb=1100, net_tx_mb=210),

@@ -56,6 +56,56 @@ class Load(Struct, frozen=True):
 
 
 AT_REST = Load()
+_LOADS = """
+    situation                util  sm  occ  tensor  dram  fp32  power_w  pcie_rx  pcie_tx  nvlink_rx  nvlink_tx
+    small_kernels              97   8   12       1    12     6      214      1.2      0.1
+    healthy.0                  98  88   38      58    37    22      689      2.1      0.4         11         11
+    healthy.1                  97  87   37      57    38    22      684      2.0      0.4         11         11
+    dataloader_cpu             83  73   46      28    46    15      560     11.8      0.5
+    dataloader_cpu.rest         8   6    4       1     2     1      128      0.8      0.1
+    communication              99  16    4       2     6     3      312      0.6      0.5        158        157
+    decoding                   99  66   10       3    68    12      424      0.9      0.6
+    dataloader_io              85  73   44      28    36    16      530      7.2      0.4
+    dataloader_io.rest          8   6    4       1     2     1      124      0.5      0.1
+    small_kernels.remedied     97  86   36      38    44    20      602      2.4      0.3
+    dataloader_cpu.remedied    97  88   46      38    46    18      640     12.2      0.5
+    communication.remedied     98  84   34      40    38    20      628      0.8      0.6         92         91
+    decoding.remedied          99  93   46      44    52    24      642      1.1      0.8
+    dataloader_io.remedied     97  86   44      36    40    18      618      8.0      0.4
+    between_steps               8   6    4       1     2     1      126      0.5      0.1
+    serving                    97  66   10       3    68    12      424      0.8      0.5
+    steps                      99  91   40      58    36    24      664      1.2      0.3        4.0        4.0
+    steps.exchange             98  74   22      31    34    18      505      0.6      0.2       96.0       96.0
+    hang                      100   6    9       0   0.6     0      152
+    straggler.waits            99  48   21      13    19     9      450      1.6      0.3         50         50
+    straggler                  98  88   38      58    37    22      689      1.6      0.3         50         50
+    main_process               84  70   40      26    34    15      520      3.0      0.3
+    pcie_transfer              88  78   44      26    40    16      520     19.0      0.5
+    pcie_transfer.rest          9   7    4       1     4     1      140     23.0      0.3
+    worker_restart             96  84   40      34    38    18      600      4.0      0.4
+    unattributed               86  76   42      28    38    16      540      3.0      0.3
+    hollow                     20 0.2    0       0     0     0       84      0.1      0.1
+    stalled                    99  92   61       0     3     2      231      0.1      0.1
+    no_sm_counter              97  84   36      40    44    24      391      1.6      0.2
+    checkpoint                 98  90   38      44    40    22      650      2.0      0.4
+    fp32                       99  90   22     1.5    18    70      573      1.4      0.3
+    pipeline.0                 98  47   20      13    18     9      450      0.9      0.5         52         50
+    pipeline.1                 98  50   21      14    19     9      462      0.9      0.5         50         52
+    low_sm                     96  14   12       1    10     6      152      0.9      0.1
+    thermal                    99  89   38      57    37    22      548      1.5      0.3
+    mig                        97  87   37      57    38    22      684      1.8      0.3
+    power_capped               99  90   38      56    36    22      349      1.4      0.3
+    unified_memory             97  86   34      41    43    23       88      0.0      0.0
+    asleep                     97  86   34      41    43    23      391      1.5      0.3
+"""
+
+
+def _number(word: str) -> float:
+    return int(word) if word.isdecimal() else float(word)
+
+
+LOADS = {name: Load(*map(_number, numbers)) for name, *numbers in map(str.split, _LOADS.splitlines()[2:])}
+"""What a GPU does in the situations of the scenarios."""
 
 
 class Cpu(Struct, frozen=True):

@@ -6,7 +6,6 @@ To add a scenario, add a row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -39,6 +38,7 @@ from gputop.sources.simulation.life import (
     GB10,
     H100,
     H200,
+    LOADS,
     QUIET_HOST,
     RTX_4090,
     Announced,
@@ -83,7 +83,7 @@ def _row(name: str, title: str, machine: NodeLife, *expected: Expected) -> Scena
 DEFAULT = "node"
 STEP_S = 5.8
 """The step of the job that does not announce it."""
-_LOW = Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1)
+_LOW = LOADS["between_steps"]
 """Between two steps: a few small kernels."""
 _NO_COUNTER = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
 _NODE = (
@@ -103,7 +103,7 @@ def _one(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> NodeL
     return NodeLife((life,), chip, host)
 
 
-def _rank(number: int = 0, job: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> GpuLife:
+def _rank(number: int = 0, job: Mapping[str, Any] = {}, **changes: Any) -> GpuLife:
     """A GPU of a healthy pair with changes, also of its job."""
     return changed(healthy(number), {**job}, **changes)
 
@@ -115,7 +115,7 @@ def _starved(busy: Load, temp_c: float, rest: Load, period_s: float, duty: float
 
 
 _SERVING = GpuLife(
-    Load(97, 66, 10, 3, 68, 12, 424, 0.8, 0.5), 68.0, 46,
+    LOADS["serving"], 68.0, 46,
     (SimulatedProcess(
         6001, SERVER, 66.0, 439200, Cpu(60, main=48, waits="network"), Cpu(4, main=3, waits="network"), user="serve",
         container=CgroupName("vllm-llama-0"), rss_gib=22.1, threads=140,
@@ -126,8 +126,8 @@ _STEPS = SimulatedProcess(
     4720, "torchrun --nproc-per-node 2 train.py", 61.0, 7300, SPINNING, job=slurm(8841), nccl=True
 )
 _STEPPING = GpuLife(
-    Load(99, 91, 40, 58, 36, 24, 664, 1.2, 0.3, nvlink_rx=4.0, nvlink_tx=4.0), 62.0, 60, (_STEPS,),
-    Load(98, 74, 22, 31, 34, 18, 505, 0.6, 0.2, nvlink_rx=96.0, nvlink_tx=96.0), STEP_S, 0.6, in_step=True,
+    LOADS["steps"], 62.0, 60, (_STEPS,),
+    LOADS["steps.exchange"], STEP_S, 0.6, in_step=True,
 )  # fmt: skip
 _STAGE = SimulatedProcess(
     4911, "python pretrain.py --tensor 4 --pipeline 4", 71.3, 20400, SPINNING, job=slurm(8829), rss_gib=21.0,
@@ -145,7 +145,7 @@ _EVALUATION = SimulatedProcess(
 
 def _spins(rank: int) -> GpuLife:
     """For a minute rank 2 has read from a file server that does not answer, and the others spin in a collective."""
-    rest, cpu = Load(100, 6, 9, 0, 0.6, 0, 152), SPINNING
+    rest, cpu = LOADS["hang"], SPINNING
     if rank == 2:
         rest, cpu = AT_REST, Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")
     job = {"pid": 4361 + rank, "job": slurm(8841), "command": "python train.py --ranks 4", "rest": cpu}
@@ -154,9 +154,9 @@ def _spins(rank: int) -> GpuLife:
 
 def _waits_for_slowest(rank: int) -> GpuLife:
     """Ranks 0, 1 and 3 spin in an all-reduce until rank 2, which does more, arrives."""
-    busy, temp_c = Load(99, 48, 21, 13, 19, 9, 450, 1.6, 0.3, 50, 50), 53
+    busy, temp_c = LOADS["straggler.waits"], 53
     if rank == 2:
-        busy, temp_c = Load(98, 88, 38, 58, 37, 22, 689, 1.6, 0.3, 50, 50), 62
+        busy, temp_c = LOADS["straggler"], 62
     job = {"pid": 4301 + rank, "job": slurm(8840), "command": "python train.py --ranks 4"}
     return _rank(job=job, busy=busy, temp_c=temp_c)
 
@@ -203,21 +203,21 @@ _ROWS = (
          Expected("dataloader_io")),
     # The main thread augments and copies between the steps; two workers have nothing to do.
     _row("main_process", "starved: the main thread is the bottleneck",
-         _one(_starved(Load(84, 70, 40, 26, 34, 15, 520, 3.0, 0.3), 43, _LOW, STEP_PERIOD_S, 0.2,
+         _one(_starved(LOADS["main_process"], 43, _LOW, STEP_PERIOD_S, 0.2,
                        command="python train.py --metrics-every 1", busy=Cpu(92, main=88), rest=Cpu(101, main=97),
                        workers=Workers(2, Cpu(3.0))),
               HostLife(cpu=8)),
          Expected("main_process")),
     # Pageable copies: the main thread works on every byte, and the link is half full.
     _row("pcie_transfer", "starved: pageable copies over PCIe",
-         _one(_starved(Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5), 46, Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3),
+         _one(_starved(LOADS["pcie_transfer"], 46, LOADS["pcie_transfer.rest"],
                        STEP_PERIOD_S, 0.45, command="python train.py --no-pin", busy=Cpu(96, main=95),
                        workers=Workers(8, Cpu(22, 1))),
               HostLife(cpu=21)),
          Expected("pcie_transfer")),
     # Every 10 s an epoch ends and four workers are born; for 3 s nothing runs on the GPU.
     _row("worker_restart", "starved: workers are restarted each epoch",
-         _one(_starved(Load(96, 84, 40, 34, 38, 18, 600, 4.0, 0.4), 50, Load(power_w=118), 10.0, 0.68,
+         _one(_starved(LOADS["worker_restart"], 50, Load(power_w=118), 10.0, 0.68,
                        command="python finetune.py --epochs 400", rss_gib=9.4, busy=Cpu(70, main=60),
                        rest=Cpu(12, main=10), workers=Workers(4, Cpu(22), Cpu(90, 2), reborn_every_s=10.0)),
               HostLife(cpu=22)),
@@ -225,7 +225,7 @@ _ROWS = (
     # A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script.
     _row("checkpoint_pause", "pauses while a checkpoint is written",
          _one(replace(
-             _starved(Load(98, 90, 38, 44, 40, 22, 650, 2.0, 0.4), 56, Load(power_w=120, pcie_tx=2.4), 15.0, 0.72,
+             _starved(LOADS["checkpoint"], 56, Load(power_w=120, pcie_tx=2.4), 15.0, 0.72,
                       command="python train.py --save-every 50", memory_gib=62.0, age_s=7210, rss_gib=24.0,
                       busy=SPINNING, rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820), pin_memory=True,
                       workers=Workers(4, Cpu(24))),
@@ -233,7 +233,7 @@ _ROWS = (
          Expected("checkpoint_pause")),
     # Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name.
     _row("starved_unattributed", "starved, and the host shows no cause",
-         _one(_starved(Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3), 46, _LOW, STEP_PERIOD_S, 0.46,
+         _one(_starved(LOADS["unattributed"], 46, _LOW, STEP_PERIOD_S, 0.46,
                        command="python train.py --sync-server", busy=Cpu(3, main=2, waits="lock"), rss_gib=11.0,
                        workers=Workers(4, Cpu(3))),
               HostLife(cpu=5)),
@@ -243,43 +243,43 @@ _ROWS = (
          Expected("memory_bandwidth")),
     _row("no_tensor_cores", "all in FP32: the tensor cores sleep",
          _one(_rank(job={"command": "python train.py --fp32", "nccl": False},
-                    busy=Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3))),
+                    busy=LOADS["fp32"])),
          Expected("no_tensor_cores")),
     # Each computes, hands its activations over and waits for the other, as training over two real nodes of H100.
     _row("half_working", "two stages of a pipeline: half of the chip while kernels run",
-         NodeLife((GpuLife(Load(98, 47, 20, 13, 18, 9, 450, 0.9, 0.5, 52, 50), 72.9, 52, (_STAGE,)),
-                   GpuLife(Load(98, 50, 21, 14, 19, 9, 462, 0.9, 0.5, 50, 52), 72.9, 52, (replace(_STAGE, pid=4912),))),
+         NodeLife((GpuLife(LOADS["pipeline.0"], 72.9, 52, (_STAGE,)),
+                   GpuLife(LOADS["pipeline.1"], 72.9, 52, (replace(_STAGE, pid=4912),))),
                   host=HostLife(cpu=11)),
          Expected("half_working"), Expected("half_working", gpu=1)),
     # Additions of a few elements in a loop, as on a real T4: the driver sees kernels, the chip has nothing to do.
     _row("hollow", "busy but not working: kernels run, and hardly reach a multiprocessor",
-         _one(GpuLife(Load(20, 0.2, 0, 0, 0, 0, 84, 0.1, 0.1), 3.6, 38,
+         _one(GpuLife(LOADS["hollow"], 3.6, 38,
                       (SimulatedProcess(4713, "python loop.py --elements 64", 3.1, 1800,
                                         Cpu(38.0, main=36.0, waits="sleep"), rss_gib=3.0),)),
               HostLife(cpu=3)),
          Expected("small_kernels", "C")),
     # Resident on every multiprocessor, and no pipe computes.
     _row("stalled", "warps spin on a lock: resident, and nothing is computed",
-         _one(GpuLife(Load(99, 92, 61, 0, 3, 2, 231, 0.1, 0.1), 9.8, 47,
+         _one(GpuLife(LOADS["stalled"], 9.8, 47,
                       (SimulatedProcess(4719, "./graph --hashtable global", 9.0, 900, SPINNING, user="sim",
                                         rss_gib=4.0),)),
               HostLife(cpu=4)),
          Expected("stalled")),
     # An exporter publishes SM activity as a mean of 30 s, but not DRAM activity.
     _row("low_sm", "SM activity low, and no DRAM counter to say why",
-         _one(replace(SMALL_KERNELS, busy=Load(96, 14, 12, 1, 10, 6, 152, 0.9, 0.1),
+         _one(replace(SMALL_KERNELS, busy=LOADS["low_sm"],
                       counter=Counter("dcgm-exporter", "the running dcgm-exporter does not publish it", 30.0)),
               HostLife(cpu=9), A100),
          Expected("low_sm", "A")),
     _row("no_sm_counter", "a GPU without an SM counter: only a bound",
-         _one(GpuLife(Load(97, 84, 36, 40, 44, 24, 391, 1.6, 0.2), 19.4, 66, (_LORA,), counter=_NO_COUNTER),
+         _one(GpuLife(LOADS["no_sm_counter"], 19.4, 66, (_LORA,), counter=_NO_COUNTER),
               chip=RTX_4090),
          Expected("no_bottleneck_seen")),
     _row("idle_holding_memory", "a forgotten notebook holds memory",
          _one(IDLE_HOLDING_MEMORY, HostLife(cpu=2, psi_cpu=0)), Expected("idle_holding_memory")),
     # Machines with something wrong beside the verdict: heat, leaks, lost GPUs, broken counters, hidden processes.
     _row("thermal", "hot: clocks cut",
-         _one(_rank(busy=Load(99, 89, 38, 57, 37, 22, 548, 1.5, 0.3), temp_c=88, clock_share=0.71,
+         _one(_rank(busy=LOADS["thermal"], temp_c=88, clock_share=0.71,
                     throttle=SOFTWARE_THERMAL, throttle_share=0.85)),
          Expected("healthy", badges=("thermal",))),
     # 192 MiB a minute, in steps of an allocator's block: full in about three hours.
@@ -312,13 +312,13 @@ _ROWS = (
          Expected("dataloader_cpu")),
     # The driver reports no utilisation for a GPU in MIG mode.
     _row("mig", "a GPU split into two instances",
-         NodeLife((GpuLife(Load(97, 87, 37, 57, 38, 22, 684, 1.8, 0.3), 52.0, 58, mig_instances=2),
+         NodeLife((GpuLife(LOADS["mig"], 52.0, 58, mig_instances=2),
                    *(_rank(i, {"memory_gib": 25.0, "job": slurm(8860 + i), "nccl": False}, used_gib=25.6,
                            mig_parent=0, mig_share=0.5) for i in range(2)))),
          Expected("healthy", gpu=1), Expected("healthy", gpu=2)),
     _row("sixteen", "sixteen GPUs", node(16), *_NODE),
     _row("power_capped", "a low power limit holds the clocks down",
-         _one(_rank(busy=Load(99, 90, 38, 56, 36, 22, 349, 1.4, 0.3), power_limit_w=350.0, temp_c=46,
+         _one(_rank(busy=LOADS["power_capped"], power_limit_w=350.0, temp_c=46,
                     clock_share=0.62, throttle=POWER_CAP, throttle_share=0.97)),
          Expected("healthy", badges=("power_capped",))),
     _row("ecc", "an uncorrected memory error", _one(_rank(ecc_after_s=20.0)), Expected("healthy", badges=("ecc",))),
@@ -328,13 +328,13 @@ _ROWS = (
     # A workstation whose GPU has no memory of its own: the job fills the host's.
     _row("unified_memory", "a GPU that shares the host's memory",
          _one(_rank(job={"memory_gib": 71.0, "command": "python finetune.py --lora", "nccl": False, "job": None},
-                    used_gib=71.0, busy=Load(97, 86, 34, 41, 43, 23, 88, 0.0, 0.0)),
+                    used_gib=71.0, busy=LOADS["unified_memory"]),
               HostLife(cpu=22, cores=20, memory_gib=84.0, total_gib=119.7), GB10),
          Expected("healthy")),
     # A workstation whose second GPU is switched off while it is not used.
     _row("asleep", "two GPUs, of which one is asleep and left asleep",
          NodeLife((_rank(job={"memory_gib": 17.0, "command": "python train.py", "nccl": False, "job": None},
-                         used_gib=17.8, busy=Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3), counter=_NO_COUNTER),
+                         used_gib=17.8, busy=LOADS["asleep"], counter=_NO_COUNTER),
                    GpuLife(AT_REST, 0.0, 40, asleep=True)), RTX_4090),
          Expected("no_bottleneck_seen"), Expected("collecting", gpu=1)),
     _row("shared_gpu", "two jobs on one GPU",
@@ -344,7 +344,7 @@ _ROWS = (
          Expected("healthy", badges=("shared_gpu",))),
 )  # fmt: skip
 
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType({row.name: row for row in _ROWS})
+SCENARIOS: Mapping[str, Scenario] = {row.name: row for row in _ROWS}
 
 
 def find(name: str | None) -> Scenario:
