@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
@@ -34,7 +33,7 @@ LONGEST = 400
 QUOTES = "\"'"
 _NAMED = r"(?P<name>[A-Za-z_]\w*)%s(?P<operator><=|>=|!=|==|[:~=<>])"
 _NAME = r"[A-Za-z_]\w*"
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NONE: Mapping[str, Any] = {}
 
 
 class ExpressionError(Exception):

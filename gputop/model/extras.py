@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -37,7 +36,7 @@ class Extra(Struct, frozen=True):
     purpose: str
 
 
-EXTRAS: Mapping[str, Extra] = MappingProxyType({
+EXTRAS: Mapping[str, Extra] = {
     "fleet": Extra("httpcore", "gputop fleet"),
     "export": Extra("grpcio", "gputop export --pod-resources"),
     "web": Extra("textual-serve", "gputop serve"),
@@ -46,5 +45,5 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType({
     "png": Extra("resvg-py", "screenshots as PNG"),
     "perf": Extra("nvidia-cuda-cupti", "SM activity by counters, driver 580 and newer"),
     "perf-cu12": Extra("nvidia-cuda-cupti-cu12", "SM activity by counters, older drivers"),
-})  # fmt: skip
+}  # fmt: skip
 """The extras that people install, by name."""

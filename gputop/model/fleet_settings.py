@@ -6,13 +6,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from msgspec import Struct
 
 from gputop.model.expression import nearest
 
-FIELDS: Mapping[str, str] = MappingProxyType({
+FIELDS: Mapping[str, str] = {
     "url": "address of Prometheus, VictoriaMetrics, Thanos or Mimir",
     "select": 'label matchers that every series gets, such as cluster="a"',
     "header_file": "file of HTTP headers, one a line, that only you can read",
@@ -21,7 +20,7 @@ FIELDS: Mapping[str, str] = MappingProxyType({
     "hosts": 'in place of url, hosts for ssh and addresses of exporters: ["box1", "gpu[01-08]", "http://c:9401"]',
     "ssh_config": "with hosts, a configuration file for ssh in place of your own",
     "gputop": "with hosts, where gputop is on them if it is not in PATH",
-})  # fmt: skip
+}  # fmt: skip
 SECRET = ("header_file", "token_file")
 """Fields that say where a secret is."""
 OF_HOSTS = ("hosts", "ssh_config", "gputop")

@@ -7,7 +7,6 @@ reason says why and what would help; nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -52,7 +51,7 @@ class SocketList(Struct, frozen=True):
     t: float
     groups: tuple[SocketGroup, ...] = ()
     reason: str | None = None
-    received: Mapping[int, int] = MappingProxyType({})
+    received: Mapping[int, int] = {}
 
 
 class ThreadList(Struct, frozen=True):

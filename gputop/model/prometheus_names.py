@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -130,11 +129,11 @@ def _legacy_divisor(key: str, unit: str) -> float:
     return _LEGACY_DIVISORS.get(unit, 1.0)
 
 
-LEGACY: Mapping[str, DcgmName] = MappingProxyType({
+LEGACY: Mapping[str, DcgmName] = {
     key: DcgmName(key, metric.dcgm, _legacy_divisor(key, metric.unit))
     for key, metric in GPU_METRICS.items()
     if metric.dcgm is not None and key not in _NOT_EXPORTED
-})  # fmt: skip
+}  # fmt: skip
 _BASE_UNITS = (
     DcgmName("util_pct", "DCGM_FI_DEV_GPU_UTIL_RATIO", 100.0),
     DcgmName("sm_active_pct", "DCGM_FI_PROF_SM_UTIL_RATIO", 100.0),
@@ -151,15 +150,15 @@ _BASE_UNITS = (
     DcgmName("mem_clock_mhz", "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ", 1e-6),
 )
 """The signals whose 4.9 names are known; the other fields keep their names."""
-NAMES: Mapping[Generation, Mapping[str, DcgmName]] = MappingProxyType({
+NAMES: Mapping[Generation, Mapping[str, DcgmName]] = {
     "legacy": LEGACY,
-    "4.9": MappingProxyType({**LEGACY, **{row.key: row for row in _BASE_UNITS}}),
-})  # fmt: skip
-FB_FREE: Mapping[Generation, DcgmName] = MappingProxyType({
+    "4.9": {**LEGACY, **{row.key: row for row in _BASE_UNITS}},
+}  # fmt: skip
+FB_FREE: Mapping[Generation, DcgmName] = {
     "legacy": DcgmName("", "DCGM_FI_DEV_FB_FREE", MIB),
     "4.9": DcgmName("", "DCGM_FI_DEV_FB_FREE_BYTES"),
-})  # fmt: skip
+}  # fmt: skip
 """Device memory that is free: DCGM has it as a field, the catalogue as the difference of two."""
-HOST_LABEL: Mapping[Generation, str] = MappingProxyType({"legacy": "Hostname", "4.9": "hostname"})
+HOST_LABEL: Mapping[Generation, str] = {"legacy": "Hostname", "4.9": "hostname"}
 """That generation's label for the host. Spelt ``hostname`` from 4.8.3 on."""
 COUNTERS = frozenset(("energy_j",)) | {key for key in LEGACY if key.startswith("ecc_")}

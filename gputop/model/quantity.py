@@ -12,7 +12,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from gputop.model.metrics import Unit
@@ -20,15 +19,15 @@ from gputop.model.metrics import Unit
 NOT_MEASURED = "n/a"
 GIB = 2.0**30
 HOUR_S = 3600.0
-SECONDS: Mapping[str, float] = MappingProxyType({"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": HOUR_S, "d": 86400.0})
+SECONDS: Mapping[str, float] = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": HOUR_S, "d": 86400.0}
 """Seconds in a typed unit of time."""
-BINARY: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40})
+BINARY: Mapping[str, float] = {"": 1.0, "k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 """Bytes in a typed unit of size, as memory is counted."""
-DECIMAL: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12})
+DECIMAL: Mapping[str, float] = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 """Bytes a second in a typed unit of traffic."""
 _TYPED = r"(\d{1,18}(?:\.\d{1,9})?|\.\d{1,9})\s*([A-Za-z%/]*)"
 """Compiled when a number is typed: the first frame does not wait for it."""
-_TRUTHS: Mapping[str, float] = MappingProxyType({"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0})
+_TRUTHS: Mapping[str, float] = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
 _PREFIXES = ("", "k", "M", "G", "T")
 
 

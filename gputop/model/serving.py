@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert
@@ -17,12 +16,13 @@ from gputop.model.quantity import NOT_MEASURED, clean_text, per_second, rounded
 # is known only as the bounds of the bucket that it lies in.
 
 ServerKind = Literal["vllm", "sglang", "triton", "tgi"]
-LABELS: Mapping[ServerKind, str] = MappingProxyType(
-    {"vllm": "vLLM", "sglang": "SGLang", "triton": "Triton", "tgi": "TGI"}
-)
-PROGRAMS: Mapping[ServerKind, str] = MappingProxyType(
-    {"vllm": "vllm", "sglang": "sglang", "triton": "tritonserver", "tgi": "text-generation"}
-)
+LABELS: Mapping[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang", "triton": "Triton", "tgi": "TGI"}
+PROGRAMS: Mapping[ServerKind, str] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "triton": "tritonserver",
+    "tgi": "text-generation",
+}
 """The program of each kind, by the name under which ``model.feeders`` knows it."""
 MOST_SERVERS = 8
 MOST_PLACE = 128
@@ -59,7 +59,7 @@ class ServerRow(Struct, frozen=True):
     kv_cache_pct: Amount | None = None
     preemptions_per_s: Amount | None = None
     prefix_hit_pct: Amount | None = None
-    unavailable: Mapping[str, str] = MappingProxyType({})
+    unavailable: Mapping[str, str] = {}
     error: str | None = None
 
     @property
@@ -68,15 +68,13 @@ class ServerRow(Struct, frozen=True):
         return f"{LABELS[self.kind]} {self.place}" if self.kind is not None else self.place
 
 
-WORDS: Mapping[str, str] = MappingProxyType({
+WORDS: Mapping[str, str] = {
     "requests_per_s": "requests", "tokens_per_s": "tokens", "prompt_tokens_per_s": "prompt tokens", "queue": "queue",
     "running": "running", "kv_cache_pct": "KV cache", "preemptions_per_s": "preemptions",
     "prefix_hit_pct": "prefix hits",
-})  # fmt: skip
+}  # fmt: skip
 """What people call each number."""
-TIMES = MappingProxyType(
-    {"first_token": "first token", "first_response": "first response", "between_tokens": "between tokens"}
-)
+TIMES = {"first_token": "first token", "first_response": "first response", "between_tokens": "between tokens"}
 NUMBERS = ("window_s", *WORDS)
 QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p99"))
 

@@ -6,7 +6,6 @@ A new source is a name and a row here, the source that reads it, and its place o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -57,7 +56,7 @@ class SmSourceRow(Struct, frozen=True):
     program: bool = False
 
 
-SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
+SM_SOURCES: Mapping[str, SmSourceRow] = {
     "gpm": SmSourceRow(
         "GPM", measured=True,
         works_on="Hopper and newer, without root: data-centre cards, GeForce Blackwell and MIG instances are known to "
@@ -95,7 +94,7 @@ SM_SOURCES: Mapping[str, SmSourceRow] = MappingProxyType({
         asks="nothing",
         shown="`n/a`, with the reason",
     ),
-})  # fmt: skip
+}  # fmt: skip
 """Every value of ``SmSource``, the best source first."""
 
 COUNTERS_DENIED = "this driver lets only administrators read GPU counters"

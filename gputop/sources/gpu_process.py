@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -71,4 +70,4 @@ def unseen(
 @cache
 def _all_lack(reason: str) -> Mapping[str, str]:
     """One mapping for all processes, of which a node may have thousands."""
-    return MappingProxyType(dict.fromkeys(_FROM_PROC, reason))
+    return dict.fromkeys(_FROM_PROC, reason)

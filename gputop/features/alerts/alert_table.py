@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from msgspec import Struct
@@ -153,7 +152,7 @@ LONGEST_S = 30 * 86400.0
 FOR_S = 60.0
 """How long a condition holds before its alert fires, unless badges alone decide it."""
 AGAIN_S = HOUR_S
-FIELDS: Mapping[str, str] = MappingProxyType({
+FIELDS: Mapping[str, str] = {
     "name": "its name: letters a-z, digits and -, at most 40, each name once",
     "when": "the condition",
     "for": "how long the condition must hold: 30s, 5m; by default 0s where badges alone decide, else 1m",
@@ -163,13 +162,13 @@ FIELDS: Mapping[str, str] = MappingProxyType({
     "gpus": "any or all: on which of a job's or node's GPUs the condition must hold; by default any, but all where a "
     "command with {job_id} acts on a job for more than a badge: a job is idle when all its GPUs are",
     "run": "a program and its arguments, run without a shell; placeholders such as {host} stand in any argument",
-})  # fmt: skip
-GONE: Mapping[str, str] = MappingProxyType({
+}  # fmt: skip
+GONE: Mapping[str, str] = {
     field: f'is gone: write run = ["apprise", "-t", "{{alert}} on {{host}}", "-b", "GPUs {{gpus}}", "{address}"]'
     for field, address in (("notify", "slack://…"), ("notify_file", "--config=FILE"))
-})  # fmt: skip
+}  # fmt: skip
 """Fields of before, each with what does the same."""
-PLACEHOLDERS: Mapping[str, str] = MappingProxyType({
+PLACEHOLDERS: Mapping[str, str] = {
     "host": "the machine's name",
     "gpu": "the GPU's index",
     "uuid": "the GPU's UUID",
@@ -180,7 +179,7 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType({
     "pid": "the process on the GPU, where there is just one",
     "job_id": "the batch job on the GPU, where there is just one",
     "gpus": "the indices of all GPUs that it fires for, such as 0,1,2",
-})  # fmt: skip
+}  # fmt: skip
 OF_ONE_GPU = ("gpu", "uuid", "pci", "verdict", "level", "pid")
 """Placeholders that have no value for several GPUs."""
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")

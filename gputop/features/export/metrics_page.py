@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -202,7 +201,7 @@ class PageChoice(Struct, frozen=True):
     without: tuple[str, ...] = ()
 
 
-FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+FAMILIES: Mapping[str, tuple[str, ...]] = {
     "throttle": ("gputop_gpu_throttle_seconds_total",),
     "ecc": ("gputop_gpu_ecc_errors_total", "gputop_gpu_remap_pending", "gputop_gpu_remap_failed"),
     "clocks": ("gputop_gpu_clock_hertz", "gputop_gpu_pstate", "gputop_gpu_fan_ratio"),
@@ -217,7 +216,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "loaders": ("gputop_loader*", "gputop_main_thread*"),
     "host": ("gputop_host_cpu*", "gputop_host_load*", "gputop_host_mem*", "gputop_host_swap*", "gputop_host_disk*",
              "gputop_host_net*", "gputop_host_psi*", "gputop_host_fabric*", "gputop_host_tcp*"),
-})  # fmt: skip
+}  # fmt: skip
 """What a large fleet may do without: groups of families by the word for ``--without``. What the fleet's screen and its
 rules ask of every GPU is in none of them, but for the hours."""
 

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
 from heapq import heappop, heappush
 from itertools import accumulate, chain, compress
 from operator import sub
 from statistics import median
-from types import MappingProxyType
 
 from msgspec import Struct, field
 
@@ -202,11 +200,13 @@ def fp32_gemm_pct(trace: Trace, events: DeviceEvents) -> float | None:
 # wait for the last rank, so only the fastest call comes near to the link.
 
 MOST_RANKS_OF_A_NODE = 8
-ELEMENT_BYTES: Mapping[str, int] = MappingProxyType({
-    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "half": 2, "bfloat16": 2, "short": 2, "float": 4, "int": 4, "double": 8, "long": 8, "complexfloat": 8,
-})  # fmt: skip
-"""PyTorch's names of scalar types, in lower case (c10/core/ScalarType.h)."""
+SCALAR_TYPES = {
+    1: ("byte", "char", "bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"),
+    2: ("half", "bfloat16", "short"),
+    4: ("float", "int"),
+    8: ("double", "long", "complexfloat"),
+}
+"""PyTorch's names of scalar types, in lower case (c10/core/ScalarType.h), by their bytes."""
 _LINKS: tuple[tuple[re.Pattern[str], str, float], ...] = (
     (re.compile(r"\bGB200|\bB200|\bB300|\bB100"), "NVLink 5", 900e9),
     (re.compile(r"\bH100.*(HBM3|SXM)|\bH200|\bGH200"), "NVLink 4", 450e9),
@@ -258,9 +258,9 @@ def _row(operation: str, size: int, ranks: int, took: list[int]) -> CommRow:
 
 def message_bytes(collective: Collective) -> int:
     """The size of a collective's message in bytes; -1 where the type or the count is not known."""
-    width = ELEMENT_BYTES.get(collective.dtype.lower().removeprefix("c10::"))
-    elements = max(collective.sent, collective.received)
-    return ABSENT if width is None or elements <= 0 else width * elements
+    kind = collective.dtype.lower().removeprefix("c10::")
+    width = next((width for width, names in SCALAR_TYPES.items() if kind in names), 0)
+    return width * max(collective.sent, collective.received, 0) or ABSENT
 
 
 def operation_of(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import zip_longest
 from math import floor, inf
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -144,7 +143,7 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         series=(index + 1) * _SERIES_PER_GPU,
         offset_s=float(floor(chance(seed, 0 if life.in_step else index, 0) * period)),
         mean_power_w=mean_power,
-        unavailable=MappingProxyType(missing),
+        unavailable=missing,
     )
 
 

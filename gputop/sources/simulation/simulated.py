@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from math import floor
-from types import MappingProxyType
 from typing import Any, cast
 
 from msgspec import Struct
@@ -377,18 +376,18 @@ _FETCH = (
     ("main", "train.py", 141),
 )
 _STEP = (("backward", "torch/_tensor.py", 0), ("train_epoch", "train.py", 93), ("main", "train.py", 141))
-_MAIN: Mapping[str, tuple[tuple[str, str, int], ...]] = MappingProxyType({
+_MAIN: Mapping[str, tuple[tuple[str, str, int], ...]] = {
     "rl.py": (("forward", "policy.py", 40), ("act", "rl.py", 71), ("rollout", "rl.py", 58), ("main", "rl.py", 120)),
     "fsdp.py": (("all_reduce", "torch/distributed/distributed_c10d.py", 0), ("step", "fsdp.py", 64),
                 ("main", "fsdp.py", 102)),
     "vllm.entrypoints.openai.api_server": (("execute_model", "vllm/worker/model_runner.py", 0),
                                            ("run_forever", "asyncio/base_events.py", 0)),
     "ipykernel_launcher": (("select", "selectors.py", 0), ("run_forever", "asyncio/base_events.py", 0)),
-})  # fmt: skip
+}  # fmt: skip
 """Where the main thread stands, by the script; 0 where the line differs from version to version."""
 _READING = (("read_image", "dataset.py", 31), ("__getitem__", "dataset.py", 22), ("_worker_loop", _TORCH, 0))
 _DECODING = (("decode", "transforms.py", 57), ("__getitem__", "dataset.py", 24), ("_worker_loop", _TORCH, 0))
-_CHANNELS = MappingProxyType({"queue": "futex_wait_queue", "disk": "folio_wait_bit_common", "network": "do_epoll_wait"})
+_CHANNELS = {"queue": "futex_wait_queue", "disk": "folio_wait_bit_common", "network": "do_epoll_wait"}
 
 
 class SimulatedThreads:

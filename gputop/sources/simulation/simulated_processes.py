@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import floor
-from types import MappingProxyType
 from zlib import crc32
 
 from msgspec import Struct
@@ -39,7 +38,7 @@ _HIDDEN_KEYS = (
     "rss_bytes",
     "age_s",
 )
-_HIDDEN_MISSING: Mapping[str, str] = MappingProxyType(dict.fromkeys(_HIDDEN_KEYS, _HIDDEN))
+_HIDDEN_MISSING: Mapping[str, str] = dict.fromkeys(_HIDDEN_KEYS, _HIDDEN)
 
 
 class JobPlan(Struct, frozen=True):

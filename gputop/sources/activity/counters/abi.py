@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_ubyte, c_uint8, c_uint16, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
-from types import MappingProxyType
 from typing import Any
 
 HOST_LIBRARY, TARGET_LIBRARY = "libnvperf_host.so", "libnvperf_target.so"
@@ -29,14 +28,14 @@ SUPPORTED = 2
 
 SUCCESS, ERROR, UNSUPPORTED_GPU, OUT_OF_MEMORY, DRIVER_NOT_LOADED = 0, 1, 14, 11, 10
 INSUFFICIENT_DRIVER, DENIED, BUSY, VIRTUALIZED, NOT_ALLOWED = 15, 17, 20, 24, 25
-STATUS: Mapping[int, str] = MappingProxyType({
+STATUS: Mapping[int, str] = {
     1: "error", 2: "internal error", 3: "not initialized", 4: "not loaded", 5: "function not found",
     6: "not supported", 7: "not implemented", 8: "invalid argument", 9: "invalid metric", 10: "driver not loaded",
     11: "out of memory", 12: "invalid thread state", 13: "context allocation failed", 14: "unsupported GPU",
     15: "driver too old", 16: "object not registered", 17: "insufficient privilege", 18: "invalid context state",
     19: "invalid object state", 20: "resource unavailable", 21: "driver loaded too late", 22: "insufficient space",
     23: "object mismatch", 24: "virtualized device not supported", 25: "profiling not allowed",
-})  # fmt: skip
+}  # fmt: skip
 """The libraries' answers in words (NVPA_Status)."""
 
 
@@ -105,7 +104,7 @@ _EVALUATE = (
 )
 _DOMAINS = (("count", c_size_t), ("domains", POINTER(c_uint32)))
 
-HOST_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = MappingProxyType({
+HOST_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = {
     "NVPW_InitializeHost": (16, ()),
     "NVPW_RawCounterConfig_GetSupportedChipNames": (32, (("names", POINTER(c_char_p)), ("count", c_size_t))),
     "NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize": (32, (("chip", c_char_p), ("size", c_size_t))),
@@ -148,10 +147,10 @@ HOST_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = MappingProxy
     "NVPW_CounterDataBuilder_Destroy": (24, (("builder", pointer),)),
     "NVPW_CounterDataBuilder_AddRawCounters": (48, (("builder", pointer), *_REQUESTS)),
     "NVPW_CounterDataBuilder_GetCounterDataPrefix": (48, (("builder", pointer), *_COPIED)),
-})  # fmt: skip
+}  # fmt: skip
 """The host library's calls: the size that each structure names, and its fields behind size and private pointer."""
 
-TARGET_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = MappingProxyType({
+TARGET_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = {
     "NVPW_InitializeTarget": (16, ()),
     "NVPW_CUDA_LoadDriver": (16, ()),
     "NVPW_GetDeviceCount": (24, (("count", c_size_t),)),
@@ -224,7 +223,7 @@ TARGET_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = MappingPro
         48,
         (("image", pointer), ("range", c_size_t), ("start", c_uint64), ("end", c_uint64)),
     ),
-})  # fmt: skip
+}  # fmt: skip
 """The target library's calls, as ``HOST_CALLS``."""
 
 
