@@ -312,8 +312,8 @@ class OnceIdle(Struct, frozen=True):
 
 
 StreamWait = tuple[str, int, str, int, str]
-"""Idle time on the GPU's side, by the names that people see: the kernel that was launched long before and began late, its
-stream, what ended last before it, the stream of that, and the call that launched the kernel."""
+"""Idle time on the GPU's side, by the names that people see: the kernel that was launched long before and began late,
+its stream, what ended last before it, the stream of that, and the call that launched the kernel."""
 
 
 class IdleTime(Struct):
