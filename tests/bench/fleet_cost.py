@@ -131,13 +131,7 @@ def engine(name: str, folder: Path, lines: Iterator[str], *, with_rules: bool = 
             yield url
         return
     with victoria(folder) as url:
-        batch: list[str] = []
-        for chunk in lines:
-            batch += chunk.splitlines(keepends=True)
-            if len(batch) > 200_000:
-                imported(url, batch)
-                batch = []
-        imported(url, batch)
+        imported(url, (line for chunk in lines for line in chunk.splitlines(keepends=True)))
         yield url
 
 
