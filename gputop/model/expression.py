@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import ge, gt, le, lt
 from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
@@ -40,13 +41,11 @@ class ExpressionError(Exception):
     """What is wrong with an expression, in one line; ``position`` is the offset of the mistake in the text."""
 
     def __init__(self, text: str, position: int) -> None:
-        super().__init__(f"{text} (at column {position + 1})")
+        super().__init__(text, position)
         self.position = position
-        self._text = text
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), (self._text, self.position)
+    def __str__(self) -> str:
+        return f"{self.args[0]} (at column {self.position + 1})"
 
 
 class Vocabulary(Struct, frozen=True):
@@ -142,20 +141,14 @@ def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
     return f"; did you mean {plain[near[0]]}?" if near else f"; {otherwise}" if otherwise else ""
 
 
-def _equal(a: float, b: float, exactly: bool) -> bool:
-    return a == b or (not exactly and abs(a) >= 1 and round(a) == round(b))
+_ORDERS = {"<": lt, ">": gt, "<=": le, ">=": ge}
 
 
 def _compares(operator: Operator, a: float, b: float, exactly: bool) -> bool:
-    if operator == "<":
-        return a < b
-    if operator == ">":
-        return a > b
-    if operator == "<=":
-        return a <= b
-    if operator == ">=":
-        return a >= b
-    return _equal(a, b, exactly) is not (operator == "!=")
+    if operator in _ORDERS:
+        return bool(_ORDERS[operator](a, b))
+    is_equal = a == b or (not exactly and abs(a) >= 1 and round(a) == round(b))
+    return is_equal is not (operator == "!=")
 
 
 def _says(texts: Sequence[str], operator: Operator, wanted_texts: tuple[float | str, ...]) -> bool:
@@ -221,7 +214,7 @@ class _Parser:
         unit = self._vocabulary.units[field]
         if unit != "text":
             return Term(field, like, tuple(_number(part, unit, place) for part in value.split(",")), negated)
-        if like in ("<", ">", "<=", ">="):
+        if like in _ORDERS:
             raise ExpressionError(f"{name} is a text: use {name}:… or {name}~…", begin)
         quoted = self._text[place] in QUOTES
         words = (value.lower(),) if quoted else tuple(part for part in value.lower().split(",") if part)

@@ -7,6 +7,7 @@ Nothing here measures or draws.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -37,14 +38,14 @@ class Metric(Struct, frozen=True):
 
     key: str
     unit: Unit
-    kind: Kind
     label: str
     definition: str
+    dcgm: str | None = None
+    origin: str | None = None
+    kind: Kind = "gauge"
     low: float | None = None
     high: float | None = None
     decimals: int = 0
-    dcgm: str | None = None
-    origin: str | None = None
     history: bool = False
     seldom: bool = False
     glossary: bool = False
@@ -67,26 +68,18 @@ def pct(
     key: str, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: Any
 ) -> Metric:
     """A percentage, 0 to 100."""
-    return Metric(key, "pct", "ratio", label, definition, 0.0, 100.0, 0, dcgm, origin, **flags)
+    return Metric(key, "pct", label, definition, dcgm, origin, "ratio", 0.0, 100.0, **flags)
 
 
-def gauge(
-    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: Any
-) -> Metric:
-    """A value that rises and falls, never below 0."""
-    return Metric(key, unit, "gauge", label, definition, 0.0, None, 0, dcgm, origin, **flags)
-
-
-def count(
-    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: Any
-) -> Metric:
-    """A counter, which only rises until it is reset."""
-    return Metric(key, unit, "counter", label, definition, 0.0, None, 0, dcgm, origin, **flags)
+gauge = partial(Metric, kind="gauge", low=0.0)
+"""A value that rises and falls, never below 0."""
+count = partial(Metric, kind="counter", low=0.0)
+"""A counter, which only rises until it is reset."""
 
 
 def fact(key: str, unit: Unit, label: str, definition: str, origin: str | None = None, **flags: Any) -> Metric:
     """Something that stays the same while it is watched."""
-    return Metric(key, unit, "fact", label, definition, None, None, 0, None, origin, **flags)
+    return Metric(key, unit, label, definition, origin=origin, kind="fact", **flags)
 
 
 def passed(part: str, state: str, label: str, definition: str, origin: str) -> Metric:
@@ -241,7 +234,7 @@ _PORTS = "/sys/class/infiniband"
 HOST_METRICS = table(
     pct("cpu_pct", "CPU", "processor time in use, of all cores", origin="/proc/stat"),
     gauge("cpu_count", "count", "CORES", "cores that gputop's cgroup and affinity leave", origin="affinity, cgroup"),
-    Metric("load1", "count", "gauge", "LOAD", "load average over one minute", 0.0, None, 2, None, "/proc/loadavg"),
+    gauge("load1", "count", "LOAD", "load average over one minute", origin="/proc/loadavg", decimals=2),
     gauge("mem_used_bytes", "bytes", "MEM", "memory in use, without caches", origin="/proc/meminfo"),
     gauge("mem_total_bytes", "bytes", "MEM TOTAL", "memory in all, or the cgroup's limit", origin="/proc/meminfo"),
     gauge("swap_used_bytes", "bytes", "SWAP", "swap in use", origin="/proc/meminfo"),

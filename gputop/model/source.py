@@ -57,6 +57,28 @@ class Source(Protocol):
         """Stop and free everything. Bounded in time even while a driver call hangs."""
 
 
+class PassingOn:
+    """Passes on what another source measured, each snapshot as ``passed`` makes it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.interval_s = source.interval_s
+
+    def start(self, notify: Callable[[], None]) -> None:
+        self._source.start(notify)
+
+    def poll(self) -> Snapshot | None:
+        snapshot = self._source.poll()
+        return None if snapshot is None else self.passed(snapshot)
+
+    def passed(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with what this source adds or hides."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._source.close()
+
+
 class MarkedSource(Source, Protocol):
     """A source whose snapshots carry the marks of a job. ``late`` came after the last one; known once it is closed."""
 

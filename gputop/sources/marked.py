@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.model.source import Source
+from gputop.model.source import PassingOn, Source
 
 if TYPE_CHECKING:
     from gputop.sources.marks import MarkListener
 
 
-class Marked:
+class Marked(PassingOn):
     """Listens from the second snapshot on, so that the first frame does not wait for a socket.
 
     With ``at_once`` it listens before the source is started, for a job that marks its first lines. ``job_began`` (Unix
@@ -22,24 +22,20 @@ class Marked:
     """
 
     def __init__(self, source: Source, *, at_once: bool = False, job_began: float | None = None) -> None:
-        self._source = source
+        super().__init__(source)
         self._at_once = at_once
         self._job_began = job_began
         self._listener: MarkListener | None = None
         self.late: tuple[Event, ...] = ()
         """Marks that came after the last snapshot; known once the source is closed."""
         self._begun = False
-        self.interval_s = source.interval_s
 
     def start(self, notify: Callable[[], None]) -> None:
         if self._at_once:
             self._listen()
-        self._source.start(notify)
+        super().start(notify)
 
-    def poll(self) -> Snapshot | None:
-        snapshot = self._source.poll()
-        if snapshot is None:
-            return None
+    def passed(self, snapshot: Snapshot) -> Snapshot:
         if self._listener is None:
             if self._begun:
                 self._listen()
@@ -62,7 +58,7 @@ class Marked:
         return None if self._listener is None else self._listener.path
 
     def close(self) -> None:
-        self._source.close()
+        super().close()
         if self._listener is not None:
             # They have arrived, and their sender was told so.
             self.late = tuple(self._listener.drain())

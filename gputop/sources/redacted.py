@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from gputop.model.inspection import (
@@ -17,28 +15,20 @@ from gputop.model.inspection import (
 )
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, Snapshot
-from gputop.model.source import Source
+from gputop.model.source import PassingOn, Source
 
 NOT_SHOWN = "an environment names users, hosts and paths: it is not shown with --redact"
 
 
-class Redacted:
+class Redacted(PassingOn):
     """Passes on what another source measured, redacted in the polling thread."""
 
     def __init__(self, source: Source, redactor: Redactor) -> None:
-        self._source = source
+        super().__init__(source)
         self._redactor = redactor
-        self.interval_s = source.interval_s
 
-    def start(self, notify: Callable[[], None]) -> None:
-        self._source.start(notify)
-
-    def poll(self) -> Snapshot | None:
-        snapshot = self._source.poll()
-        return None if snapshot is None else self._redactor.snapshot(snapshot)
-
-    def close(self) -> None:
-        self._source.close()
+    def passed(self, snapshot: Snapshot) -> Snapshot:
+        return self._redactor.snapshot(snapshot)
 
     @property
     def late(self) -> tuple[Event, ...]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gputop.model.fleet_settings import is_loopback
 from gputop.model.serving import LABELS, MOST_SERVERS, Bounds, ServerKind, ServerRow
 from gputop.model.snapshot import Snapshot
-from gputop.model.source import Source, UsageError
+from gputop.model.source import PassingOn, Source, UsageError
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
 from gputop.system.worker import Worker
 
@@ -488,24 +488,23 @@ class ServerWatch:
             return window.fail(f"its page cannot be read ({type(error).__name__})")
 
 
-class Serving:
+class Serving(PassingOn):
     """Passes on what another source measured, with what the servers say."""
 
     def __init__(self, source: Source, watch: ServerWatch) -> None:
-        self._source, self._watch = source, watch
-        self.interval_s = source.interval_s
+        super().__init__(source)
+        self._watch = watch
 
     def start(self, notify: Callable[[], None]) -> None:
         self._watch.start()
-        self._source.start(notify)
+        super().start(notify)
 
-    def poll(self) -> Snapshot | None:
-        snapshot = self._source.poll()
-        return None if snapshot is None else with_rows(snapshot, self._watch.rows())
+    def passed(self, snapshot: Snapshot) -> Snapshot:
+        return with_rows(snapshot, self._watch.rows())
 
     def close(self) -> None:
         self._watch.close()
-        self._source.close()
+        super().close()
 
 
 def with_rows(snapshot: Snapshot, rows: Sequence[ServerRow]) -> Snapshot:

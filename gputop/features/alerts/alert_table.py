@@ -191,14 +191,13 @@ class AlertError(Exception):
     """What is wrong with one alert, in one line. ``number`` counts from 0; ``field`` is empty where none is wrong."""
 
     def __init__(self, text: str, number: int, field: str, name: object = None) -> None:
-        subject = f"alert {name}" if isinstance(name, str) and _NAME.fullmatch(name) else f"alert {number + 1}"
-        super().__init__(f"{subject}: {field}: {text}" if field else f"{subject}: {text}")
+        super().__init__(text, number, field, name)
         self.number, self.field = number, field
-        self._arguments = (text, number, field, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), self._arguments
+    def __str__(self) -> str:
+        text, number, field, name = self.args
+        subject = f"alert {name if isinstance(name, str) and _NAME.fullmatch(name) else number + 1}"
+        return f"{subject}: {field}: {text}" if field else f"{subject}: {text}"
 
 
 class Alert(Struct, frozen=True):

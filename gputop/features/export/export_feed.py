@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
 from gputop.features.export.run_counters import RunCounters
 from gputop.model.snapshot import Snapshot
-from gputop.model.source import Source, SourceError, UsageError, unexpected
+from gputop.model.source import PassingOn, Source, SourceError, UsageError, unexpected
 from gputop.monitor import Frame
 from gputop.output.messages import say
 from gputop.session.session import Arrivals, Session
@@ -249,24 +249,19 @@ class PageStream:
 # A source whose snapshots carry the steps that every user's jobs announce, for an exporter of a whole node.
 
 
-class Stepped:
+class Stepped(PassingOn):
     """Passes on what another source measured, with the steps that came on the machine's own socket."""
 
     def __init__(self, source: Source, listener: StepListener) -> None:
-        self._source = source
+        super().__init__(source)
         self._listener = listener
-        self.interval_s = source.interval_s
 
-    def start(self, notify: Callable[[], None]) -> None:
-        self._source.start(notify)
-
-    def poll(self) -> Snapshot | None:
-        snapshot = self._source.poll()
-        steps = () if snapshot is None else self._listener.drain()
-        return replace(snapshot, steps=(*snapshot.steps, *steps)) if snapshot is not None and steps else snapshot
+    def passed(self, snapshot: Snapshot) -> Snapshot:
+        steps = self._listener.drain()
+        return replace(snapshot, steps=(*snapshot.steps, *steps)) if steps else snapshot
 
     def close(self) -> None:
-        self._source.close()
+        super().close()
         self._listener.close()
 
 

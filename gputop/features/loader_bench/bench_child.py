@@ -71,7 +71,6 @@ def measure(
     prefetch: int,
     clock: Callable[[], float],
     drained: Callable[[], None] = lambda: None,
-    most_s: float = MOST_S,
     timed: Callable[[], None] = lambda: None,
     pause: Callable[[float], None] | None = None,
 ) -> BatchTiming:
@@ -86,7 +85,7 @@ def measure(
     batches.take()
     first_s = clock() - started
     waiting = workers * prefetch + 2
-    limit = clock() + max(most_s, 2.0 * first_s)
+    limit = clock() + max(MOST_S, 2.0 * first_s)
     taken = 0
     while taken < waiting and clock() < limit:
         batches.take()
@@ -95,7 +94,7 @@ def measure(
     size = max(1, workers)
     times: list[float] = []
     begun = clock()
-    while not _is_enough(times, clock() - begun, most_s):
+    while not _is_enough(times, clock() - begun):
         times.append(_block(batches, size, clock))
     batch_s = sum(times) / len(times)
     timed()
@@ -122,14 +121,14 @@ def _taking_s(
     return median(took) if len(took) >= LEAST_TAKES else None
 
 
-def _is_enough(times: list[float], spent_s: float, most_s: float) -> bool:
+def _is_enough(times: list[float], spent_s: float) -> bool:
     """Whether timing ends: precise enough, or out of time. It also ends for batches so slow that a few rounds take four
     times as long as other loaders do in all."""
     if not times or spent_s < LEAST_S:
         return False
     if len(times) < LEAST_BLOCKS:
-        return spent_s > 4.0 * most_s
-    return spent_s >= most_s or _interval(times) <= ERROR_PCT
+        return spent_s > 4.0 * MOST_S
+    return spent_s >= MOST_S or _interval(times) <= ERROR_PCT
 
 
 def _block(batches: _Passes, size: int, clock: Callable[[], float]) -> float:
