@@ -261,11 +261,13 @@ class Answer(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class _Body(Struct, Generic[T], frozen=True):
+class _Body(Struct, Generic[T], frozen=True, rename="camel"):
     status: str
     data: T | None = None
     error: str = ""
     warnings: list[str] | None = None
+    is_partial: bool = False
+    """VictoriaMetrics' word for what is a warning elsewhere."""
 
 
 class _Result(Struct, frozen=True):
@@ -367,7 +369,8 @@ class Client:
             raise QueryError(f"{self._url}: {no_answer(error, reply)}") from None
         if body.status != "success" or body.data is None:
             raise QueryError(f"{self._url}: {cut(body.error or 'it failed without a reason')}")
-        return body.data, tuple(map(cut, body.warnings or ()))
+        warnings = (*(body.warnings or ()), *("a part of its storage did not answer",) * body.is_partial)
+        return body.data, tuple(map(cut, warnings))
 
 
 def number(text: str) -> float | None:

@@ -38,11 +38,13 @@ T = TypeVar("T")
 
 
 class FleetAnswers(Struct, frozen=True):
-    """The series of every answered query, messages for people, and the engine's own Unix time."""
+    """The series of every answered query, messages for people, and the engine's own Unix time. Of what the engine
+    ``warned`` of a part may be missing."""
 
     rows: Mapping[str, list[SeriesRow]]
     problems: list[str]
     t: float | None
+    warned: frozenset[str] = frozenset()
 
     def of(self, name: str) -> list[SeriesRow]:
         """The series of a question; none where it was not asked, or failed."""
@@ -63,16 +65,19 @@ class Engine:
         }
         rows: dict[str, list[SeriesRow]] = {}
         problems: list[str] = []
+        warned: set[str] = set()
         t = None
         for name, answer in zip(asked, self.client.ask(list(asked.values())), strict=True):
             if isinstance(answer, QueryError):
                 problems.append(str(answer))
                 continue
-            problems += [f"the engine warns: {text}" for text in answer.warnings]
+            if answer.warnings:
+                warned.add(name)
+                problems += [f"the engine warns: {text}" for text in answer.warnings]
             rows[name] = answer.rows
             if answer.rows and answer.rows[0].value is not None:
                 t = answer.rows[0].value[0]
-        return FleetAnswers(rows, list(dict.fromkeys(problems)), t)
+        return FleetAnswers(rows, list(dict.fromkeys(problems)), t, frozenset(warned))
 
     def all_of(self, queries: Mapping[str, str | PromQuery], at: float | None = None) -> FleetAnswers:
         """As ``asked``. Raises FleetError where one question failed."""
@@ -169,7 +174,11 @@ class FleetInventory:
         before = {**self._identified, **self.identities}
         # A look back knows itself which GPUs were there earlier.
         earlier = {} if looks_back else self.identities
-        identities = {**present, **self._missing(present, before, earlier, now)}
+        if "who" in answers.warned:
+            # Nobody is missing by the word of an engine that may not have looked everywhere.
+            identities = {**self.identities, **present}
+        else:
+            identities = {**present, **self._missing(present, before, earlier, now)}
         self.identities = dict(sorted(identities.items(), key=lambda pair: order[pair[0].dialect]))
         return answers.problems
 

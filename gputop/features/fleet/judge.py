@@ -297,7 +297,8 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
         used_bytes = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
         return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
     if state == "unmeasured":
-        return f"{WORDS[state]}: SM activity is not exported"
+        lacks = "utilisation" if gpus and all(gpu.util_pct is None for gpu in gpus) else "SM activity"
+        return f"{WORDS[state]}: {lacks} is not exported"
     return WORDS[state]
 
 

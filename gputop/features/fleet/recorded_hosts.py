@@ -300,7 +300,9 @@ class RecordedHosts:
             )
             newest = max(places[AGE].values(), default=None)
             self._age_s = None if newest is None else max(0.0, t - newest)
-        rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in answers.rows}
+        # Nobody is missing by the word of an engine that may not have looked everywhere.
+        taken = answers.rows.keys() - ({"addresses"} & answers.warned)
+        rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in taken}
         if "names" in answers.rows:
             self._hostnames = {
                 _place_of(labels): name

@@ -235,6 +235,33 @@ def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_da
     assert frames[-1].counts["lost"] == 0 and len(frames[-1].read.gpus) == 15
 
 
+@pytest.mark.parametrize(
+    "said", [{"isPartial": True}, {"warnings": ["store b: unavailable"]}], ids=lambda said: str(*said)
+)
+def test_by_an_answer_that_the_engine_calls_partial_no_gpu_is_lost(
+    engine: ScriptedEngine, asked: Asked, said: dict[str, Any]
+) -> None:
+    lost: set[tuple[str, str]] = set()
+    whole = answers(SimulatedFleet(2), lost=lost)
+
+    def partial(query: str) -> Any:
+        status, headers, body = whole(query)
+        return status, headers, gzip.compress(json.dumps({**json.loads(gzip.decompress(body)), **said}).encode())
+
+    engine.answer = whole
+    fleet = asked(engine.url)
+    fleet.settle()
+    fleet.ask()
+    lost.add(("node-001", "3"))
+    engine.answer = lambda query: whole(query) if "__name__" in query else partial(query)
+    frame = [fleet_frame(fleet.ask()) for _ in range(5)][-1]
+    assert frame.counts["lost"] == 0 and frame.total == 16 and "the engine warns: " in frame.problems[0]
+    (gpu,) = [gpu for gpu in frame.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "3")]
+    assert gpu.state == "unmeasured" and gpu.read.util_pct is None
+    engine.answer = whole
+    assert [fleet_frame(fleet.ask()).counts["lost"] for _ in range(5)][-1] == 1
+
+
 def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_than_ten(
     engine: ScriptedEngine, asked: Asked
 ) -> None:
