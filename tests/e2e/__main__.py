@@ -32,8 +32,8 @@ def table(results: list[Result]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def run(cases: dict[str, Case], library: Path, program: str = "gputop") -> list[Result]:
-    """All cases that can run here, group by group."""
+def run(cases: dict[str, Case], library: Path, program: str = "gputop", *, calm: bool = True) -> list[Result]:
+    """All cases that can run here, group by group; ``calm`` as in ``run_group``."""
     able = {name: case for name, case in cases.items() if not case.missing}
     for name, case in cases.items():
         if case.missing:
@@ -41,7 +41,7 @@ def run(cases: dict[str, Case], library: Path, program: str = "gputop") -> list[
     results: list[Result] = []
     for group in groups(able, MOST_CORES, MOST_JOBS):
         print(f"running {', '.join(group)}", flush=True)
-        results += run_group({name: able[name] for name in group}, library, program=program)
+        results += run_group({name: able[name] for name in group}, library, program=program, calm=calm)
     return sorted(results, key=lambda result: result.name)
 
 

@@ -288,7 +288,7 @@ FIRST_DUMP_S, DUMP_S = 1.0, 5.0
 FIRST_LOOKS = 6
 """Looks at a process in quick succession, so that a verdict need not wait for them."""
 KEPT_S = 30.0
-MOST_ASKED = 4
+MOST_ASKED = 16
 """The most processes whose open files are read for one dump."""
 OTHER_NETWORK = "its sockets are in another network namespace"
 
@@ -373,7 +373,9 @@ class Received:
         if before is not None:
             new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
             rate = None if is_hidden else new / (now - before.at) if now > before.at else None
-            fresh = before.fresh_looks + (1 if received.keys() - before.received.keys() else -1)
+            opened = received.keys() - before.received.keys()
+            # One that opens a connection for each item has none between two of them.
+            fresh = before.fresh_looks + (1 if opened else -1 if received or not before.received else 0)
         return SocketNews(
             now,
             rate,

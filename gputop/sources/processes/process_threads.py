@@ -125,6 +125,8 @@ MOST_THREADS = 24
 """Threads that one look reads, of all processes together."""
 LEAST_THREADS = 4
 """The same of one process, however many wait for threads of their own."""
+MOST_MORE = 64
+"""Threads that one look reads beyond that, of all processes together, where none of those read does anything."""
 MOST_LISTED = 4096
 """The most threads of one process that take turns; they stand for the rest."""
 FIRST = 2.0 / 3.0
@@ -164,25 +166,37 @@ class InnerThreads:
         self._proc = proc
         self._look = look
         self._turns: dict[int, _Turn] = {}
+        self._looked_at, self._more = 0.0, MOST_MORE
+        """When the latest look was, and how many threads it may still read beyond its limits."""
 
     def look(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[InnerThread]:
         """What up to ``limit`` of these threads do, or of all but the main one: the first, those that lately did
-        something, others in turn."""
+        something, others in turn. Where none of them does anything, the others are read until one does: of threads
+        that take turns it is always another one."""
         tids = self._listed(pid) if tids is None else tids
         if len(self._turns) >= MOST_KNOWN:
             self._turns.clear()
         turn = self._turns.setdefault(pid, _Turn())
-        chosen = tids
+        order = tids
         if len(tids) > limit:
             did = [tid for tid in tids if now - turn.did.get(tid, -DID_S) < DID_S][: int(FIRST * limit)]
             begin = turn.next % len(tids)
             turn.next = begin + limit - len(did)
-            chosen = list(dict.fromkeys((tids[0], *did, *tids[begin : turn.next])))
-        seen = []
-        for tid in chosen:
+            in_turn = (*tids[begin:], *tids[:begin])[: limit + MOST_MORE]
+            order = list(dict.fromkeys((tids[0], *did, *in_turn)))
+        if now != self._looked_at:
+            self._looked_at, self._more = now, MOST_MORE
+        seen: list[InnerThread] = []
+        does = False
+        for number, tid in enumerate(order):
+            if number >= limit:
+                if does or not self._more:
+                    break
+                self._more -= 1
             found = self._look.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
             if found is not None:
                 seen.append(InnerThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
+                does = does or found[1].wait in _DOES
         turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
         turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in _DOES)
         return seen

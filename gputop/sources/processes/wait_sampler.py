@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEAST_LOOKS, MOST_LOOKS = 2, 6
 """Looks between two readings, each at a random moment of its share of the time: over half a minute 180 looks tell a
 share to within three points."""
-READ_OF_MAINS = 20
+READ_OF_MAINS = 40
 """Main threads that all looks between two readings may read, where that is more than the least takes."""
 LEAST_OTHERS = 4
 LONGEST_S = 5.0

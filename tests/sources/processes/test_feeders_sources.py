@@ -109,18 +109,26 @@ def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(fake: Fa
     assert (worker.feed_by, worker.feed_run_pct) == ("child", pytest.approx(80.0, abs=1.0))
 
 
-def _track(fake: FakeProc, looks: int, tids: list[str]) -> tuple[Track, int]:
-    """What so many looks at a GPU process whose main thread waits for a lock find, and how many threads one reads."""
+def _track(
+    fake: FakeProc, looks: int, tids: list[str], most_threads: int = 24, work: Callable[[int], None] = lambda look: None
+) -> tuple[Track, int]:
+    """What so many looks at a GPU process whose main thread waits for a lock find, and how many threads the last reads.
+
+    ``work`` changes the threads before each look.
+    """
     look = WaitLook(str(fake.proc))
     graph = WaitGraph(str(fake.proc), look, HeldInodesCache(str(fake.proc)), OtherEnds())
     track, read = Track(), []
     track.holds_gpu = True
     thread = look.thread
     look.thread = lambda now, pid, folder: read.append(folder) or thread(now, pid, folder)  # type: ignore[method-assign,func-returns-value]
+    job = Job((), frozenset(), tids)
     for number in range(looks):
-        seen = graph.look(T + number / 10, ROOT, ThreadWait("lock", "futex_wait"), Job((), frozenset(), tids), (), 24)
+        work(number)
+        read.clear()
+        seen = graph.look(T + number / 10, ROOT, ThreadWait("lock", "futex_wait"), job, (), most_threads)
         track.take(T + number / 10, [seen], between=True, moves=False)
-    return track, len(read) // looks
+    return track, len(read)
 
 
 def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(fake: FakeProc) -> None:
@@ -133,6 +141,20 @@ def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_lo
     # Each runs on a core of its own, or they share one.
     assert track.threads_shares(200.0) == FeederShares(run=1.0)
     assert track.threads_shares(100.0) == FeederShares(run=0.5, queued=0.5)
+
+
+def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakeProc) -> None:
+    names = dict.fromkeys(range(101, 121), "python")
+    fake.process(ROOT, threads=names)
+
+    def work(look: int) -> None:
+        for tid in names:
+            works = tid == 101 + 7 * look % 20
+            fake.write(f"proc/{ROOT}/task/{tid}/wchan", "tcp_sendmsg_locked" if works else "futex_wait_queue")
+
+    track, read = _track(fake, 30, [str(tid) for tid in names], 4, work)
+    assert track.threads_shares(1.0) == FeederShares(network=1.0)
+    assert read <= 20
 
 
 def test_threads_that_hand_on_a_core_are_one_feeder(fake: FakeProc) -> None:
@@ -189,6 +211,23 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
         seen.read(T + second, [WORKER], {WORKER: ROOT})
     news = seen.of(WORKER)
     assert news is not None and news.rx_bytes_per_s == 50_000.0
+
+
+def test_one_that_opens_a_connection_for_each_item_is_known_though_it_has_none_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held_now = {WORKER: NONE, ROOT: NONE}
+    monkeypatch.setattr(received_module, "held", lambda proc, pid: HeldInodes(NONE, NONE, held_now[pid], NONE))
+    tables = SocketTables({i: TcpSocket(False, 0, ((b"\1", 5000 + i), (b"\2", 443))) for i in range(9)})
+    monkeypatch.setattr(received_module, "tcp_tables", lambda: tables)
+    seen, fresh = Received("/proc", OtherEnds()), []
+    for number, inodes in enumerate(({1}, (), {2}, (), {3}, {4}, (), (), (), ())):
+        held_now[WORKER] = frozenset(inodes)
+        seen.read(T + 5 * number, [WORKER], {WORKER: ROOT})
+        news = seen.of(WORKER)
+        assert news is not None
+        fresh.append(news.fresh_looks)
+    assert fresh == [0, 0, 1, 1, 2, 3, 3, 2, 1, 0]
 
 
 def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
