@@ -9,9 +9,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from io import BytesIO
 from operator import attrgetter
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NewType
 
 from msgspec import Struct
@@ -163,11 +162,12 @@ class Monitor:
         # Not at the start: the first frame is not to wait for it.
         import pickle
 
-        packed = BytesIO()
-        packer = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
+        deflater, parts = zlib.compressobj(1), list[bytes]()
+        to_parts = SimpleNamespace(write=lambda data: parts.append(deflater.compress(data)))
+        packer = pickle.Pickler(to_parts, pickle.HIGHEST_PROTOCOL)
         packer.dispatch_table = _PACKED_AS
         packer.dump((self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t))
-        return Judgement(zlib.compress(packed.getbuffer(), 1))
+        return Judgement(b"".join((*parts, deflater.flush())))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""

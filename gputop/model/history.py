@@ -95,34 +95,50 @@ MOST_BREAKS = 64
 class _Columns:
     """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
 
-    __slots__ = ("means", "seen", "sums", "used_t", "width_s")
+    __slots__ = ("first", "means", "seen", "sums", "used_t", "width_s")
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
         self.used_t = 0.0
         self.seen = 0
+        self.first = 0
+        """The index of the first mean."""
+        self.means: list[float | None] = []
         self.sums: dict[int, list[float]] = {}
-        self.means: dict[int, float] = {}
+        """Weight and weighted sum of the newest column and of the one before it: those further back are over."""
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value that held from begin to end over the columns that it touches."""
-        width = self.width_s
+        width, means = self.width_s, self.means
         for index in range(floor(begin / width), floor(end / width) + 1):
             weight = min(end, (index + 1) * width) - max(begin, index * width)
             if weight <= 0.0:
                 continue
+            if not means:
+                self.first, self.sums = index, {}
+            place = index - self.first
             total = self.sums.get(index)
             if total is None:
-                total = self.sums[index] = [weight, weight * value]
-            else:
-                total[0] += weight
-                total[1] += weight * value
-            self.means[index] = total[1] / total[0]
+                if place < len(means):
+                    continue
+                means += [None] * (place + 1 - len(means))
+                self.sums = {i: sums for i, sums in self.sums.items() if i == index - 1}
+                total = self.sums[index] = [0.0, 0.0]
+            total[0] += weight
+            total[1] += weight * value
+            means[place] = total[1] / total[0]
+
+    def newest(self, last: int, count: int) -> list[float | None]:
+        """The means of ``count`` columns up to the one with index ``last``."""
+        begin = last + 1 - count - self.first
+        means = [None] * -begin + self.means[max(0, begin) : max(0, begin + count)]
+        return means + [None] * (count - len(means))
 
     def forget_before(self, index: int) -> None:
-        """Drop the columns before one, oldest first: they stand in the order in which they were begun."""
-        while len(self.sums) > LEAST_COLUMNS and (oldest := next(iter(self.sums))) < index:
-            del self.sums[oldest], self.means[oldest]
+        """Drop the columns before one."""
+        if self.first < index:
+            del self.means[: index - self.first]
+            self.first = index
 
 
 class _Track:
@@ -261,7 +277,7 @@ class History:
         self._cover_new(chart, track, name, oldest * width_s)
         chart.forget_before(oldest)
         first = last - count + 1
-        means = list(map(chart.means.get, range(first, last + 1)))
+        means = chart.newest(last, count)
         for begin, end, names in track.breaks:
             if name in names:
                 for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):

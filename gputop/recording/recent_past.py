@@ -73,7 +73,6 @@ KEPT_S = 660.0
 PLACE_S = 60.0
 """Distance of the places at which it is kept what had been judged until then, however fast frames come."""
 BLOCK_FRAMES = 20
-_FASTEST = 1
 
 
 class Memory:
@@ -139,6 +138,6 @@ class Memory:
     def _packed(self) -> PackedFrames:
         assert self._last is not None
         # Line by line: all of them in one text would be as much memory again.
-        packer = zlib.compressobj(_FASTEST)
+        packer = zlib.compressobj()
         packed = [packer.compress(line) for line in self._lines]
         return PackedFrames(self._first_t, self._last.t, b"".join((*packed, packer.flush())))
