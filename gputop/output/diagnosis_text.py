@@ -19,7 +19,7 @@ from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot,
 from gputop.model.steps import StepPace
 from gputop.monitor import Frame
 from gputop.output.document import Block, Document, Figures, Heading, Items, Notes, Paragraph, Verdict, text_lines
-from gputop.paint.glyphs import COLOUR
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.words import gpu_label, longest_that_fits, product, sm_provenance, step_forms
 
 
@@ -79,7 +79,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
     labels_and_texts = [
         ("process", "" if told.owner is None else owner_words(told.owner)),
         *(
-            (f"{COLOUR.level(badge.level)} {badge.title}", "; ".join(filter(None, (badge.evidence, badge.remedy))))
+            (f"{level_glyph(badge.level)} {badge.title}", "; ".join(filter(None, (badge.evidence, badge.remedy))))
             for badge in told.beside
         ),
         *(("note", note) for note in told.notes),

@@ -33,7 +33,7 @@ from gputop.output.html import (
     verdict,
 )
 from gputop.output.html import document as html_page
-from gputop.paint.glyphs import COLOUR, ascii_only
+from gputop.paint.glyphs import LEFT, ascii_only, level_glyph
 from gputop.paint.line import shorten
 
 LEAST_WIDTH = 40
@@ -278,7 +278,7 @@ def _as_table(block: Table | Figures | Breakdown) -> Table:
 
 def _verdict(block: Verdict, width: int) -> list[str]:
     aside = f"   ({block.aside})" if block.aside else ""
-    lines = wrapped(f"{block.headline}{aside}", width, f"{COLOUR.level(block.level)} ", "  ")
+    lines = wrapped(f"{block.headline}{aside}", width, f"{level_glyph(block.level)} ", "  ")
     for i, text in enumerate(block.evidence):
         lines += wrapped(text, width, "    " if i else "  ↳ ", "    ")
     lines += wrapped(block.remedy, width, "  → ", "    ") + wrapped(block.gain, width, "    ", "    ")
@@ -310,7 +310,7 @@ def _columns(table: Table, width: int) -> list[str]:
 
 def _cell_text(cell: Cell) -> str:
     if isinstance(cell, LevelText):
-        return f"{COLOUR.level(cell.level)} {cell.text}"
+        return f"{level_glyph(cell.level)} {cell.text}"
     return "" if isinstance(cell, Bar) else cell
 
 
@@ -327,7 +327,7 @@ def _bar(row: Sequence[Cell], room: int) -> str:
     for cell in row:
         if isinstance(cell, Bar) and len(cell.parts) == 1 and room >= LEAST_BAR:
             whole, rest = divmod(round(cell.parts[0][2] / 100.0 * room * 8), 8)
-            return COLOUR.left[8] * whole + COLOUR.left[rest].strip()
+            return LEFT[8] * whole + LEFT[rest].strip()
     return ""
 
 

@@ -34,7 +34,7 @@ from gputop.model.source import UsageError
 from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
-from gputop.paint.glyphs import ascii_only
+from gputop.paint.glyphs import ascii_only, level_glyph
 from gputop.paint.line import Line, Row, pct
 from gputop.paint.view import View
 from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
@@ -240,18 +240,18 @@ def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator
     sm = pct(gpu.sm_active_pct)
     if gpu.sm_active_pct is None:
         bound = gpu.sm_high_pct
-        sm = "n/a" if bound is None else f"{view.glyphs.at_most} {bound:.0f} (not measured)"
+        sm = "n/a" if bound is None else f"≤ {bound:.0f} (not measured)"
     gap = gap_pct(gpu)
     behind = "" if gap is None else f"  GAP {pct(gap)}"
     line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
     yield line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
     if useful := step_words(frame, gpu, width - _INDENT):
         yield Line().to(_INDENT).add(useful, "text")
-    measured = board(gpu, view.glyphs) + buses(gpu, view.glyphs)
+    measured = board(gpu) + buses(gpu)
     yield Line().to(_INDENT).add_all(fields(measured, width - _INDENT))
     words, role = in_sample(gpu, frame.snapshot.processes)
     level = LEVEL_OF_ROLE[role]
-    yield Line().to(_INDENT).add(f"{view.glyphs.level(level)} {IN_SAMPLE}: {words}", f"level.{level}")
+    yield Line().to(_INDENT).add(f"{level_glyph(level)} {IN_SAMPLE}: {words}", f"level.{level}")
     if gpu.sm_active_pct is None and gpu.sm_reason:
         for text in wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - _INDENT)):
             yield Line().to(_INDENT).add(text, "dim")

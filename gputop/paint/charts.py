@@ -15,7 +15,7 @@ from math import log10
 from operator import itemgetter
 
 from gputop.model.quantity import duration
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import LEFT, LOWER, Glyphs
 from gputop.paint.line import Line, Row, Span
 
 Column = float | None
@@ -45,22 +45,21 @@ def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *,
         # One cell shows one of the two. A thin floor of SM tells little work from none, so it is preferred to the gap.
         # In a chart of one row the larger of the two says what the GPU does, and an eighth stays free above it.
         if sm > 0 and not (alone and util - sm > sm):
-            is_full = sm >= 4 and not (alone and not glyphs.sm.isascii())
-            return glyphs.sm if is_full else glyphs.lower[sm], "gap.sm"
+            is_full = sm >= 4 and (not alone or glyphs.name == "ascii")
+            return "█" if is_full else LOWER[sm], "gap.sm"
         return (glyphs.gap, gap_style) if util >= 4 else (" ", "text")
-    lower = glyphs.lower
     if sm >= 8:
-        return glyphs.sm, "gap.sm"
+        return "█", "gap.sm"
     if sm == 0:
-        return (lower[util], gap_style) if util else (" ", "text")
+        return (LOWER[util], gap_style) if util else (" ", "text")
     if util == sm or (alone and util - sm <= sm and gap_style != "gap.alarm"):
         # Of a chart of one row that shows work, the ground stays free: filled, it would run into the row above. What is
         # busy and does not work shows its gap all the same.
-        return lower[sm], "gap.sm"
+        return LOWER[sm], "gap.sm"
     # Three colours do not fit a cell: the gap fills it to the top when it is nearer to full than to its floor.
     if util - sm >= 8 - util:
-        return lower[sm], sm_on_gap
-    return lower[sm], "gap.sm"
+        return LOWER[sm], sm_on_gap
+    return LOWER[sm], "gap.sm"
 
 
 def gap_chart(
@@ -105,13 +104,13 @@ def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> l
     for floor in range((rows - 1) * 8, -1, -8):
         sm, util = min(8, max(0, low - floor)), min(8, max(0, max(low, high) - floor))
         if low == UNKNOWN:
-            cells.append((glyphs.unknown if util >= 4 else " ", "gap.unknown"))
+            cells.append(("▒" if util >= 4 else " ", "gap.unknown"))
         else:
             cells.append(_cell(sm, util, glyphs, gap_style, sm_on_gap, alone=rows == 1))
     return cells
 
 
-def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -> list[list[Span]]:
+def with_marks(rows: list[list[Span]], columns: Sequence[int]) -> list[list[Span]]:
     """The chart with a line down the columns at which something was marked."""
     marked_columns = sorted(set(columns))
     if not marked_columns:
@@ -125,16 +124,16 @@ def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -
             for column in marked_columns[
                 bisect_left(marked_columns, begin) : bisect_left(marked_columns, begin + len(text))
             ]:
-                line.add(text[done : column - begin], style).add(glyphs.mark, "key")
+                line.add(text[done : column - begin], style).add("│", "key")
                 done = column - begin + 1
             line.add(text[done:], style)
         marked.append(list(line.spans))
     return marked
 
 
-def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:
+def lane(values: Sequence[Column], style: str) -> Span:
     """One row of heights, for values of 0–100; an eighth stays free, so that full lanes do not run together."""
-    return area(values, 1, glyphs, style, 100.0)[0][0]
+    return area(values, 1, style, 100.0)[0][0]
 
 
 def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
@@ -142,7 +141,7 @@ def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyph
     if value is None or not full_scale:
         return [(" " * width, "text")]
     whole, rest = divmod(max(0, min(width * 8, round(value / full_scale * width * 8) or value > 0)), 8)
-    text = glyphs.left[8] * whole + (glyphs.left[rest] if rest else "")
+    text = LEFT[8] * whole + (LEFT[rest] if rest else "")
     return [*([(text, style)] if text else []), (glyphs.track * (width - len(text)), f"{style}.track")]
 
 
@@ -153,7 +152,7 @@ def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyph
 CURSOR_STYLE = "strong"
 
 
-def area(values: Sequence[Column], rows: int, glyphs: Glyphs, style: str, top: float | None) -> list[list[Span]]:
+def area(values: Sequence[Column], rows: int, style: str, top: float | None) -> list[list[Span]]:
     """``rows`` rows of spans, top row first, of values from 0 to ``top``.
 
     An eighth stays free above the highest value, so that charts do not run together. Where ``top`` is unknown nothing
@@ -161,7 +160,7 @@ def area(values: Sequence[Column], rows: int, glyphs: Glyphs, style: str, top: f
     """
     heights = [UNKNOWN if not top else _eighths(value, top, rows * 8 - 1) for value in values]
     return [
-        [("".join([glyphs.lower[max(0, min(8, height - floor))] for height in heights]), style)]
+        [("".join([LOWER[max(0, min(8, height - floor))] for height in heights]), style)]
         for floor in range((rows - 1) * 8, -1, -8)
     ]
 
@@ -183,7 +182,7 @@ def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> li
     return list(runs(cells))
 
 
-def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs, *, over_text: bool = True) -> list[Span]:
+def with_cursor(spans: Sequence[Span], column: int | None, *, over_text: bool = True) -> list[Span]:
     """The row with a hair line through the cursor's column. Every character of the row is one cell wide.
 
     A character and not a background: a full block hides its background, and a plain terminal has none. Without
@@ -196,7 +195,7 @@ def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs, *, ov
     for text, style in spans:
         at = column - begin
         if 0 <= at < len(text) and (over_text or text[at] == " "):
-            marked += [(text[:at], style), (glyphs.mark, CURSOR_STYLE), (text[at + 1 :], style)]
+            marked += [(text[:at], style), ("│", CURSOR_STYLE), (text[at + 1 :], style)]
         else:
             marked.append((text, style))
         begin += len(text)

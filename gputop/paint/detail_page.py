@@ -17,6 +17,7 @@ from gputop.model.quantity import NOT_MEASURED, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, area, lane, with_cursor
+from gputop.paint.glyphs import keys_shown
 from gputop.paint.line import Line, Row, Span, Target, clock_time, for_terminal, heading, pct, shorten
 from gputop.paint.view import View, zoomed
 from gputop.paint.words import Field, fields
@@ -214,18 +215,18 @@ class DetailPage:
         """A rule with a name on it, below an empty row."""
         if apart:
             self.rows.append(Line().row(self.width))
-        self.rows.append(heading(shorten(text, self.width - 6), self.glyphs.rule, self.width))
+        self.rows.append(heading(shorten(text, self.width - 6), self.width))
 
     def beside(self, label: Sequence[Span], chart: Sequence[Span], after: str = "") -> None:
         """Label, chart and axis side by side; the label keeps to its width."""
         line = Line().add_all(list(label)).to(LABEL_WIDTH)
-        line.add_all(with_cursor(chart, self.cursor, self.glyphs))
+        line.add_all(with_cursor(chart, self.cursor))
         self.rows.append(line.add(" ").add(after, "dim").row(self.width))
 
     def words(self, label: str, text: str, style: str = "dim") -> None:
         """Words in place of a chart; the cursor shows where they leave room."""
         padded = shorten(text, self.axis.columns).ljust(self.axis.columns)
-        spans = with_cursor([(padded, style)], self.cursor, self.glyphs, over_text=False)
+        spans = with_cursor([(padded, style)], self.cursor, over_text=False)
         self.rows.append(Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(self.width))
 
     def chart(self, chart: Chart, rows: int) -> None:
@@ -233,7 +234,7 @@ class DetailPage:
         if chart.instead:
             self.words(chart.label, chart.instead)
             return
-        drawn = area(self.columns(chart.name), rows, self.glyphs, chart.style, chart.top)
+        drawn = area(self.columns(chart.name), rows, chart.style, chart.top)
         value = self.at(chart.name)
         shown = f"  {NOT_MEASURED if value is None else chart.show(value)}"[: LABEL_WIDTH - 1]
         labels: dict[int, list[Span]] = {0: [(f"  {chart.label}", "dim")], 1: [(shown, "value")]}
@@ -248,7 +249,7 @@ class DetailPage:
         newest = next((value for value in reversed(values[-3:]) if value is not None), None)
         shown = newest if self.cursor is None else values[self.cursor]
         after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
-        self.beside([(f"  {label}", "dim")], [lane(values, self.glyphs, style)], after)
+        self.beside([(f"  {label}", "dim")], [lane(values, style)], after)
 
     # -- rows that stay ---------------------------------------------------------------------------------------------
 
@@ -282,7 +283,7 @@ class DetailPage:
 
     def _keys(self, first: int, room: int, more_keys: Sequence[tuple[str, str]]) -> Line:
         """What the keys do here, as many as fit; of a page without rows only that it can be left."""
-        across, along = ("left/right", "up/down") if self.glyphs.name == "ascii" else ("← →", "↑↓")
+        across, along = (keys_shown(keys, self.glyphs) for keys in ("← →", "↑↓"))
         total = len(self.rows)
         parts: list[tuple[str, str | None]] = [("esc back", "escape")]
         if total:

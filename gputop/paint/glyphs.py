@@ -7,92 +7,50 @@ from typing import Literal
 
 from msgspec import Struct
 
+LOWER, LEFT = " ▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉█"
+"""A cell filled from below, or from the left, in eighths."""
+_LEVELS = {"green": "●", "info": "i", "yellow": "▲", "red": "■"}
+
+
+def level_glyph(level: str) -> str:
+    """The glyph of a level; each level has its own, so that colour is never alone."""
+    return _LEVELS.get(level, "·")
+
 
 class Glyphs(Struct, frozen=True):
-    """One set. ``lower`` are the nine heights of a cell; with ``solid`` False a boundary cannot lie inside a cell."""
+    """One set. With ``solid`` False a boundary cannot lie inside a cell."""
 
     name: str
-    solid: bool
-    lower: str = " ▁▂▃▄▅▆▇█"
-    left: str = " ▏▎▍▌▋▊▉█"
-    sm: str = "█"
-    gap: str = "█"
-    unknown: str = "▒"
-    track: str = " "
-    rule: str = "─"
-    mark: str = "│"
-    branch: str = "├"
-    last_branch: str = "└"
-    because: str = "↳"
-    remedy: str = "→"
-    down: str = "↓"
-    up: str = "↑"
-    sorted: str = "▾"
-    sorted_up: str = "▴"
-    more: str = "…"
-    dash: str = "–"
-    times: str = "×"
-    dot: str = "·"
-    here: str = "▸"
-    at_most: str = "≤"
-    degree: str = "°C"
-    record: str = "●"
-    green: str = "●"
-    info: str = "i"
-    yellow: str = "▲"
-    red: str = "■"
-    grey: str = "·"
+    solid: bool = False
 
-    def level(self, level: str) -> str:
-        """The glyph of a level; each level has its own, so that colour is never alone."""
-        return {"green": self.green, "info": self.info, "yellow": self.yellow}.get(
-            level, self.red if level == "red" else self.grey
-        )
+    @property
+    def gap(self) -> str:
+        """What is drawn where no SM works."""
+        return "█" if self.solid else "░"
+
+    @property
+    def track(self) -> str:
+        """What is drawn where a bar has not come to."""
+        return " " if self.solid else "·"
 
 
 COLOUR = Glyphs("colour", solid=True)
-MONO = Glyphs("mono", solid=False, gap="░", unknown="▒", track="·")
-ASCII = Glyphs(
-    "ascii",
-    solid=False,
-    lower=" ___===##",
-    left=" ----=###",
-    sm="#",
-    gap=".",
-    unknown=":",
-    track="-",
-    rule="-",
-    mark="|",
-    branch="|",
-    last_branch="`",
-    because=">",
-    remedy="=>",
-    down="in",
-    up="out",
-    sorted="v",
-    sorted_up="^",
-    more="~",
-    dash="-",
-    times="x",
-    dot="-",
-    here=">",
-    at_most="<=",
-    degree="C",
-    record="(R)",
-    green="*",
-    info="i",
-    yellow="!",
-    red="#",
-    grey=".",
-)
+MONO = Glyphs("mono")
+ASCII = Glyphs("ascii")
 
 
 def ascii_only(text: str) -> str:
     """gputop's own text for an ASCII terminal."""
-    if text.isascii():
-        return text
-    text = text.translate(_ASCII_FORMS)
-    return text.encode("ascii", "replace").decode("ascii")
+    return _ascii(text, _ASCII_FORMS)
+
+
+def ascii_cells(text: str) -> str:
+    """The text of a row for an ASCII terminal: every character that gputop draws with takes one cell there, too."""
+    return _ascii(text, _CELL_FORMS)
+
+
+def _ascii(text: str, forms: Mapping[int, str | int | None]) -> str:
+    return text if text.isascii() else text.translate(forms).encode("ascii", "replace").decode("ascii")
 
 
 def keys_shown(shown: str, glyphs: Glyphs) -> str:
@@ -109,6 +67,7 @@ _ASCII_FORMS = str.maketrans({
     "✗": "x", "⏎": "|", "●": "*", "▲": "!", "■": "#", "█": "#", "▏": "", "▎": "", "▍": "", "▌": "=", "▋": "=",
     "▊": "=", "▉": "=",
 })  # fmt: skip
+_CELL_FORMS = _ASCII_FORMS | str.maketrans("→↳≤≥…°↓↑←░▒▁▂▃▄▅▆▇▏▎▍▌▋▊▉─│├└▸▾▴", ">-<>~ v^<.:___===#----=##-||`>v^")
 
 
 # What a terminal can show, judged from its environment: how many colours, which characters, dark or light.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.diagnosis.types import NOT_WORKING_ALARM
 from gputop.model.quantity import GIB, duration, terminal_safe
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, pct, shorten, whole
 from gputop.paint.panes import OWNED, ShownGpu, figure_words, gap_rows, owner_of, trouble_since
 from gputop.paint.words import emphasised, gpu_label, is_newest, just_changed, sm_text, step_words, watts
@@ -34,7 +35,7 @@ def list_header(width: int, chart_width: int, label_width: int, span_s: float) -
 def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, selected: bool) -> Row:
     """One GPU on one line: mini chart, UTIL, SM, memory, power, temperature, verdict."""
     d, gpu, newest = g.d, g.mean, is_newest(g.d)
-    sm, sm_style = sm_text(gpu, d, g.glyphs, newest=newest)
+    sm, sm_style = sm_text(gpu, d, newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(gap_rows(g, chart_width, 1)[0])
@@ -52,19 +53,19 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
 
 
 def _list_verdict(g: ShownGpu, room: int) -> list[Span]:
-    glyphs, told = g.glyphs, g.told
+    told = g.told
     if g.gpu.lost_reason is not None:
-        return [(shorten(f"{glyphs.red} {LOST_TITLE}: {terminal_safe(g.gpu.lost_reason)}", room), "level.red")]
+        return [(shorten(f"■ {LOST_TITLE}: {terminal_safe(g.gpu.lost_reason)}", room), "level.red")]
     if g.alarm:
-        alarm = f"{glyphs.red} {NOT_WORKING_ALARM}"
+        alarm = f"■ {NOT_WORKING_ALARM}"
         long = f"{alarm}: {g.d.short}"
         return [(long if len(long) <= room else alarm[:room], "strong")]
     level = LEVEL_OF_ROLE[told.role]
     text = told.words if len(told.words) + 2 <= room else g.d.short
-    spans: list[Span] = [(f"{glyphs.level(level)} {shorten(text, room - 2)}", f"level.{level}")]
+    spans: list[Span] = [(f"{level_glyph(level)} {shorten(text, room - 2)}", f"level.{level}")]
     used = len(spans[0][0])
     for badge in told.beside:
-        words = f"  {glyphs.level(badge.level)} {badge.title}"
+        words = f"  {level_glyph(badge.level)} {badge.title}"
         if used + len(words) <= room:
             spans.append((words, f"level.{badge.level}"))
             used += len(words)
@@ -73,12 +74,12 @@ def _list_verdict(g: ShownGpu, room: int) -> list[Span]:
 
 def list_title(g: ShownGpu, room: int, width: int) -> Line:
     """The title over the words of the selected GPU: whose it is, since when; ``room`` of the GPUs have rows."""
-    frame, gpu, rule = g.frame, g.gpu, g.glyphs.rule
+    frame, gpu = g.frame, g.gpu
     count = len(frame.snapshot.gpus)
     others = f" {room} of {count} GPUs, " if room < count else ""
     since = trouble_since(g)
     end = width - (len(since) + 3 if since else 1)
-    line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpu)} ", "title")
+    line = Line().add("─", "rule").add(f" GPU {gpu_label(gpu)} ", "title")
     least = step_words(frame, gpu, LEAST_STEP_ROOM)
     keys = len("[ ] ") if others else 0
     owner = owner_of(g.told, end - line.width - len(OWNED) - len(others) - keys - (len(least) + 4 if least else 0))
@@ -88,5 +89,5 @@ def list_title(g: ShownGpu, room: int, width: int) -> Line:
     steps = step_words(frame, gpu, end - line.width - 2)
     line.add(f" {steps} " if steps else "", "text")
     if since and line.width < end:
-        line.rule(end, rule).add(f" {since} ", "dim")
-    return line.rule(width, rule)
+        line.rule(end).add(f" {since} ", "dim")
+    return line.rule(width)

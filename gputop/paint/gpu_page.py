@@ -19,7 +19,7 @@ from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint import header, host_rows, panes
 from gputop.paint.charts import Column, gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, fit, gib, pct, rate, shorten, whole
 from gputop.paint.panes import LANES, ShownGpu
 from gputop.paint.verdict_history import VerdictSpan, list_rows, strip, verdict_at, verdict_spans
@@ -39,7 +39,7 @@ MARK_SERIES = (
 
 def _charts(page: DetailPage, gpu: GpuSample) -> list[Chart]:
     """The charts that this GPU has something to draw in, in their order. Memory and temperature come last."""
-    glyphs, slowdown = page.glyphs, gpu.temp_slowdown_c
+    slowdown = gpu.temp_slowdown_c
     power = gpu.power_limit_w or _round_top(page, "power_w")
     clock = gpu.sm_clock_max_mhz or _round_top(page, "sm_clock_mhz")
     charts = [
@@ -54,8 +54,8 @@ def _charts(page: DetailPage, gpu: GpuSample) -> list[Chart]:
         *_link_charts(page, "NVLink", "nvlink", gpu.static.nvlink_peak_bytes_per_s),
         Chart("mem_used_bytes", "MEM", "area.mem", gpu.mem_total_bytes or 0.0, _gib),
         Chart(
-            "temp_c", "TEMP", "area.heat", slowdown or 100.0, _in(glyphs.degree),
-            f"slow {slowdown:.0f} {glyphs.degree}" if slowdown else "",
+            "temp_c", "TEMP", "area.heat", slowdown or 100.0, _in("°C"),
+            f"slow {slowdown:.0f} °C" if slowdown else "",
         ),
     ]  # fmt: skip
     return [chart for chart in charts if getattr(gpu, chart.name, None) is not None or page.measured(chart.name)]
@@ -82,24 +82,24 @@ def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> 
     top = round_top(max(highest, 1e6))
     if peak is not None and highest <= peak:
         top = min(top, peak)
-    both = ((into, page.glyphs.down), (out, page.glyphs.up))
+    both = ((into, "↓"), (out, "↑"))
     return [Chart(name, f"{label} {arrow}", "area.bus", top, quantity.rate) for name, arrow in both]
 
 
 def _add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
     """The gap chart with its marks, its numbers at the cursor or now, and its axis."""
-    glyphs, axis = page.glyphs, page.axis
-    labels = number_labels(g.mean, g.d, glyphs)
+    axis = page.axis
+    labels = number_labels(g.mean, g.d)
     if page.cursor is not None:
         sm, util = page.at("sm_active_pct"), page.at("util_pct")
         at_cursor = replace(g.gpu, util_pct=util, sm_active_pct=sm, sm_high_pct=None)
-        labels = number_labels(at_cursor, g.d, glyphs, newest=False)
+        labels = number_labels(at_cursor, g.d, newest=False)
     measured = bool(page.measured("sm_active_pct"))
     chart = gap_chart(
-        page.columns("util_pct"), page.columns("sm_active_pct"), rows, glyphs, alarm=g.alarm, measured=measured
+        page.columns("util_pct"), page.columns("sm_active_pct"), rows, page.glyphs, alarm=g.alarm, measured=measured
     )
     marked = page.frame.history.marks_within(g.gpu.static.uuid, axis.begin, axis.end)
-    chart = with_marks(chart, [axis.column_of(t) for t, _ in marked], glyphs)
+    chart = with_marks(chart, [axis.column_of(t) for t, _ in marked])
     step = max(1, rows // len(labels))
     after = {0: "100 %", rows // 2: "50", rows - 1: "0"}
     for row in range(rows):
@@ -150,7 +150,7 @@ def memory_words(g: ShownGpu) -> Span:
 
 def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
     """All values at the cursor as fields, the most telling first; what is not known is left out."""
-    glyphs, util, sm = page.glyphs, page.at("util_pct"), page.at("sm_active_pct")
+    util, sm = page.at("util_pct"), page.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
     values: list[tuple[str, Column, Callable[[float], str]]] = [
         ("UTIL", util, pct), ("SM", sm, pct), ("GAP", gap, pct),
@@ -158,12 +158,12 @@ def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
         ("OCC", page.at("sm_occupancy_pct"), pct),
         ("", page.at("power_w"), lambda value: f"{whole(value, 3)} W"),
         ("", page.at("sm_clock_mhz"), lambda value: f"{whole(value, 4)} MHz"),
-        ("", page.at("temp_c"), lambda value: f"{whole(value, 2)} {glyphs.degree}"),
+        ("", page.at("temp_c"), lambda value: f"{whole(value, 2)} °C"),
         ("MEM", page.at("mem_used_bytes"), lambda value: f"{gib(value)} GiB"),
-        (f"PCIe {glyphs.down}", page.at("pcie_rx_bytes_per_s"), rate),
-        (glyphs.up, page.at("pcie_tx_bytes_per_s"), rate),
-        (f"NVLink {glyphs.down}", page.at("nvlink_rx_bytes_per_s"), rate),
-        (glyphs.up, page.at("nvlink_tx_bytes_per_s"), rate),
+        ("PCIe ↓", page.at("pcie_rx_bytes_per_s"), rate),
+        ("↑", page.at("pcie_tx_bytes_per_s"), rate),
+        ("NVLink ↓", page.at("nvlink_rx_bytes_per_s"), rate),
+        ("↑", page.at("nvlink_tx_bytes_per_s"), rate),
     ]  # fmt: skip
     parts = [(f"{name} {show(value)}".strip(), "text") for name, value, show in values if value is not None]
     parts += [
@@ -173,7 +173,7 @@ def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
     ]
     verdict = None if page.cursor is None else verdict_at(listed, page.axis.middle(page.cursor))
     if verdict is not None:
-        parts.append((f"{glyphs.level(verdict.level)} {verdict.title}", f"level.{verdict.level}"))
+        parts.append((f"{level_glyph(verdict.level)} {verdict.title}", f"level.{verdict.level}"))
     return parts
 
 
@@ -213,7 +213,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     if frame.snapshot.machine.is_simulated:
         name += ": simulated here, named as on a real GPU"
     page.heading(name)
-    page.rows += provenance_rows(frame.snapshot, gpu, width, page.glyphs)
+    page.rows += provenance_rows(frame.snapshot, gpu, width)
     return page.painted(head, foot, height, *[("[ ] GPU", "right_square_bracket")] * (len(gpus) > 1))
 
 
@@ -227,9 +227,7 @@ def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: 
     _add_gap_chart(page, g, gap_rows)
     colours, names = strip(listed, page.axis, page.glyphs)
     page.beside([("  verdict", "dim")], colours)
-    page.rows.append(
-        Line().to(LABEL_WIDTH).add_all(with_cursor(names, page.cursor, page.glyphs, over_text=False)).row(page.width)
-    )
+    page.rows.append(Line().to(LABEL_WIDTH).add_all(with_cursor(names, page.cursor, over_text=False)).row(page.width))
     for chart in charts:
         page.chart(chart, other)
         if chart.name == "sm_clock_mhz":
@@ -244,7 +242,7 @@ def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: 
 
 def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
     """The user's marks and changes of the source, each at its time, as far as the next one leaves room."""
-    glyphs, axis = page.glyphs, page.axis
+    axis = page.axis
     text = ""
     places = [(axis.column_of(t), words) for t, words in marked]
     for (at, words), following in zip(places, [place[0] for place in places[1:]] + [axis.columns], strict=True):
@@ -254,10 +252,10 @@ def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
         mark_text = terminal_safe(words)
         if room < len(mark_text) + 2 <= at - len(text):
             # Of a mark close to the next one, or to now, the words stand before it.
-            text = text.ljust(at - len(mark_text) - 1) + f"{mark_text} {glyphs.sorted_up}"
+            text = text.ljust(at - len(mark_text) - 1) + f"{mark_text} ▴"
             continue
-        text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {mark_text}", max(1, room))[: max(1, room)]
-    spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], page.cursor, glyphs, over_text=False)
+        text = text.ljust(at) + shorten(f"▴ {mark_text}", max(1, room))[: max(1, room)]
+    spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], page.cursor, over_text=False)
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(page.width)
 
 
@@ -269,7 +267,7 @@ DEFINITION_AT, DEFINED_FROM = 88, 150
 """From this width on each value has its definition beside it."""
 
 
-def shown_value(metric: Metric, value: float | None, glyphs: Glyphs) -> str:
+def shown_value(metric: Metric, value: float | None) -> str:
     """A value with its unit."""
     if value is None:
         return NOT_MEASURED
@@ -283,7 +281,7 @@ def shown_value(metric: Metric, value: float | None, glyphs: Glyphs) -> str:
     if unit == "J":
         return f"{value / 3.6e6:.1f} kWh"
     if unit == "C":
-        return f"{whole(value, 1)} {glyphs.degree}"
+        return f"{whole(value, 1)} °C"
     if unit == "bool":
         return "yes" if value else "no"
     if unit == "flags":
@@ -291,7 +289,7 @@ def shown_value(metric: Metric, value: float | None, glyphs: Glyphs) -> str:
     return f"{whole(value, 1)} {unit}" if unit in ("W", "MHz", "s") else whole(value, 1)
 
 
-def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyphs) -> list[Row]:
+def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]:
     """One row a value, under a row of heads."""
     late = max(snapshot.stale.values(), default=0.0)
     head = Line().to(2).add("VALUE".ljust(NAME_WIDTH), "heading").add("NOW".rjust(VALUE_WIDTH), "heading")
@@ -299,7 +297,7 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyp
     for key, metric in GPU_METRICS.items():
         measured: float | None = value(gpu, key)
         line = Line().to(2).add(fit(metric.label, NAME_WIDTH), "text")
-        shown = fit(shown_value(metric, measured, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH)
+        shown = fit(shown_value(metric, measured).rjust(VALUE_WIDTH), VALUE_WIDTH)
         line.add(shown, "dim" if measured is None else "value")
         line.add("   ")
         if measured is None:

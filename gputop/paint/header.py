@@ -26,7 +26,7 @@ def header(frame: Frame, view: View, width: int) -> Line:
 
     Its parts give way in a fixed order as the width runs out; time and own cost keep their place.
     """
-    snapshot, glyphs = frame.snapshot, view.glyphs
+    snapshot = frame.snapshot
     right = _right(frame, view, width)
     right_width = sum(len(text) for text, _, _ in right)
     line = Line().add(" gputop", "brand|bar")
@@ -40,7 +40,7 @@ def header(frame: Frame, view: View, width: int) -> Line:
     # (rank in giving way, text, style, key): the highest rank goes first; that a node is simulated is never left out.
     parts: list[tuple[int, str, str, str | None]] = [(2, terminal_safe(snapshot.machine.hostname)[:24], "value", None)]
     if names:
-        parts.append((0, _counted(names, glyphs.times), "value", None))
+        parts.append((0, _counted(names), "value", None))
     if wide and snapshot.machine.driver:
         parts.append((4, f"driver {terminal_safe(snapshot.machine.driver)[:16]}", "dim", None))
     if view.demo or snapshot.machine.is_simulated:
@@ -68,7 +68,7 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str, str | N
         parts.append((f"STALE {late:.0f} s  ", "level.red", None))
     if view.recording is not None:
         since_s, size = view.recording
-        parts.append((f"{view.glyphs.record} {elapsed(since_s, 1)} {file_size(size)}  ", "record", None))
+        parts.append((f"● {elapsed(since_s, 1)} {file_size(size)}  ", "record", None))
     if view.replay is not None:
         parts.append(("PAST  " if view.replay.playing else "PAUSED  ", "level.yellow", "pause"))
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim", None))
@@ -101,12 +101,12 @@ def _share(cpu_pct: float) -> str:
     return "<1 %" if cpu_pct < 1.0 else f"{cpu_pct:2.0f} %"
 
 
-def _counted(names: list[str], times: str) -> str:
+def _counted(names: list[str]) -> str:
     """``8 × H100 80GB``, or the kinds one after another when they differ."""
     kinds = dict.fromkeys(names)
     if len(names) == 1:
         return names[0]
-    return " + ".join(f"{names.count(kind)} {times} {kind}" for kind in kinds)
+    return " + ".join(f"{names.count(kind)} × {kind}" for kind in kinds)
 
 
 def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
@@ -140,7 +140,7 @@ def summary(frame: Frame, view: View, width: int) -> Line:
     if view.message:
         return line.add(shorten(view.message, width - 2), "level.yellow")
     selected = selected_count(frame, view)
-    for text, style, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
+    for text, style, group in count_words(frame.snapshot, frame.diagnoses, width - 2):
         if line.width + len(text) > width:
             break
         count_text = text.lstrip()

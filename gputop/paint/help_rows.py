@@ -69,18 +69,18 @@ def help_rows(
     """All rows of the help at a width; the screen scrolls through them. It begins with what is selected."""
     rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
     selected = selected or Selected()
-    verdict_id, columns = selected.verdict_id, _column_rows(selected, glyphs, width)
+    verdict_id, columns = selected.verdict_id, _column_rows(selected, width)
     for text in NUMBERS:
         rows += [Line().to(2).add(line, "text").row(width) for line in wrapped(text, max(10, width - 4))]
     rows += [*legend_rows(glyphs, width), Line().row(width)]
     for verdict in verdict_rows():
         if verdict.id == verdict_id:
-            rows += section_rows("the verdict of the selected GPU", width, glyphs)
+            rows += section_rows("the verdict of the selected GPU", width)
             rows += entry_rows(verdict.title, verdict.remedy or "nothing has to be done", width, indent=VERDICT_WIDTH)
             rows.append(Line().row(width))
     if selected.process is not None:
-        rows += _process_rows(selected.process, glyphs, width) + columns
-    rows += section_rows("glossary", width, glyphs)
+        rows += _process_rows(selected.process, width) + columns
+    rows += section_rows("glossary", width)
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
         rows += entry_rows(metric.label, metric.definition + source, width)
@@ -93,31 +93,31 @@ def help_rows(
     rows += key_rows([*past, *others] if selected.shows_past else [*others, *past], width, glyphs)
     if selected.process is None:
         rows += columns
-    rows += section_rows("verdicts, in the order in which they are checked", width, glyphs)
+    rows += section_rows("verdicts, in the order in which they are checked", width)
     titles = [verdict.title for verdict in verdict_rows()]
     for verdict in verdict_rows():
-        helps = f" {glyphs.remedy} {verdict.remedy}" if verdict.remedy else ""
+        helps = f" → {verdict.remedy}" if verdict.remedy else ""
         title = verdict.title if titles.count(verdict.title) == 1 else f"{verdict.title} ({verdict.id})"
         rows += entry_rows(title, f"{verdict.condition}{helps}", width, indent=VERDICT_WIDTH)
     rows.append(Line().row(width))
-    rows += section_rows("badges", width, glyphs)
+    rows += section_rows("badges", width)
     for badge in badge_rows():
         rows += entry_rows(badge.id, badge.condition, width)
     return rows
 
 
-def _process_rows(process: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
+def _process_rows(process: ProcessSample, width: int) -> list[Row]:
     """The role of the chosen process, and the rule that gave it."""
-    rows = section_rows(f"process {process.pid}, which is selected", width, glyphs)
+    rows = section_rows(f"process {process.pid}, which is selected", width)
     rows += entry_rows("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
     if process.static.why:
         rows += entry_rows("why", terminal_safe(process.static.why), width)
     return [*rows, Line().row(width)]
 
 
-def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
+def _column_rows(selected: Selected, width: int) -> list[Row]:
     """The columns of the process table with what they say; the one that it is sorted by comes first."""
-    rows = section_rows("columns of the process table", width, glyphs)
+    rows = section_rows("columns of the process table", width)
     for key in sorted(existing_columns(selected.columns), key=lambda key: key != selected.sort):
         order = " (it is sorted by this)" if key == selected.sort else ""
         rows += entry_rows(COLUMNS[key].head, COLUMNS[key].definition + order, width)
@@ -128,10 +128,10 @@ def legend_rows(glyphs: Glyphs, width: int) -> list[Row]:
     """What the colours of the gap charts mean, in as many rows as the width needs."""
     rows, line = [], Line().to(2)
     for glyph, style, words in (
-        (glyphs.sm, "gap.sm", "SM active"),
+        ("█", "gap.sm", "SM active"),
         (glyphs.gap, "gap.gap", "busy, but no SM at work"),
         (glyphs.gap, "gap.alarm", NOT_WORKING),
-        (glyphs.unknown, "gap.unknown", "SM not measured"),
+        ("▒", "gap.unknown", "SM not measured"),
     ):
         if line.width > 2 and line.width + len(words) + 8 > width:
             rows.append(line.row(width))
@@ -144,20 +144,20 @@ def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
     """All keys under the titles of their sections, in the order of the table."""
     rows: list[Row] = []
     for section in dict.fromkeys(key.section for key in keys):
-        rows += section_rows(section, width, glyphs)
+        rows += section_rows(section, width)
         rows += [
             row
             for key in keys
             if key.section == section
-            for row in entry_rows(keys_shown(key.shown, glyphs) or glyphs.dash, key.does, width)
+            for row in entry_rows(keys_shown(key.shown, glyphs) or "–", key.does, width)
         ]
         rows.append(Line().row(width))
     return rows
 
 
-def section_rows(name: str, width: int, glyphs: Glyphs) -> list[Row]:
+def section_rows(name: str, width: int) -> list[Row]:
     """A heading."""
-    return [Line().add(f"{glyphs.rule} ", "rule").add(name, "heading").add(" ").rule(width, glyphs.rule).row(width)]
+    return [Line().add("─ ", "rule").add(name, "heading").add(" ").rule(width).row(width)]
 
 
 def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:

@@ -15,7 +15,6 @@ from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import DetailPage
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, whole
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import Field, fields, gpu_label, longest_that_fits
@@ -35,11 +34,11 @@ def trouble_fields(fabric: FabricSignals | None) -> list[Field]:
     return fields
 
 
-def traffic_fields(fabric: FabricSignals | None, glyphs: Glyphs) -> list[Field]:
+def traffic_fields(fabric: FabricSignals | None) -> list[Field]:
     """What goes over the fabric each way; empty without one."""
     if fabric is None or not fabric.has_fabric:
         return []
-    both = ((glyphs.down, fabric.rx_bytes_per_s), (glyphs.up, fabric.tx_bytes_per_s))
+    both = (("↓", fabric.rx_bytes_per_s), ("↑", fabric.tx_bytes_per_s))
     return [("fabric " + " ".join(f"{arrow}{gb_per_s(value)}" for arrow, value in both) + " GB/s", "text")]
 
 
@@ -49,8 +48,8 @@ NUMBER_WIDTH = 10
 
 def title(frame: Frame, view: View, width: int) -> Row:
     """The heading of the host's rows, with its size."""
-    host, rule = frame.snapshot.host, view.glyphs.rule
-    line = Line().add(f"{rule} ", "rule").add("host", "title").add(" ", "rule")
+    host = frame.snapshot.host
+    line = Line().add("─ ", "rule").add("host", "title").add(" ", "rule")
     size = []
     if host.cpu_count is not None:
         size.append(f"{host.cpu_count:g} cores")
@@ -58,8 +57,8 @@ def title(frame: Frame, view: View, width: int) -> Row:
         size.append(f"{host.mem_total_bytes / 2**30:.0f} GiB")
     text = "   ".join(size)
     if width >= 60 and text:
-        line.rule(width - len(text) - 3, rule).add(f" {text} ", "dim")
-    return line.rule(width, rule).row(width)
+        line.rule(width - len(text) - 3).add(f" {text} ", "dim")
+    return line.rule(width).row(width)
 
 
 def _served_elsewhere(frame: Frame, room: int) -> str:
@@ -84,7 +83,7 @@ def _mb_per_s(value: float | None) -> str:
     return f"{whole(None if value is None else value / 1e6, 5)} MB/s"
 
 
-def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
+def load_fields(frame: Frame) -> list[Field]:
     """Pressure and memory of the host as fields of fixed width, and the traffic that a verdict speaks of."""
     host = frame.snapshot.host
     causes = {d.cause for d in frame.diagnoses}
@@ -95,23 +94,22 @@ def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
         (f"mem {whole(None if host.mem_used_bytes is None else host.mem_used_bytes / GIB, 4)} GiB", "text"),
     ]
     if any(d.verdict == COMMUNICATION.id for d in frame.diagnoses):
-        fields += traffic_fields(frame.fabric, glyphs)
+        fields += traffic_fields(frame.fabric)
     if causes & {"network", "fetch"}:
-        fields.append((f"net {glyphs.down}{_mb_per_s(host.net_rx_bytes_per_s)}", "text"))
+        fields.append((f"net ↓{_mb_per_s(host.net_rx_bytes_per_s)}", "text"))
     if "disk" in causes:
-        fields.append((f"disk {glyphs.down}{_mb_per_s(host.disk_read_bytes_per_s)}", "text"))
+        fields.append((f"disk ↓{_mb_per_s(host.disk_read_bytes_per_s)}", "text"))
     return fields
 
 
 def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
     """CPU as a bar and the host's fields."""
-    host, glyphs = frame.snapshot.host, view.glyphs
     line = Line().to(indent).add("cpu ", "dim")
-    line.add(_steps(host.cpu_pct), "text").add("   ")
+    line.add(_steps(frame.snapshot.host.cpu_pct), "text").add("   ")
     served = _served_elsewhere(frame, width - line.width - 4)
     if served:
         line.add(served, "text").add("   ")
-    return line.add_all(fields(load_fields(frame, glyphs), width - line.width - 1)).row(width)
+    return line.add_all(fields(load_fields(frame), width - line.width - 1)).row(width)
 
 
 def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
@@ -124,7 +122,6 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         unknown = _unknown(frame, view)
         return [Line().to(2).add(shorten(unknown, width - 3), "dim").row(width)] if unknown else []
     label, attribution = explained
-    glyphs = view.glyphs
     lead, running = (
         f"while GPU {label} was idle ({attribution.idle_pct:.0f} % of {attribution.window_s:.0f} s)",
         "workers running",
@@ -150,7 +147,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
             break
         line.add("   ").add(name + " ", "dim")
         if size:
-            line.add_all(bar(value, 100.0, size, glyphs, "bar.run"))
+            line.add_all(bar(value, 100.0, size, view.glyphs, "bar.run"))
         line.add(f" {pct(value)} %", "text")
     return [line.row(width), _second(attribution, width)]
 
@@ -266,12 +263,12 @@ def add_ports(page: DetailPage) -> None:
     if fabric is None or not (fabric.has_fabric or ports):
         return
     page.heading(f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link")
-    page.rows += _rows(ports, width, page.glyphs) if ports else _sums(fabric, width, page.glyphs)
+    page.rows += _rows(ports, width) if ports else _sums(fabric, width)
 
 
-def _rows(ports: tuple[FabricPort, ...], width: int, glyphs: Glyphs) -> list[Row]:
+def _rows(ports: tuple[FabricPort, ...], width: int) -> list[Row]:
     head = Line().to(2).add(f"{'PORT':<{NAME_WIDTH}}{'KIND':<{KIND_WIDTH}}{'LINK':<{LINK_WIDTH}}", "heading")
-    head.add(f"{glyphs.down:>9}{glyphs.up:>11}", "heading")
+    head.add("        ↓          ↑", "heading")
     shown = min(len(COUNTS), max(0, (width - head.width - 1) // COUNT_WIDTH))
     head.add("".join(f"{name:>{COUNT_WIDTH}}" for name in COUNTS[:shown]), "heading")
     return [head.row(width), *(_row(port, shown, width) for port in ports)]
@@ -295,9 +292,9 @@ def _link(port: FabricPort) -> str:
     return f"{port.peak_bytes_per_s * 8 / 1e9:g} Gb/s {terminal_safe(port.width)}".rstrip()
 
 
-def _sums(fabric: FabricSignals, width: int, glyphs: Glyphs) -> list[Row]:
+def _sums(fabric: FabricSignals, width: int) -> list[Row]:
     """What a replay knows: the sums."""
     line = Line().to(2)
-    for text, style in (*traffic_fields(fabric, glyphs), *trouble_fields(fabric)):
+    for text, style in (*traffic_fields(fabric), *trouble_fields(fabric)):
         line.add(text, style).add("   ")
     return [line.row(width), Line().to(2).add(SUMS_ONLY, "dim").row(width)]

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gputop.model import quantity
 from gputop.model.quantity import GIB, NOT_MEASURED, terminal_safe
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.glyphs import Glyphs, ascii_cells
 
 # Text that fits: measured and cut in terminal cells, and numbers in fixed widths.
 #
@@ -27,35 +27,35 @@ def cells(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
-def fit(text: str, width: int, ellipsis: str = "…") -> str:
+def fit(text: str, width: int) -> str:
     """Text from outside in exactly ``width`` cells: sanitised, cut with an ellipsis or padded with spaces."""
     # Cut before it is remembered: command lines have up to 4096 characters, and every process that ever ran has one.
-    return _fitted(text[: 4 * width + 64], width, ellipsis)
+    return _fitted(text[: 4 * width + 64], width)
 
 
 @lru_cache(maxsize=1024)
-def _fitted(text: str, width: int, ellipsis: str) -> str:
+def _fitted(text: str, width: int) -> str:
     text = terminal_safe(text)
     missing = width - cells(text)
     if missing >= 0:
         return text + " " * missing
-    chars, room = [], width - len(ellipsis)
+    chars, room = [], width - 1
     if room < 0:
-        return ellipsis[:width]
+        return ""
     for char in text:
         size = 2 if unicodedata.east_asian_width(char) in "WF" else 1
         if size > room:
             break
         chars.append(char)
         room -= size
-    return "".join(chars) + ellipsis + " " * room
+    return "".join(chars) + "…" + " " * room
 
 
-def shorten(text: str, width: int, ellipsis: str = "…") -> str:
+def shorten(text: str, width: int) -> str:
     """Text of our own in at most ``width`` cells, cut at a comma or a word, before a bracket that would stay open."""
     if len(text) <= width:
         return text
-    cut = text[: max(0, width - len(ellipsis))]
+    cut = text[: max(0, width - 1)]
     comma, space = cut.rfind(", "), cut.rfind(" ")
     if comma > len(cut) // 2:
         # A number without its unit would mean something else.
@@ -65,7 +65,7 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     bracket = cut.rfind(" (")
     if bracket > len(cut) // 2 and ")" not in cut[bracket:]:
         cut = cut[:bracket]
-    return cut.rstrip(" ,;:") + ellipsis
+    return cut.rstrip(" ,;:") + "…"
 
 
 def folded(text: str, room: int) -> list[str]:
@@ -258,7 +258,7 @@ class Line:
             self.add(" " * (column - self.width), style)
         return self
 
-    def rule(self, column: int, glyph: str, style: str = "rule") -> Line:
+    def rule(self, column: int, glyph: str = "─", style: str = "rule") -> Line:
         """Draw a rule up to a column."""
         if column > self.width:
             self.add(glyph * (column - self.width), style)
@@ -302,17 +302,13 @@ def _cut(spans: list[Span], width: int) -> list[Span]:
     return cut_spans
 
 
-def heading(text: str, rule: str, width: int, style: str = "heading") -> Row:
+def heading(text: str, width: int, style: str = "heading") -> Row:
     """A rule with a name on it."""
-    return Line().add(f"{rule} ", "rule").add(text, style).add(" ", "rule").rule(width, rule).row(width)
+    return Line().add("─ ", "rule").add(text, style).add(" ", "rule").rule(width).row(width)
 
 
 def for_terminal(rows: list[Row], glyphs: Glyphs, width: int) -> list[Row]:
-    """Finished rows in the characters of a terminal: ASCII forms can be longer than what they stand for."""
+    """Finished rows in the characters of a terminal: in ASCII a character of others that takes two cells is one."""
     if glyphs.name != "ascii":
         return rows
-    return [
-        # What was cut stays as wide as it is.
-        Line().add_all([(ascii_only(text.replace("…", glyphs.more)), style) for text, style in row]).row(width)
-        for row in rows
-    ]
+    return [Line().add_all([(ascii_cells(text), style) for text, style in row]).row(width) for row in rows]

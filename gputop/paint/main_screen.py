@@ -305,7 +305,7 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     if has_chart:
         out.extend(panes.chart(selected, width, rows, titled=False), _target(selected))
     words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
-    for spans in verdict_lines(selected.gpu, selected.d, view.glyphs, width - 2, words):
+    for spans in verdict_lines(selected.gpu, selected.d, width - 2, words):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:
         out.add(host_rows.load(frame, view, width, indent=1))

@@ -15,6 +15,7 @@ from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, bar, gap_chart, lane, time_labels, with_marks
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.host_rows import busiest_share
 from gputop.paint.line import Line, Row, Span, clock_time, elapsed, pct, rate, shorten, whole
 from gputop.paint.verdict_history import verdict_spans
@@ -104,7 +105,7 @@ def gap_rows(g: ShownGpu, columns: int, rows: int) -> list[list[Span]]:
     now, column_s = g.frame.snapshot.t, g.view.span_s / columns
     oldest = math.ceil(now / column_s) - columns
     marked = g.frame.history.marks_within(g.gpu.static.uuid, oldest * column_s, now)
-    return with_marks(drawn, [math.floor(t / column_s) - oldest for t, _ in marked], g.glyphs)
+    return with_marks(drawn, [math.floor(t / column_s) - oldest for t, _ in marked])
 
 
 def title_widths(frame: Frame) -> tuple[int, int]:
@@ -118,14 +119,14 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
 
     It names whose process a GPU in trouble is. ``widths`` are those of ``title_widths``, for callers that paint many.
     """
-    alarm, glyphs = g.alarm, g.glyphs
+    alarm = g.alarm
     level = "alarm.title" if alarm else f"level.{LEVEL_OF_ROLE[g.told.role]}"
     ruler, text_style = ("alarm.title", "alarm.title") if alarm else ("rule", "text")
     labels, names = widths or title_widths(g.frame)
-    mark = " " if alarm else glyphs.rule
+    mark = " " if alarm else "─"
     line = Line()
     if g.view.focus == "gpus" and g.position == selected_gpu(g.frame, g.view):
-        line.add(glyphs.here, "alarm.title" if alarm else "strong")
+        line.add("▸", "alarm.title" if alarm else "strong")
     else:
         line.add(mark, ruler)
     line.add(" ", ruler)
@@ -138,7 +139,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     verdict = _verdict(g, room - reserved - line.width if forms else None)
     line.add_all(emphasised(verdict, changed=just_changed(g.frame.snapshot, g.d)))
-    badges = [(f"   {glyphs.level(badge.level)} {badge.title}", badge.level) for badge in g.told.beside]
+    badges = [(f"   {level_glyph(badge.level)} {badge.title}", badge.level) for badge in g.told.beside]
     owner = owner_of(g.told, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
     line.add(OWNED + owner if owner else "", text_style)
     for words, badge_level in badges:
@@ -174,18 +175,18 @@ def trouble_since(g: ShownGpu) -> str:
 
 def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
     """The verdict of a title, abbreviated to ``room`` cells as far as it stays readable."""
-    gpu, d, glyphs = g.gpu, g.d, g.glyphs
+    gpu, d = g.gpu, g.d
     level = LEVEL_OF_ROLE[g.told.role]
     if gpu.lost_reason is not None:
         since = "" if gpu.lost_since is None else f" since {clock_time(gpu.lost_since, g.view.utc_offset_s)}"
-        return [(f"{glyphs.red} {LOST_TITLE}{since}", "level.red")]
+        return [(f"■ {LOST_TITLE}{since}", "level.red")]
     if not g.alarm:
-        text, style = f"{glyphs.level(level)} {g.told.words}", f"level.{level}"
+        text, style = f"{level_glyph(level)} {g.told.words}", f"level.{level}"
         if room is None or len(text) <= room or room < LEAST_VERDICT:
             return [(text, style)]
-        short = f"{glyphs.level(level)} {d.short}"
+        short = f"{level_glyph(level)} {d.short}"
         return [(short if len(short) <= room else shorten(text, room), style)]
-    text = f"{glyphs.red} {NOT_WORKING_ALARM}"
+    text = f"■ {NOT_WORKING_ALARM}"
     forms = (f"{text}  {words}" for words in (d.title, d.short))
     return [(next((form for form in forms if room is None or len(form) <= room), text), "alarm.title")]
 
@@ -207,7 +208,7 @@ def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list
     charts = gap_rows(g, columns, rows - 1 if has_axis else rows)
     if has_axis:
         charts.append(list(time_labels(g.view.span_s, columns)))
-    labels = number_labels(g.mean, g.d, g.glyphs, rows)
+    labels = number_labels(g.mean, g.d, rows)
     texts = (_tall_info if rows >= LEAST_TALL else _short_info)(g, info_width, rows)
     painted = []
     for row in range(rows):
@@ -224,17 +225,17 @@ def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list
 
 
 def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
-    gpu, glyphs = g.mean, g.glyphs
+    gpu = g.mean
     mem: list[Span] = [("MEM  ", "dim")]
-    mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 12 if width >= 60 else 8, glyphs, "bar.mem")
+    mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 12 if width >= 60 else 8, g.glyphs, "bar.mem")
     mem += [(f" {memory(gpu)}", "text")]
     since = trouble_since(g)
     if since and sum(len(text) for text, _ in mem) + 3 + len(since) <= width:
         mem.append((f"   {since}", "text"))
-    metrics = [mem, fields(counters(gpu) + board(gpu, glyphs) + buses(gpu, glyphs), width)]
+    metrics = [mem, fields(counters(gpu) + board(gpu) + buses(gpu), width)]
     if gpu.lost_reason is not None:
         metrics = [fields(last_seen(g), width, "  ")]
-    return verdict_lines(gpu, g.d, glyphs, width, rows, metrics)
+    return verdict_lines(gpu, g.d, width, rows, metrics)
 
 
 def last_seen(g: ShownGpu) -> list[Field]:
@@ -247,7 +248,7 @@ def last_seen(g: ShownGpu) -> list[Field]:
         ("sm_active_pct", "SM {:.0f}", 1.0),
         ("mem_used_bytes", "{:.1f} GiB", 2.0**30),
         ("power_w", "{:.0f} W", 1.0),
-        ("temp_c", f"{{:.0f}} {g.glyphs.degree}", 1.0),
+        ("temp_c", "{:.0f} °C", 1.0),
     ):
         samples = frame.history.recent(gpu.static.uuid, name, min(ago, MOST_LOOKED_BACK_S))
         last = next((value for _, value in reversed(samples) if value is not None), None)
@@ -257,13 +258,13 @@ def last_seen(g: ShownGpu) -> list[Field]:
 
 
 def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
-    gpu, glyphs = g.mean, g.glyphs
+    gpu = g.mean
     numbers: list[Field] = [
         *counters(gpu),
         (memory(gpu), "text"),
         (f"{watts(gpu.power_w)} W", "text"),
-        (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
-        *busiest_bus(gpu, glyphs),
+        (f"{whole(gpu.temp_c, 2)} °C", "text"),
+        *busiest_bus(gpu),
     ]
     if not g.red:
         # On a GPU on which nothing is wrong nothing stands out.
@@ -274,8 +275,8 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     evidence, style = because(g.d, gpu)
     if not evidence:
         return [first]
-    lead = "" if style == "dim" else f"{glyphs.because} "
-    helps = f"{glyphs.remedy} {g.told.remedy_short}" if g.told.remedy_short and g.red else ""
+    lead = "" if style == "dim" else "↳ "
+    helps = f"→ {g.told.remedy_short}" if g.told.remedy_short and g.red else ""
     if rows > SHORTEST and helps:
         return [first, [(lead + shorten(evidence, width - len(lead)), style)], [(helps[:width], "remedy")]]
     tail = f" {helps}" if helps else ""
@@ -302,7 +303,7 @@ def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True) -> list[Ro
     """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
     columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     charts = gap_rows(g, columns, rows)
-    labels = number_labels(g.mean, g.d, g.glyphs)
+    labels = number_labels(g.mean, g.d)
     step = max(1, rows // len(labels)) if rows >= len(labels) else 1
     # Of four rows none is in the middle.
     scale = {rows // 2: " 50" if rows > 5 or rows % 2 else "", rows - 1: " 0", 0: " 100"}
@@ -322,7 +323,7 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
 
     Where the busiest feeder stands out from the mean, its share is added: ``25 % max 100``.
     """
-    d, glyphs = g.d, g.glyphs
+    d = g.d
     columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     window = max(1, round(d.window_s / (g.view.span_s / columns))) if d.window_s else 1
     painted = []
@@ -335,12 +336,12 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
             mean = 100.0 - d.means.util_pct
         share = f"{NOT_MEASURED:>5}" if mean is None else f"{pct(mean)} %"
         most = "" if busiest is None else f" max {100.0 * busiest:.0f}"
-        painted.append(_lane_row(label, lane(values, glyphs, style), share, width, most))
+        painted.append(_lane_row(label, lane(values, style), share, width, most))
     into = g.columns("pcie_rx_bytes_per_s", columns)
     highest = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / highest * 100 if highest else 0.0 for value in into]
-    drawn = lane(scaled, glyphs, "lane.bus")
-    painted.append(_lane_row(f"PCIe {glyphs.down}", drawn, rate(_mean(into[-window:])), width))
+    drawn = lane(scaled, "lane.bus")
+    painted.append(_lane_row("PCIe ↓", drawn, rate(_mean(into[-window:])), width))
     return painted
 
 
@@ -377,16 +378,18 @@ def verdicts(g: ShownGpu, width: int, rows: int) -> list[Row]:
 
 def evidence_rows(g: ShownGpu, width: int, rows: int) -> list[Row]:
     """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
-    lines = verdict_lines(g.gpu, g.d, g.glyphs, width - 4, rows)
+    lines = verdict_lines(g.gpu, g.d, width - 4, rows)
     return [Line().to(2).add_all(spans).row(width) for spans in lines]
 
 
 def numbers(g: ShownGpu, width: int) -> list[Row]:
     """Memory as a bar, counters, board and buses: two rows."""
-    gpu, glyphs = g.mean, g.glyphs
-    line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
+    gpu = g.mean
+    line = (
+        Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, g.glyphs, "bar.mem"))
+    )
     line.add(f" {memory(gpu)}   ", "text")
     line.add_all(fields(counters(gpu), width - line.width - 1))
     since = trouble_since(g)
-    rest = fields(board(gpu, glyphs) + buses(gpu, glyphs) + ([(since, "text")] if since else []), width - 3)
+    rest = fields(board(gpu) + buses(gpu) + ([(since, "text")] if since else []), width - 3)
     return [line.row(width), Line().to(2).add_all(rest).row(width)]

@@ -21,7 +21,6 @@ from gputop.model.inspection import (
 from gputop.model.quantity import count, terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, fit, folded, heading
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
@@ -131,14 +130,14 @@ STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "s
 """Kernel states in words, as in the catalogue's ``state``."""
 
 
-def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[Row]:
+def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
     """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
     rows = [Line().add(f"  {look.note}", "level.info").row(width)] if look.note else []
-    rows += _process_rows(look.process, "process", command, glyphs, width)
+    rows += _process_rows(look.process, "process", command, width)
     if look.loader is not None:
         is_repeated = look.loader.reason == look.process.reason
-        rows += _process_rows(look.loader, "one of its loaders", "", glyphs, width, reason_shown=is_repeated)
-    rows.append(heading("to see more", glyphs.rule, width, "title"))
+        rows += _process_rows(look.loader, "one of its loaders", "", width, reason_shown=is_repeated)
+    rows.append(heading("to see more", width, "title"))
     process = look.process.identity
     for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
         for i, part in enumerate(wrapped(recipe.purpose, max(10, width - 5))):
@@ -148,22 +147,22 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
     return rows
 
 
-def waiting_rows(pid: int, error: Exception | None, glyphs: Glyphs, width: int) -> list[Row]:
+def waiting_rows(pid: int, error: Exception | None, width: int) -> list[Row]:
     """What is shown while the look is under way, and where it has ended with an error."""
     text = f"  looking at {pid} three times in 1.5 s…"
     if error is not None:
         text = f"  looking at {pid} has failed: {type(error).__name__}"
-    return [heading("deep look", glyphs.rule, width, "title"), Line().add(text, "dim").row(width)]
+    return [heading("deep look", width, "title"), Line().add(text, "dim").row(width)]
 
 
 def _process_rows(
-    process: InspectedProcess, role: str, command: str, glyphs: Glyphs, width: int, *, reason_shown: bool = False
+    process: InspectedProcess, role: str, command: str, width: int, *, reason_shown: bool = False
 ) -> list[Row]:
     """One process. ``reason_shown`` leaves out the reason, which the process above already gave."""
     title = f"{role} {process.identity.pid}"
     if command:
         title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8))).rstrip()}"
-    rows = [heading(title, glyphs.rule, width, "title")]
+    rows = [heading(title, width, "title")]
     if process.stacks:
         rows += _stacks(process.stacks, width)
     elif not reason_shown:
@@ -171,11 +170,11 @@ def _process_rows(
         rows.append(line.row(width))
         if process.help:
             rows += [
-                Line().add("  ").add(glyphs.remedy if i == 0 else " " * len(glyphs.remedy), "remedy")
+                Line().add("  ").add("→" if i == 0 else " ", "remedy")
                 .add(f" {part}", "remedy").row(width)
                 for i, part in enumerate(folded(process.help, width - 6))
             ]  # fmt: skip
-    return [*rows, *_threads(process.threads, glyphs, width), Line().row(width)]
+    return [*rows, *_threads(process.threads, width), Line().row(width)]
 
 
 def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
@@ -199,7 +198,7 @@ def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
     return rows
 
 
-def _threads(threads: tuple[InspectedThread, ...], glyphs: Glyphs, width: int) -> list[Row]:
+def _threads(threads: tuple[InspectedThread, ...], width: int) -> list[Row]:
     if not threads:
         return []
     rows = [
@@ -210,8 +209,8 @@ def _threads(threads: tuple[InspectedThread, ...], glyphs: Glyphs, width: int) -
     for thread in threads[:THREADS_SHOWN]:
         line = Line().add(f"  {thread.tid:>8}  ", "dim").add(fit(thread.name, 16), "value")
         line.add(f"  {STATES.get(thread.state, thread.state):<10}", "level.red" if thread.state == "D" else "text")
-        line.add(f"  {thread.waiting_on or glyphs.dash:<9}  ", "text")
-        rows.append(line.add(fit(thread.channel or glyphs.dash, 40), "dim").row(width))
+        line.add(f"  {thread.waiting_on or '–':<9}  ", "text")
+        rows.append(line.add(fit(thread.channel or "–", 40), "dim").row(width))
     if len(threads) > THREADS_SHOWN:
         rows.append(Line().add(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", "dim").row(width))
     return rows
@@ -260,13 +259,11 @@ def signal_choices() -> tuple[SignalChoice, ...]:
     return (*usual, *(SignalChoice(number, name, "") for number, name in others))
 
 
-def addressee_rows(addressees: Sequence[Addressee], glyphs: Glyphs, width: int) -> list[Row]:
+def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:
     """Each process by pid, user and command; one row more counts the rest."""
     rows = []
     for addressee in addressees[:MOST_NAMED]:
-        line = (
-            Line().add(f"  {addressee.identity.pid:>7}  ", "value").add(fit(addressee.user or glyphs.dash, 10), "text")
-        )
+        line = Line().add(f"  {addressee.identity.pid:>7}  ", "value").add(fit(addressee.user or "–", 10), "text")
         line.add("  ").add(fit(addressee.command or "(not visible)", max(1, width - line.width - 3)), "text")
         rows.append(line.row(width))
     if len(addressees) > MOST_NAMED:
@@ -284,14 +281,13 @@ def signal_rows(
     addressees: Sequence[Addressee],
     choices: Sequence[SignalChoice],
     cursor: int,
-    glyphs: Glyphs,
     width: int,
     *,
     is_chosen: bool,
 ) -> list[Row]:
     """The processes, then the list with its cursor; once chosen, the question stands below the processes."""
     title = "signal to one process" if len(addressees) == 1 else f"signal to {len(addressees)} processes"
-    rows = [Line().add(f" {title}", "title").row(width), *addressee_rows(addressees, glyphs, width), Line().row(width)]
+    rows = [Line().add(f" {title}", "title").row(width), *addressee_rows(addressees, width), Line().row(width)]
     if is_chosen:
         rows.append(Line().add(f"  {question(choices[cursor], addressees)}", "level.yellow").row(width))
         rows.append(Line().add(f"  {choices[cursor].meaning}", "text").row(width))

@@ -19,7 +19,6 @@ from gputop.monitor import Frame
 from gputop.paint import header
 from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size
 from gputop.paint.process_table import DEEPEST, parents_of
 from gputop.paint.view import ProcessKey
@@ -145,18 +144,14 @@ def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> l
     ]
 
 
-def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, glyphs: Glyphs) -> list[Row]:
+def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> list[Row]:
     """Heads and one row a process: its place, role, state, what it waits on, and the rule that gave it its role."""
     head = Line().add(f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ", "heading")
     rows = [head.add("WHY IT IS HERE", "heading").row(width)]
     for i, branch in enumerate(branches):
         p = branch.process
         last = i + 1 == len(branches) or branches[i + 1].depth < branch.depth
-        stem = (
-            ""
-            if not branch.depth
-            else "  " * (branch.depth - 1) + (glyphs.last_branch if last else glyphs.branch) + " "
-        )
+        stem = "" if not branch.depth else "  " * (branch.depth - 1) + ("└" if last else "├") + " "
         style = "text" if p.role == "gpu" else "level.yellow" if p.role == "orphan" else "dim"
         line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14), style)
         line.add(f"{ROLE_WORDS[p.role]:<13}", style)
@@ -169,7 +164,7 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, gly
     return rows
 
 
-def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) -> list[Row]:
+def orphan_rows(orphans: Sequence[ProcessSample], width: int) -> list[Row]:
     """What a dead job left behind, and what to do about it."""
     rows = []
     for p in orphans:
@@ -177,7 +172,7 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) ->
         line.add(f"{pct(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
         line.fill(p.static.command or p.static.name or "", width)
         rows.append(line.row(width))
-    hint = f"  {glyphs.remedy} their job is gone: end them to get their memory and cores back"
+    hint = "  → their job is gone: end them to get their memory and cores back"
     return [*rows, Line().add(shorten(hint, width - 1), "remedy").row(width)]
 
 
@@ -241,7 +236,7 @@ def process_details(
     history, view, now = frame.process_history, state.view, find(frame, key)
     page = DetailPage(frame, state, now, partial(history.columns, key), history.latest_t, width)
     shown = now or last
-    head = [header.header(frame, view, width).row(width), _title(frame, key, now, shown, view.glyphs, width)]
+    head = [header.header(frame, view, width).row(width), _title(frame, key, now, shown, width)]
     if shown is None:
         text = shorten("this process is not in the snapshot", width - 3)
         return page.painted([*head, Line().to(2).add(text, "level.yellow").row(width)], [], height)
@@ -254,20 +249,18 @@ def process_details(
         branches = family(processes, shown)
         words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
         page.heading(words, apart=False)
-        page.rows += tree_rows(branches, shown, width, view.glyphs)
+        page.rows += tree_rows(branches, shown, width)
     if orphans := orphans_near(processes, shown):
         page.heading("left behind by a dead job", apart=False)
-        page.rows += orphan_rows(orphans, width, view.glyphs)
+        page.rows += orphan_rows(orphans, width)
     _add_threads(page, threads)
     add_sockets(page, None if threads is None else threads.sockets)
     return page.painted(head, foot, height)
 
 
-def _title(
-    frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: ProcessSample | None, glyphs: Glyphs, width: int
-) -> Row:
+def _title(frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: ProcessSample | None, width: int) -> Row:
     name = "" if shown is None else terminal_safe(shown.static.name or "")[:24]
-    line = Line().add(f"{glyphs.rule} ", "rule").add(f"{key[0]}  {name}".rstrip(), "title")
+    line = Line().add("─ ", "rule").add(f"{key[0]}  {name}".rstrip(), "title")
     gpu = next((g for g in frame.snapshot.gpus if g.static.index == key[2]), None)
     if gpu is not None:
         line.add(f"   on GPU {gpu_label(gpu)}", "text")
@@ -280,8 +273,8 @@ def _title(
     age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s).strip()}"
     line.add(" ", "rule")
     if age and line.width + len(age) + 6 <= width:
-        line.rule(width - len(age) - 3, glyphs.rule).add(f" {age} ", "dim")
-    return line.rule(width, glyphs.rule).row(width)
+        line.rule(width - len(age) - 3).add(f" {age} ", "dim")
+    return line.rule(width).row(width)
 
 
 def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, room: int) -> None:
@@ -300,12 +293,12 @@ def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, ro
 
 def _add_facts(page: DetailPage, p: ProcessSample) -> None:
     """The command in full, who and where it belongs to, and what could not be learned."""
-    width, glyphs = page.width, page.glyphs
+    width = page.width
     command_text = (p.static.command or p.static.name or "")[:MOST_COMMAND]
     command = terminal_safe(command_text) or "(its command line is not visible)"
     wrapped = textwrap.wrap(command, max(8, width - 6), break_long_words=True) or [""]
     if len(wrapped) > MOST_COMMAND_ROWS:
-        wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + glyphs.more]
+        wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + "…"]
     for i, text in enumerate(wrapped):
         line = Line().add("    " if i else "  $ ", "dim").add(fit(text, width - 5), "value")
         page.rows.append(line.row(width))
@@ -318,7 +311,7 @@ def _add_facts(page: DetailPage, p: ProcessSample) -> None:
     for key, reason in p.unavailable.items():
         keys.setdefault(terminal_safe(reason), []).append(key)
     for reason in list(keys)[:3]:
-        page.text(f"{glyphs.dot} n/a {', '.join(keys[reason])}: {reason}")
+        page.text(f"· n/a {', '.join(keys[reason])}: {reason}")
 
 
 def _identity(p: ProcessSample) -> list[Field]:

@@ -19,7 +19,6 @@ from gputop.model.history import ProcessHistory
 from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, fit, shorten, size
 from gputop.paint.process_columns import (
     BY_VERDICT,
@@ -87,7 +86,7 @@ def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
         below = chosen.get(key_of(parent))
         if below is None and (view.tree == "all" or (view.tree == "auto" and is_selected and (feeds or view.gpu))):
             below = shown.children
-        rows += _branches(below or (), view)
+        rows += _branches(below or ())
     rows += [
         ShownProcess(p, (), "")
         for p in strays
@@ -96,9 +95,9 @@ def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
     return rows
 
 
-def _branches(children: Sequence[ProcessSample], view: View) -> list[ShownProcess]:
-    last, glyphs = len(children) - 1, view.glyphs
-    return [ShownProcess(p, (), glyphs.last_branch if i == last else glyphs.branch) for i, p in enumerate(children)]
+def _branches(children: Sequence[ProcessSample]) -> list[ShownProcess]:
+    last = len(children) - 1
+    return [ShownProcess(p, (), "└" if i == last else "├") for i, p in enumerate(children)]
 
 
 def families(processes: Sequence[ProcessSample]) -> Families:
@@ -221,9 +220,8 @@ def next_match(rows: Sequence[ShownProcess], text: str, at: int, step: int) -> i
 
 def title(view: View, width: int, count: int) -> Line:
     """The row above the heads: how many processes, filter and tags, order, keys."""
-    glyphs = view.glyphs
     strong = "title" if view.focus == "processes" else "dim"
-    line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
+    line = Line().add("─ ", "rule").add(f"processes {count}", strong)
     if view.filter:
         # A forgotten filter hides what one looks for, so it stands out.
         text = shorten(terminal_safe(view.filter.text), max(8, width // 2))
@@ -231,14 +229,14 @@ def title(view: View, width: int, count: int) -> Line:
     if view.tagged:
         line.add(f"  {len(view.tagged)} tagged", "level.yellow")
     line.add(" ", "rule")
-    arrow = glyphs.sorted if _descending(view) else glyphs.sorted_up
+    arrow = "▾" if _descending(view) else "▴"
     keys = Line().add(" ", "dim").add(f"by {order_words(view.sort)} {arrow}", "dim", "sort_next")
     if width >= 100 and not view.filter:
         keys.add("   ", "dim").add(f"t tree: {view.tree}", "dim", "tree").add("   ", "dim").add("o sort", "dim", "sort")
         keys.add("   ", "dim").add("[", "dim", "previous_gpu").add(" ", "dim").add("] GPU", "dim", "next_gpu")
     if keys.width + line.width + 3 <= width:
-        line.rule(width - keys.width - 2, glyphs.rule).add_line(keys).add(" ", "dim")
-    return line.rule(width, glyphs.rule)
+        line.rule(width - keys.width - 2).add_line(keys).add(" ", "dim")
+    return line.rule(width)
 
 
 def head(view: View, width: int) -> Row:
@@ -276,7 +274,7 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
         elif column.key == "command":
             line.add(fit(_command(process, view.command_at), wide), style)
         elif column.flexible:
-            line.add(fit(str(column.value(process, ()) or view.glyphs.dash), wide), style)
+            line.add(fit(str(column.value(process, ()) or "–"), wide), style)
         elif column.key == "loader" and shown.feeds:
             line.add(fit(loader_words(process, shown.children, states=True), wide), style)
         else:
@@ -425,16 +423,16 @@ def hidden_words(frame: Frame, width: int) -> str:
     return f"{lacks}memory on {gpus - shown} of {gpus} GPUs: on a wider screen"
 
 
-def summary_row(frame: Frame, group: ProcessGroup, glyphs: Glyphs, width: int, *, selected: bool) -> Row:
+def summary_row(frame: Frame, group: ProcessGroup, width: int, *, selected: bool) -> Row:
     """One group; a GPU on which it does no work is a yellow count."""
     line = Line().add(f" {fit(group.name, NAME_WIDTH)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
-    line.add(f"{group.not_working or glyphs.dash:>11}", "level.yellow" if group.not_working else "dim")
+    line.add(f"{group.not_working or '–':>11}", "level.yellow" if group.not_working else "dim")
     line.add(f"  {size(group.gpu_mem_bytes, 8)}  {group.processes:>9}  {group.loaders:>7}")
-    cpu = glyphs.dash if group.cpu_pct is None else f"{group.cpu_pct:.0f}"
+    cpu = "–" if group.cpu_pct is None else f"{group.cpu_pct:.0f}"
     line.add(f"  {cpu:>7}  {size(group.rss_bytes, 8)}")
     for gpu in _gpus(frame, width - line.width):
         holds_memory = gpu in group.gpu_mem_by_gpu
-        text = size(group.gpu_mem_by_gpu.get(gpu), GPU_WIDTH) if holds_memory else " " * (GPU_WIDTH - 1) + glyphs.dot
+        text = size(group.gpu_mem_by_gpu.get(gpu), GPU_WIDTH) if holds_memory else " " * (GPU_WIDTH - 1) + "·"
         line.add(f"  {text}", "text" if holds_memory else "dim")
     return line.row(width, "select" if selected else None)
 

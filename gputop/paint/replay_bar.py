@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.monitor import Frame
-from gputop.paint.glyphs import Glyphs, keys_shown
+from gputop.paint.glyphs import Glyphs, keys_shown, level_glyph
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row, Span, Target, clock_time, elapsed
 from gputop.paint.view import Replay, View, selected_gpu
@@ -78,33 +78,32 @@ LEGEND = (
 
 def _position(view: View, replay: Replay, width: int, label: int, columns: int) -> Row:
     """Where in the past this is, its first and its last time, and where there is room what the colours mean."""
-    glyphs, offset = view.glyphs, view.utc_offset_s
+    offset = view.utc_offset_s
     span = max(replay.end - replay.begin, 1e-9)
     at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
     first_time, last_time = clock_time(replay.begin, offset), clock_time(replay.end, offset)
-    legend = [(f"{_cell(glyphs, level)} ", f"level.{level}", f"{word}   ") for level, word in LEGEND]
+    legend = [(f"{_cell(view.glyphs, level)} ", f"level.{level}", f"{word}   ") for level, word in LEGEND]
     length = sum(len(cell) + len(word) for cell, _, word in legend) - 3
     line = Line().to(label)
     if at > len(first_time) + 1:
         line.add(first_time, "dim")
     # On the longer side of the mark, away from both times.
     begin, end = (len(first_time) + 2, at - 1) if at > columns // 2 else (at + 3, columns - len(last_time) - 2)
-    mark = "^" if glyphs.name == "ascii" else "▴"
     if at <= columns // 2:
-        line.to(label + at).add(mark, "strong")
+        line.to(label + at).add("▴", "strong")
     if end - begin >= length:
         line.to(label + begin)
         for cell, style, word in legend:
             line.add(cell, style).add(word, "dim")
     if at > columns // 2:
-        line.to(label + at).add(mark, "strong")
+        line.to(label + at).add("▴", "strong")
     if at < columns - len(last_time) - 1:
         line.to(label + columns - len(last_time)).add(last_time, "dim")
     return line.row(width)
 
 
 def _cell(glyphs: Glyphs, level: str) -> str:
-    return "▆" if glyphs.solid else glyphs.level(level)
+    return "▆" if glyphs.solid else level_glyph(level)
 
 
 def _named(view: View, *, own_past: bool) -> list[list[tuple[str, str]]]:
@@ -119,10 +118,9 @@ def _named(view: View, *, own_past: bool) -> list[list[tuple[str, str]]]:
 
 
 def _state(view: View, replay: Replay, width: int, hidden: str) -> Line:
-    rule = view.glyphs.rule
     title = "this run's past" if replay.own_past else "replay"
-    line = Line().add(f"{rule} ", "rule").add(title, "title").add("  ")
-    line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{view.glyphs.times}", "level.info")
+    line = Line().add("─ ", "rule").add(title, "title").add("  ")
+    line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}×", "level.info")
     into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
     line.add(f"  {clock_time(replay.position, view.utc_offset_s)} ", "text")
     if width >= LEAST_LENGTH_WIDTH:
@@ -137,8 +135,8 @@ def _state(view: View, replay: Replay, width: int, hidden: str) -> Line:
             for i, (words, key_id) in enumerate(parts):
                 keys.add((" " if i else "   ") if keys.width else "", "dim").add(words, "dim", key_id)
     if keys.width:
-        line.rule(width - keys.width - 3, rule).add(" ", "dim").add_line(keys).add(" ", "dim")
-    return line.rule(width, rule)
+        line.rule(width - keys.width - 3).add(" ", "dim").add_line(keys).add(" ", "dim")
+    return line.rule(width)
 
 
 def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[Span]:

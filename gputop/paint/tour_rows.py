@@ -116,7 +116,7 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
     if position is not None and now.diagnoses[position].verdict != step.verdict:
         words.append(("this GPU of the demo shows something else by now", "dim"))
     if step.remedy:
-        change = f"{view.glyphs.remedy} {changed(now, after, at)}"
+        change = f"→ {changed(now, after, at)}"
         words += [(text, "remedy") for text in folded(change, width - 4)]
     rows += [Line().to(2).add(text, style).row(width) for text, style in words]
     rows += air
@@ -136,9 +136,8 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
 
 def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) -> list[Row]:
     """One chart with its verdict, what is said of it and, where there is room, the host's lanes, under a heading."""
-    rule = view.glyphs.rule
     position = position_of(frame, at)
-    rows = [Line().add(f"{rule} ", "rule").add(words, "heading").add(" ", "rule").rule(width, rule).row(width)]
+    rows = [Line().add("─ ", "rule").add(words, "heading").add(" ", "rule").rule(width).row(width)]
     words_rows = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
     least = len(rows) + CHART_FRAME + LEAST_CHART + words_rows
     if position is None:

@@ -11,7 +11,7 @@ from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import duration, terminal_safe, which_gpus, wrapped
 from gputop.monitor import Frame
 from gputop.paint.detail_page import TimeAxis
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import LOWER, Glyphs, level_glyph
 from gputop.paint.line import Line, Row, Span, clock_time, elapsed, fit, shorten
 from gputop.paint.view import View
 from gputop.paint.words import wrapped_lines
@@ -71,7 +71,7 @@ def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[li
             colours.append((" " * columns, "text"))
             names.append((" " * columns, "text"))
             continue
-        glyph = glyphs.lower[4] if glyphs.solid else glyphs.level(span.level)
+        glyph = LOWER[4] if glyphs.solid else level_glyph(span.level)
         colours.append((glyph * columns, f"level.{span.level}"))
         name = shorten(span.title, columns - 1) if columns > LEAST_NAME else ""
         names.append((f"{name:<{columns}}", f"level.{span.level}"))
@@ -101,13 +101,12 @@ def verdict_at(listed: list[VerdictSpan], t: float) -> VerdictSpan | None:
 
 def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, limit: int) -> list[Row]:
     """The newest first: since when, how long, the verdict, and what proved it when it was given."""
-    glyphs = view.glyphs
     rows = []
     for span in list(reversed(listed))[:limit]:
         lasted = (now if span.end is None else span.end) - span.begin
         line = Line().to(2).add(clock_time(span.begin, view.utc_offset_s), "dim")
         line.add(f" {elapsed(lasted)}  ", "text")
-        line.add(f"{glyphs.level(span.level)} {shorten(span.title, width - line.width - 3)}", f"level.{span.level}")
+        line.add(f"{level_glyph(span.level)} {shorten(span.title, width - line.width - 3)}", f"level.{span.level}")
         room = width - line.width - 4
         if span.evidence and room >= 20:
             line.to(min(line.width + room, 58)).add("  ").add(shorten(span.evidence, width - line.width - 1), "dim")
@@ -120,13 +119,13 @@ def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, lim
 STICKY_WORDS = "stays until acknowledged (a)"
 
 
-def finding_blocks(frame: Frame, glyphs: Glyphs, width: int, offset: float) -> list[tuple[Finding, list[Row]]]:
+def finding_blocks(frame: Frame, width: int, offset: float) -> list[tuple[Finding, list[Row]]]:
     """Each finding with its rows, the newest first. ``offset`` is the viewer's distance from UTC in seconds."""
     now = frame.snapshot.t
-    return [(finding, _rows(finding, now, glyphs, width, offset)) for finding in reversed(frame.findings)]
+    return [(finding, _rows(finding, now, width, offset)) for finding in reversed(frame.findings)]
 
 
-def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: float) -> list[Row]:
+def _rows(finding: Finding, now: float, width: int, offset: float) -> list[Row]:
     level = LEVEL_OF_ROLE[finding.role]
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
     words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
@@ -135,14 +134,14 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     # The time that it stood is never cut: on a narrow screen the words before it are.
     lasted_text = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
     line.add(
-        f"{glyphs.level(level)} {shorten(words, width - line.width - len(lasted_text) - 2)}",
+        f"{level_glyph(level)} {shorten(words, width - line.width - len(lasted_text) - 2)}",
         f"level.{level}",
     ).add(lasted_text, "dim")
     if finding.sticky:
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]
     indent = 20 if width >= 80 else 4
-    for glyph, text, style in ((glyphs.because, finding.evidence, "text"), (glyphs.remedy, finding.remedy, "remedy")):
+    for glyph, text, style in (("↳", finding.evidence, "text"), ("→", finding.remedy, "remedy")):
         lines = wrapped_lines(glyph, text, width - indent - 2, style)
         rows += [Line().to(indent).add_all(spans).row(width) for spans in lines]
     return rows
@@ -160,9 +159,9 @@ def alert_title(board: AlertBoard, width: int) -> Row:
     return line.add(f"   {fit(terminal_safe(why), max(1, width - line.width - 4))}", "dim").row(width)
 
 
-def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: float) -> list[Row]:
+def alert_rows(alert: AlertRow, now: float, width: int, offset: float) -> list[Row]:
     """One alert; ``now`` is Unix time, ``offset`` the viewer's distance from UTC in seconds."""
-    glyph, state, style = _state(alert, now, glyphs)
+    glyph, state, style = _state(alert, now)
     line = Line().add(f" {glyph} ", style).add(fit(alert.name, NAME_WIDTH).ljust(NAME_WIDTH), "text")
     line.add(f"  {state}", style)
     if alert.is_silenced:
@@ -180,14 +179,14 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
     return rows
 
 
-def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
+def _state(alert: AlertRow, now: float) -> tuple[str, str, str]:
     """A glyph, words and a style for where the condition holds."""
     active = [(gpu, since) for gpu, since, is_active in alert.holds if is_active]
     if active:
         lasted = duration(max(0.0, now - min(since for _, since in active)))
-        return glyphs.level("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {lasted}", "level.red"
+        return level_glyph("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {lasted}", "level.red"
     if alert.holds:
         lasted = duration(max(0.0, now - min(since for _, since, _ in alert.holds)))
         on = which_gpus(gpu for gpu, _, _ in alert.holds)
-        return glyphs.level("yellow"), f"on {on} for {lasted} of {duration(alert.for_s)}", "level.yellow"
+        return level_glyph("yellow"), f"on {on} for {lasted} of {duration(alert.for_s)}", "level.yellow"
     return " ", "not now", "dim"

@@ -27,7 +27,7 @@ from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
 from gputop.monitor import Frame, stepping_on
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Span, cells, fit, gb_per_s, gib, pct, whole
 
 Field = tuple[str, str]
@@ -190,9 +190,7 @@ _LEVELS: dict[str, Level] = {
 """The levels of the counts; what is not here is a warning."""
 
 
-def count_words(
-    snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], glyphs: Glyphs, width: int
-) -> list[tuple[str, str, str]]:
+def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], width: int) -> list[tuple[str, str, str]]:
     """The summary's counts as (text, style, group), in the order in which they matter; empty groups are left out.
 
     Each text begins with its distance from the one before. Where ``width`` is too narrow all are shortened, so that
@@ -204,7 +202,7 @@ def count_words(
         texts.clear()
         for word, n in groups.items():
             level = _LEVELS.get(word, "yellow")
-            words = f"{glyphs.level(level)} {n} {SHORT_COUNTS.get(word, word) if short else word}"
+            words = f"{level_glyph(level)} {n} {SHORT_COUNTS.get(word, word) if short else word}"
             texts.append((f"{apart if texts else ''}{words}", f"level.{level}", word))
         if sum(len(text) for text, _, _ in texts) <= width:
             break
@@ -223,17 +221,17 @@ def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     return (told.notes[0] if told.notes else ""), "dim"
 
 
-def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -> list[list[Span]]:
+def first_rows(lines: list[list[Span]], rows: int, width: int) -> list[list[Span]]:
     """The first rows of wrapped words; a sentence that is cut off by it ends in an ellipsis."""
     if not 0 < rows < len(lines) or not lines[rows][0][0].isspace():
         return lines[: max(0, rows)]
     *before, (text, style) = lines[rows - 1]
     room = width - sum(cells(part) for part, _ in before)
-    return [*lines[: rows - 1], [*before, (text[: room - len(glyphs.more)] + glyphs.more, style)]]
+    return [*lines[: rows - 1], [*before, (text[: room - 1] + "…", style)]]
 
 
 def verdict_lines(
-    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int, above: Sequence[list[Span]] = ()
+    gpu: GpuSample, d: GpuDiagnosis, width: int, rows: int, above: Sequence[list[Span]] = ()
 ) -> list[list[Span]]:
     """Evidence, remedy, and then badges and notes, wrapped to ``width``, in at most ``rows`` rows.
 
@@ -242,22 +240,22 @@ def verdict_lines(
     """
     told = telling(d)
     first, style = because(d, gpu)
-    evidence = wrapped_lines(glyphs.because, first, width, style)
+    evidence = wrapped_lines("↳", first, width, style)
     for line in told.evidence[1:]:
-        evidence += wrapped_lines(glyphs.because, line, width, style)
-    remedy = wrapped_lines(glyphs.remedy, told.remedy, width, "remedy")
+        evidence += wrapped_lines("↳", line, width, style)
+    remedy = wrapped_lines("→", told.remedy, width, "remedy")
     lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
     room = rows - len(lines)
     if len(evidence) + len(remedy) > room and told.remedy_short:
-        remedy = wrapped_lines(glyphs.remedy, told.remedy_short, width, "remedy")[:1]
-    lines += first_rows(evidence, max(1, room - len(remedy)), width, glyphs) + remedy
+        remedy = wrapped_lines("→", told.remedy_short, width, "remedy")[:1]
+    lines += first_rows(evidence, max(1, room - len(remedy)), width) + remedy
     for badge in told.beside:
-        lines += wrapped_lines(glyphs.level(badge.level), badge.evidence, width, "text")
-        lines += wrapped_lines(glyphs.remedy, badge.remedy, width, "remedy")
+        lines += wrapped_lines(level_glyph(badge.level), badge.evidence, width, "text")
+        lines += wrapped_lines("→", badge.remedy, width, "remedy")
     for note in told.notes:
         if note != first:
-            lines += wrapped_lines(glyphs.dot, note, width, "dim")
-    return first_rows(lines, rows, width, glyphs)
+            lines += wrapped_lines("·", note, width, "dim")
+    return first_rows(lines, rows, width)
 
 
 @lru_cache(maxsize=64)
@@ -279,7 +277,7 @@ def wrapped_lines(glyph: str, text: str, width: int, style: str) -> list[list[Sp
 # The numbers of one GPU as fields of fixed width: utilisation, counters, buses, the board.
 
 
-def sm_text(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, *, newest: bool) -> Span:
+def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
     """The SM number: measured, a bound, or n/a; never one under another's name.
 
     Green praises, so not on a red GPU, nor at 0. ``newest`` is a single second, on which no verdict stands: dim.
@@ -288,8 +286,8 @@ def sm_text(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, *, newest: bool) ->
         praised = not is_red(d) and gpu.sm_active_pct >= 0.5
         return pct(gpu.sm_active_pct), "dim" if newest else "value.sm" if praised else "strong"
     if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
-        return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
-    return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
+        return f"≤{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
+    return ("…" if _is_coming(gpu) else NOT_MEASURED), "dim"
 
 
 def _is_coming(gpu: GpuSample) -> bool:
@@ -310,15 +308,13 @@ def gap_style(gap: float | None, *, alarm: bool) -> str:
     return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
 
 
-def number_labels(
-    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, rows: int = 3, *, newest: bool | None = None
-) -> list[list[Span]]:
+def number_labels(gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: bool | None = None) -> list[list[Span]]:
     """The first ``rows`` of UTIL, SM and GAP with their labels, one row each; those of one second are dim."""
     newest = is_newest(d) if newest is None else newest
-    sm, sm_style = sm_text(gpu, d, glyphs, newest=newest)
+    sm, sm_style = sm_text(gpu, d, newest=newest)
     gap = shown_gap(gpu)
     style = "dim" if gap is None or newest else gap_style(gap, alarm=d.busy_not_working is not None)
-    absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
+    absent = "…" if _is_coming(gpu) else NOT_MEASURED
     labels: list[list[Span]] = [
         [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "dim" if newest else "strong")],
         [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
@@ -359,14 +355,14 @@ def counters(gpu: GpuSample) -> list[Field]:
     ]
 
 
-def buses(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+def buses(gpu: GpuSample) -> list[Field]:
     """PCIe and, where it exists, NVLink traffic in GB/s."""
     links = (
         ("PCIe", 3, gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s),
         ("NVLink", 4, gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s),
     )
     return [
-        (f"{name} {glyphs.down}{gb_per_s(into, width)} {glyphs.up}{gb_per_s(out, width)} GB/s", "dim")
+        (f"{name} ↓{gb_per_s(into, width)} ↑{gb_per_s(out, width)} GB/s", "dim")
         for name, width, into, out in links
         if into is not None or out is not None
     ]
@@ -376,13 +372,13 @@ LEAST_TRAFFIC = 5e8
 """Bytes a second that would not be shown as 0 GB/s: a bus on which nothing moves says nothing beside the others."""
 
 
-def busiest_bus(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+def busiest_bus(gpu: GpuSample) -> list[Field]:
     """The one link direction that carries most, for rows that have room for one only."""
     links = (
-        (gpu.pcie_rx_bytes_per_s or 0.0, f"PCIe {glyphs.down}"),
-        (gpu.pcie_tx_bytes_per_s or 0.0, f"PCIe {glyphs.up}"),
-        (gpu.nvlink_rx_bytes_per_s or 0.0, f"NVLink {glyphs.down}"),
-        (gpu.nvlink_tx_bytes_per_s or 0.0, f"NVLink {glyphs.up}"),
+        (gpu.pcie_rx_bytes_per_s or 0.0, "PCIe ↓"),
+        (gpu.pcie_tx_bytes_per_s or 0.0, "PCIe ↑"),
+        (gpu.nvlink_rx_bytes_per_s or 0.0, "NVLink ↓"),
+        (gpu.nvlink_tx_bytes_per_s or 0.0, "NVLink ↑"),
     )
     value, text = max(links, key=lambda link: link[0])
     return [(f"{text}{gb_per_s(value, 4)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
@@ -393,14 +389,14 @@ def watts(power_w: float | None, width: int = 3) -> str:
     return whole(None if power_w is None else 5.0 * round(power_w / 5.0), width)
 
 
-def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+def board(gpu: GpuSample) -> list[Field]:
     """Power and temperature; the clock where something slows it, and memory errors where there are any."""
     limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
     parts: list[Field] = []
     if gpu.power_w is not None:
         parts.append((f"{watts(gpu.power_w)}{limit} W", "text"))
     if gpu.temp_c is not None:
-        parts.append((f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"))
+        parts.append((f"{whole(gpu.temp_c, 2)} °C", "text"))
     if slowed := throttle_words(gpu.throttle_reasons or 0):
         clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
         parts.append((f"{whole(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))

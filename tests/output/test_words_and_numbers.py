@@ -33,7 +33,6 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.output.snapshot_data import gpu_csv, gpu_data, snapshot_data
 from gputop.paint.detail_page import DetailsView
-from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
@@ -144,8 +143,8 @@ def test_the_header_says_the_interval_as_it_is() -> None:
 
 def test_people_see_volatile_ecc_counts_first_and_the_gpu_s_life_in_the_details() -> None:
     counted = gpu(ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5)
-    assert ("ECC 2", "level.red") in board(counted, COLOUR)
-    assert ("ECC 17 in its life", "level.red") in board(replace(counted, ecc_uncorrected_volatile=None), COLOUR)
+    assert ("ECC 2", "level.red") in board(counted)
+    assert ("ECC 17 in its life", "level.red") in board(replace(counted, ecc_uncorrected_volatile=None))
     frame = _frames([snap(0, counted, [train()])])[0]
     painted = gpu_details(frame, DetailsView(View()), counted.static.uuid, 160, 200)
     told = [row.split("  ") for row in plain_text(painted.rows).splitlines() if "memory errors" in row]
@@ -198,7 +197,5 @@ def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
             assert group_of(replace(d, state=state, level="grey", busy_not_working=flag)) == word
     counted = [word for state, word, _, _ in fleet_screen.COUNTED if state != "allocated_unused"]
     assert counted == [word for word in GROUPS if word not in {HALF, WORKING_POORLY, LOST_TITLE}], "in one order"
-    (told,) = count_words(
-        replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], ASCII, 80
-    )
-    assert (told[0].strip(), told[1]) == (f"{ASCII.yellow} 1 holding memory", "level.yellow")
+    (told,) = count_words(replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], 80)
+    assert (told[0].strip(), told[1]) == ("▲ 1 holding memory", "level.yellow")

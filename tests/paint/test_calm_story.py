@@ -109,7 +109,7 @@ def test_a_text_picture_shows_where_the_gap_begins(tmp_path: Path) -> None:
     path = tmp_path / "shot.txt"
     assert main(["screenshot", "demo", "small_kernels", "--size", "160x48", "-o", str(path)]) == 0
     text = path.read_text(encoding="utf-8")
-    assert MONO.gap * 20 in text and MONO.sm * 20 in text
+    assert MONO.gap * 20 in text and "█" * 20 in text
 
 
 def test_a_picture_of_the_demo_refuses_a_gpu_that_is_not_there(
@@ -158,7 +158,7 @@ def test_the_numbers_of_a_gpu_on_which_nothing_is_wrong_are_dim() -> None:
 def test_a_finding_says_once_how_long_it_stood() -> None:
     frame = last_of("idle_holding_memory", 400.0)
     for width in (80, 160):
-        rows = plain_text([row for _, block in finding_blocks(frame, COLOUR, width, 0.0) for row in block]).splitlines()
+        rows = plain_text([row for _, block in finding_blocks(frame, width, 0.0) for row in block]).splitlines()
         held = [row for row in rows if "idle, holding memory" in row]
         assert held and all(len(re.findall(r"\d+ (?:s|min|h)", row)) <= 2 and "memory   for" in row for row in held)
 
@@ -183,5 +183,5 @@ def test_charts_take_the_rows_that_so_many_gpus_need_for_no_processes(gpus: int)
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_how_long_a_finding_stood_is_never_cut(width: int) -> None:
-    rows = [row for _, block in finding_blocks(last_of("node"), COLOUR, width, 0.0) for row in block[:1]]
+    rows = [row for _, block in finding_blocks(last_of("node"), width, 0.0) for row in block[:1]]
     assert rows and all(re.search(r"for \d+ (s|min)( until now)?\s*$", plain_text([row])) for row in rows)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.paint.charts import area, marks, round_top, with_cursor
 from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
-from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.glyphs import COLOUR, MONO
 from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at, verdict_spans
 from tests.support.frames import MOMENT, demo_frame
 
@@ -29,13 +29,13 @@ def test_axis_labels_are_true_and_never_overlap() -> None:
 
 
 def test_areas_keep_to_their_scale_and_leave_gaps() -> None:
-    rows = area([None, 0.0, 50.0, 100.0, 200.0], 2, COLOUR, "area.bus", 100.0)
+    rows = area([None, 0.0, 50.0, 100.0, 200.0], 2, "area.bus", 100.0)
     top, bottom = (row[0][0] for row in rows)
     assert (bottom[0], top[0], bottom[1]) == (" ", " ", " ")
     assert bottom[2] in "▇█" and top[2] == " "
     assert top[3] == top[4] == "▇"
-    assert area([5.0], 1, COLOUR, "area.bus", None)[0][0][0] == " "
-    assert area([0.6], 1, COLOUR, "area.bus", 100.0)[0][0][0] == "▁"
+    assert area([5.0], 1, "area.bus", None)[0][0][0] == " "
+    assert area([0.6], 1, "area.bus", 100.0)[0][0][0] == "▁"
 
 
 def test_scales_are_round_and_seldom_change() -> None:
@@ -45,11 +45,10 @@ def test_scales_are_round_and_seldom_change() -> None:
 def test_the_worst_mark_wins_and_the_hair_line_is_one_cell() -> None:
     spans = marks([("T", "level.red", [0.0, 10.0, None]), ("P", "level.yellow", [100.0, 100.0, 0.0])], 3)
     assert spans == [("P", "level.yellow"), ("T", "level.red"), (" ", "text")]
-    assert with_cursor([("abc", "dim"), ("de", "text")], 3, COLOUR) == [("abc", "dim"), ("│", "strong"), ("e", "text")]
-    assert with_cursor([("abc", "dim")], 0, ASCII) == [("|", "strong"), ("bc", "dim")]
+    assert with_cursor([("abc", "dim"), ("de", "text")], 3) == [("abc", "dim"), ("│", "strong"), ("e", "text")]
     words = [("a word", "dim")]
-    assert with_cursor(words, 3, COLOUR, over_text=False) == words
-    assert with_cursor(words, 1, COLOUR, over_text=False) == [("a", "dim"), ("│", "strong"), ("word", "dim")]
+    assert with_cursor(words, 3, over_text=False) == words
+    assert with_cursor(words, 1, over_text=False) == [("a", "dim"), ("│", "strong"), ("word", "dim")]
 
 
 def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level() -> None:

@@ -173,18 +173,16 @@ def test_what_is_not_measured_has_its_reason_and_no_chart() -> None:
 def test_provenance_names_the_source_that_measures_now() -> None:
     frame = demo_frame()
     scraped = replace(frame.snapshot.gpus[1], sm_source="dcgm-exporter", sm_window_s=30.0, sm_age_s=4.0)
-    text = plain_text(provenance_rows(frame.snapshot, scraped, 120, COLOUR))
+    text = plain_text(provenance_rows(frame.snapshot, scraped, 120))
     row = next(row for row in text.splitlines() if row.startswith("  SM  "))
     assert "dcgm-exporter: DCGM_FI_PROF_SM_ACTIVE, mean of 30.0 s" in row and "4.0 s" in row
     counted = replace(scraped, sm_source="counters", sm_window_s=1.0)
-    row = next(
-        r for r in plain_text(provenance_rows(frame.snapshot, counted, 120, COLOUR)).splitlines() if "  SM  " in r
-    )
+    row = next(r for r in plain_text(provenance_rows(frame.snapshot, counted, 120)).splitlines() if "  SM  " in r)
     assert "hardware counters, held exclusively, mean of 1.0 s" in row and "GPM" not in row
     power = next(row for row in text.splitlines() if row.startswith("  POWER"))
     assert "nvmlDeviceGetPowerUsage" in power and "fresh" in power
     late = replace(frame.snapshot, stale={"nvml": 7.0})
-    text = plain_text(provenance_rows(late, scraped, 120, COLOUR))
+    text = plain_text(provenance_rows(late, scraped, 120))
     assert "7 s" in next(row for row in text.splitlines() if row.startswith("  POWER"))
 
 
@@ -218,7 +216,7 @@ def test_the_words_of_a_mark_close_to_now_stand_before_it() -> None:
         frame = monitor.feed(snap(tick, gpu(sm_source="gpm" if tick < 115 else "dcgm-exporter"), [train()]))
     row = next(row for row in _text(frame, 100, 60).splitlines() if row.startswith("  marks"))
     place = LABEL_WIDTH + axis_for(T0 + 119, 120.0, chart_width(100)).column_of(T0 + 115.0)
-    assert row[: place + 1].endswith(f" SM source: gpm → dcgm-exporter {COLOUR.sorted_up}")
+    assert row[: place + 1].endswith(" SM source: gpm → dcgm-exporter ▴")
 
 
 async def test_the_screen_scrolls_zooms_reads_closes_and_follows_new_frames_and_sizes() -> None:

@@ -225,7 +225,7 @@ def test_code_in_a_remedy_is_not_broken_at_a_hyphen() -> None:
 def test_what_comes_with_the_next_sample_is_no_missing_value(kind: LackKind | None, said: str) -> None:
     lack = SmLack(("collecting, by its words alone",), kind=kind)
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_lack=lack)
-    labels = number_labels(gpu, demo_frame().diagnoses[0], COLOUR)
+    labels = number_labels(gpu, demo_frame().diagnoses[0])
     assert [row[1][0].strip() for row in labels] == ["60", said, said]
 
 

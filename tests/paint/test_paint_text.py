@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.model.quantity import terminal_safe
+from gputop.paint.glyphs import LEFT, LOWER, ascii_cells
 from gputop.paint.line import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
 from tests.support.examples import any_text, looks
 
@@ -32,6 +33,12 @@ def test_no_character_that_is_called_narrow_is_wide() -> None:
     narrow = [char for char in map(chr, range(0x20, 0x3000)) if is_narrow(char)]
     assert len(narrow) > 900
     assert [char for char in narrow if unicodedata.east_asian_width(char) in "WF"] == []
+
+
+def test_what_gputop_draws_with_takes_one_cell_in_ascii_too() -> None:
+    drawn = f"{LOWER}{LEFT}█░▒│├└─↳→↓↑▾▴…–×·▸≤°●▲■"
+    assert ascii_cells(drawn).isascii() and len(ascii_cells(drawn)) == len(drawn)
+    assert ascii_cells("█ ░ ▒ ■ ▲") == "# . : # !"
 
 
 SAID = "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %), main waits"

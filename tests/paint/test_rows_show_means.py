@@ -8,7 +8,7 @@ import pytest
 
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.glyphs import COLOUR
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
@@ -54,7 +54,7 @@ def test_the_row_of_a_starved_gpu_and_its_verdict_say_the_same(frames: list[Fram
 def test_the_gap_is_the_difference_of_the_two_numbers_above_it(frames: list[Frame]) -> None:
     d = frames[-1].diagnoses[0]
     for util, sm in ((97.4, 87.6), (98.4, 88.6), (40.0, 41.0)):
-        shown = [int(row[1][0]) for row in number_labels(gpu(util=util, sm=sm), d, COLOUR)]
+        shown = [int(row[1][0]) for row in number_labels(gpu(util=util, sm=sm), d)]
         assert shown[2] == max(0, shown[0] - shown[1])
 
 
@@ -75,10 +75,8 @@ def test_a_broken_counter_has_no_mean_either() -> None:
 
 def test_nothing_is_green_that_was_not_seen_to_work(frames: list[Frame]) -> None:
     working, starved = frames[-1].diagnoses[1], frames[-1].diagnoses[STARVED]
-    styles = [
-        sm_text(gpu(sm=sm), d, COLOUR, newest=False)[1] for sm, d in ((0.0, working), (88.0, working), (88.0, starved))
-    ]
+    styles = [sm_text(gpu(sm=sm), d, newest=False)[1] for sm, d in ((0.0, working), (88.0, working), (88.0, starved))]
     assert styles == ["strong", "value.sm", "strong"]
-    assert COLOUR.level("grey-green") == COLOUR.grey != COLOUR.level("green")
+    assert level_glyph("grey-green") == level_glyph("grey") != level_glyph("green")
     looks = THEMES["dark"].looks
     assert looks["level.grey-green"] != looks["level.green"]

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
-from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import cells
 from gputop.paint.process_table import groups, summary_head, summary_row
 from gputop.sources.simulation.life import slurm
@@ -57,9 +56,9 @@ def test_rows_line_up_with_their_head_at_every_width() -> None:
     frame = _frame()
     for width in (60, 80, 120, 200):
         head = summary_head(frame, "user", width)
-        rows = [summary_row(frame, g, COLOUR, width, selected=False) for g in groups(frame, "user")]
+        rows = [summary_row(frame, g, width, selected=False) for g in groups(frame, "user")]
         assert {sum(cells(t) for t, _ in row) for row in (head, *rows)} == {width}
     head_text = "".join(t for t, _ in summary_head(frame, "user", 200))
-    row_text = "".join(t for t, _ in summary_row(frame, groups(frame, "user")[0], COLOUR, 200, selected=False))
+    row_text = "".join(t for t, _ in summary_row(frame, groups(frame, "user")[0], 200, selected=False))
     end = head_text.index("GPU 1") + len("GPU 1")
     assert row_text[:end].endswith("20.0 G")

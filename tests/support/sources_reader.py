@@ -17,7 +17,6 @@ from typing import Any
 
 from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.sources.activity import dcgm_exporter, dcgmi, fallback_chain
@@ -98,7 +97,7 @@ def main() -> int:
             "sm": gpu.sm_active_pct,
             "reason": gpu.sm_reason,
             "marks": [text for _, _, text in frame.history.marks],
-            "marked": COLOUR.mark in screen,
+            "marked": "│" in screen,
             "header": screen.splitlines()[0],
             "columns": [frame.history.columns(gpu.static.uuid, "sm_active_pct", w, 400) for w in (0.25, 1.0)],
         }

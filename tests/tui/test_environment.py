@@ -6,7 +6,6 @@ import pytest
 
 from gputop.model.inspection import Environment, ProcessIdentity, SignalOutcome
 from gputop.model.secret_marks import MASK
-from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row, cells
 from gputop.paint.process_actions import (
     Addressee,
@@ -81,7 +80,7 @@ def test_the_signal_that_lets_a_process_clean_up_comes_first() -> None:
 
 def test_the_question_names_pid_user_and_command() -> None:
     who = [Addressee(ME, "ml", "python train.py \x1b[31m" + "x" * 300)]
-    rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, is_chosen=True))
+    rows = _texts(signal_rows(who, signal_choices(), 0, 80, is_chosen=True))
     text = "\n".join(rows)
     assert "4711" in text and "ml" in text and "python train.py" in text
     assert "Send SIGTERM to process 4711?" in text
@@ -92,7 +91,7 @@ def test_the_question_names_pid_user_and_command() -> None:
 def test_many_processes_are_counted_in_the_question() -> None:
     who = [Addressee(ProcessIdentity(n, 1), None, None) for n in range(20)]
     assert question(signal_choices()[3], who) == "Send SIGKILL to these 20 processes?"
-    rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, is_chosen=False))
+    rows = _texts(signal_rows(who, signal_choices(), 0, 80, is_chosen=False))
     assert any("and 12 more" in row for row in rows)
 
 

@@ -141,10 +141,10 @@ def test_one_more_process_seldom_moves_the_screen() -> None:
 
 def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
     words: list[list[Span]] = [[("> ", "text"), ("one two", "text")], [("  ", "text"), ("three", "text")]]
-    assert first_rows(words, 2, 9, COLOUR) == words
-    assert first_rows(words, 1, 9, COLOUR) == [[("> ", "text"), ("one tw…", "text")]]
-    assert first_rows(words, 1, 20, COLOUR) == [[("> ", "text"), ("one two…", "text")]]
-    assert first_rows(words[:1] + words[:1], 1, 9, COLOUR) == words[:1]
+    assert first_rows(words, 2, 9) == words
+    assert first_rows(words, 1, 9) == [[("> ", "text"), ("one tw…", "text")]]
+    assert first_rows(words, 1, 20) == [[("> ", "text"), ("one two…", "text")]]
+    assert first_rows(words[:1] + words[:1], 1, 9) == words[:1]
 
 
 @pytest.mark.parametrize(

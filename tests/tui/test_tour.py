@@ -119,7 +119,7 @@ def test_environment_deep_look_and_threads_of_the_demo_are_called_simulated() ->
     text = plain_text(environment_rows(access.environment(who), "train", 120, revealed=False))
     assert SIMULATED in text and "simulated-not-a-key" not in text and "SLURM_JOB_ID" in text
     look = access.look(who, _identity(source, 4810))
-    assert not look.exists and SIMULATED in plain_text(look_rows(look, "", COLOUR, 120))
+    assert not look.exists and SIMULATED in plain_text(look_rows(look, "", 120))
     assert look.loader is not None and look.loader.stacks
     threads = access.watch_threads(who)
     threads.ask()

@@ -260,7 +260,7 @@ class FleetApp(PaintedApp[FleetView]):
 def choose_theme(app: FleetApp) -> None:
     from gputop.tui.screens.box import choose_theme
 
-    choose_theme(app, app.view.glyphs, app.apply_theme)
+    choose_theme(app, app.apply_theme)
 
 
 def save_picture(app: FleetApp) -> None:

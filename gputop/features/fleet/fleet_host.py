@@ -9,7 +9,7 @@ from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, folded, pct, shorten, whole
 from gputop.paint.words import gap_style
 
@@ -29,12 +29,12 @@ def greyed(row: Row) -> Row:
     return tuple((text, f"{colour if colour in KEPT else 'dim'}{bar}{ground}") for text, colour, bar, ground in parts)
 
 
-def rule(title: str, right: str, width: int, glyphs: Glyphs) -> Row:
+def rule(title: str, right: str, width: int) -> Row:
     """A rule with a name at its left and words at its right."""
-    line = Line().add(f"{glyphs.rule} ", "rule").add(shorten(title, width - 6, glyphs.more), "title").add(" ")
+    line = Line().add("─ ", "rule").add(shorten(title, width - 6), "title").add(" ")
     if right and line.width + len(right) + 6 <= width:
-        line.rule(width - len(right) - 3, glyphs.rule).add(f" {right} ", "dim")
-    return line.rule(width, glyphs.rule).row(width)
+        line.rule(width - len(right) - 3).add(f" {right} ", "dim")
+    return line.rule(width).row(width)
 
 
 def title_of(group: GpuGroup) -> str:
@@ -44,7 +44,7 @@ def title_of(group: GpuGroup) -> str:
     return terminal_safe(f"{group.title}   {job}{user}")
 
 
-def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
+def evidence(group: GpuGroup, width: int) -> list[Row]:
     """What its GPUs do, and what helps."""
     reads = [gpu.read for gpu in group.gpus]
     parts = [
@@ -70,8 +70,8 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
         text += f": {', '.join(parts)} ({by})"
     rows = []
     for glyph, words, style in (
-        (glyphs.because, text, "evidence"),
-        (glyphs.remedy, remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state), "remedy"),
+        ("↳", text, "evidence"),
+        ("→", remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state), "remedy"),
     ):
         for i, line in enumerate(folded(words, width - 5)[:2] if words else ()):
             lead = glyph if i == 0 else " " * len(glyph)
@@ -94,7 +94,7 @@ def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]
     for at in range(0, len(gpus), per_line):
         if len(rows) + tall > room:
             not_shown = len(gpus) - at
-            rows.append(Line().add(f"  {view.glyphs.more} {not_shown} more GPUs", "dim").row(width))
+            rows.append(Line().add(f"  … {not_shown} more GPUs", "dim").row(width))
             break
         blocks = [_chart(gpu, group, view, size, tall) for gpu in gpus[at : at + per_line]]
         for y in range(tall):
@@ -111,13 +111,13 @@ BESIDE_CHART = ("util", "SM", "gap")
 
 def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     """One GPU: its number, its chart, util, SM and gap."""
-    read, glyphs = gpu.read, view.glyphs
+    read = gpu.read
     worded = size >= LEAST_FOR_WORDS
     room = size - LABEL - (WITH_WORDS if worded else NUMBERS) - 1
     util, sm = _columns(gpu, group, view, room)
     measured = read.sm_active_pct is not None or any(value is not None for value in sm)
     alarm = gpu.state == "busy_not_working"
-    drawn = gap_chart(util, sm, tall, glyphs, alarm=alarm, measured=measured)
+    drawn = gap_chart(util, sm, tall, view.glyphs, alarm=alarm, measured=measured)
     gap = gpu.gap_pct
     numbers: list[Span] = [
         (pct(read.util_pct, 4), "strong"),
@@ -154,13 +154,12 @@ def _columns(gpu: Gpu, group: GpuGroup, view: FleetView, room: int) -> tuple[lis
 
 def host_page(frame: FleetFrame, group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
-    glyphs = view.glyphs
     command = frame.ssh(group.name)
     refused = "redacted" if frame.read.is_redacted else "no ssh command: a shell could misread this name"
     right = f"c copies: {command}" if command else refused
-    rows = [rule(title_of(group), right, width, glyphs), *evidence(group, glyphs, width)]
+    rows = [rule(title_of(group), right, width), *evidence(group, width)]
     steps = any(gpu.read.step_s is not None for gpu in group.gpus)
-    gpu_rows = [_gpu_row(gpu, width, glyphs, steps=steps) for gpu in group.gpus]
+    gpu_rows = [_gpu_row(gpu, width, steps=steps) for gpu in group.gpus]
     table = [_gpu_head(width, steps=steps), *(map(greyed, gpu_rows) if group.down else gpu_rows)]
     room = height - len(rows) - 1
     shown = table if len(table) <= room else table[: max(2, room)]
@@ -168,7 +167,7 @@ def host_page(frame: FleetFrame, group: GpuGroup, view: FleetView, width: int, h
     if charted:
         state = "" if view.history is not None and view.host == group.name else "   being read"
         rows += [
-            rule(f"last hour{state}", "gap chart: SM active below, busy without SM above", width, glyphs),
+            rule(f"last hour{state}", "gap chart: SM active below, busy without SM above", width),
             *charted,
         ]
     return [*rows, *shown[: max(0, height - len(rows))]]
@@ -179,7 +178,7 @@ def _gpu_head(width: int, *, steps: bool) -> Row:
     return Line().add(f"{text}{'STEP' * steps:>{9 * steps}}   STATE", "heading").row(width)
 
 
-def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
+def _gpu_row(gpu: Gpu, width: int, *, steps: bool) -> Row:
     read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.state == "busy_not_working"
     used_gib = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
     plain = f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}"
@@ -195,8 +194,8 @@ def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     title = titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
     if title and title != words:
         words = f"{words}: {title}" if alarm else title
-    words = f"{glyphs.times if old else glyphs.level(LEVELS[gpu.state])} {words}"
-    line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
+    words = f"{'×' if old else level_glyph(LEVELS[gpu.state])} {words}"
+    line.add(shorten(words, max(1, width - line.width - 1)), state_style(gpu))
     if width >= 100:
         owner = " ".join(part for part in (read.job, read.user) if part)
         line.add(f"   {terminal_safe(owner)}" + f"   {terminal_safe(read.uuid)}" * (width >= 130), "dim")

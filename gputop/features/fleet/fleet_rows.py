@@ -18,7 +18,7 @@ from gputop.features.fleet.judge import ABSENT, LEVELS, ORDER, WORDS, Straggler,
 from gputop.model.quantity import count, terminal_safe
 from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import Glyphs, level_glyph
 from gputop.paint.line import Line, Row, Span, Target, fit, pct
 from gputop.paint.words import gap_style
 
@@ -39,38 +39,38 @@ def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
     where they are too many."""
     if len(gpus) > room:
         gpus = sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))
-    return _beside(gpus, lambda gpu, wide: cell(gpu, wide, glyphs), room, glyphs)
+    return _beside(gpus, lambda gpu, wide: cell(gpu, wide, glyphs), room)
 
 
-def counted_spans(counts: Mapping[FleetState, int], room: int, glyphs: Glyphs) -> list[Span]:
+def counted_spans(counts: Mapping[FleetState, int], room: int) -> list[Span]:
     """GPUs of which only the states are known, the worst first: their levels, where a cell would show what they do."""
 
     def level_of(state: FleetState, wide: int) -> list[Span]:
         if state in ABSENT and state != "lost":
-            return [(glyphs.dot, "dim")]
-        return [(glyphs.times if state == "lost" else glyphs.level(LEVELS[state]), f"level.{LEVELS[state]}")]
+            return [("·", "dim")]
+        return [("×" if state == "lost" else level_glyph(LEVELS[state]), f"level.{LEVELS[state]}")]
 
     states = [state for state in _NEED for _ in range(min(room + 1, counts.get(state, 0)))]
-    return _beside(states, level_of, room, glyphs)
+    return _beside(states, level_of, room)
 
 
-def _beside(of: Sequence[T], drawn: Callable[[T, int], list[Span]], room: int, glyphs: Glyphs) -> list[Span]:
+def _beside(of: Sequence[T], drawn: Callable[[T, int], list[Span]], room: int) -> list[Span]:
     """Each as it is drawn in so many columns; the first of them where there are too many."""
     fits = len(of) <= room
     cell_room = room // max(BESIDE, len(of)) if fits else 1
     line = Line()
     for at, one in enumerate(of if fits else of[: room - 1], 1):
         line.add_all(drawn(one, max(1, cell_room - 1))).to(at * cell_room)
-    return list(line.add(glyphs.more * (not fits), "dim").row(room))
+    return list(line.add("…" * (not fits), "dim").row(room))
 
 
 def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
     """One GPU in so many columns and one row."""
     read = gpu.read
     if gpu.state == "lost":
-        return [(glyphs.times * wide, "level.red")]
+        return [("×" * wide, "level.red")]
     if gpu.state in ABSENT:
-        return [(glyphs.dot * wide, "dim")]
+        return [("·" * wide, "dim")]
     if read.util_pct is None:
         return [("?" * wide, "dim")]
     # Halves of a percent are finer than eighths of a row, and a thousand GPUs then share few drawings.
@@ -130,23 +130,23 @@ def _owner(group: GpuGroup, view: FleetView, size: int, of: Literal["job", "user
     noun = "hosts" if _OF_PANEL.get(view.panel) == of else f"{of}s"
     names: tuple[str, ...] = getattr(group, noun)
     text = NOT_KNOWN if not names else names[0] if len(names) == 1 else f"{len(names)} {noun}"
-    return fit(text, size, view.glyphs.more), "text" if names else "dim"
+    return fit(text, size), "text" if names else "dim"
 
 
 def _verdict(group: GpuGroup, view: FleetView, size: int) -> Span:
-    verdict, glyphs = group.verdict, view.glyphs
-    glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
+    verdict = group.verdict
+    glyph = "×" if group.down else "?" if verdict.state == "unmeasured" else level_glyph(verdict.level)
     text = verdict.text
     if len(text) > size - 2:
         # The colour does not tell the cause.
         text = text.replace(f" {NOT_WORKING}: ", ": ", 1)
-    return f"{glyph} {fit(text, max(1, size - 2), glyphs.more)}", f"level.{verdict.level}"
+    return f"{glyph} {fit(text, max(1, size - 2))}", f"level.{verdict.level}"
 
 
 def _waste(group: GpuGroup, view: FleetView, size: int) -> Span:
     waste, idle = group.waste_gpu_h, group.idle_gpu_h
     if waste is None or idle is None:
-        return view.glyphs.more.rjust(size), "dim"
+        return "…".rjust(size), "dim"
     if waste >= 0.05:
         return f"{waste:,.1f}".rjust(size), "value" if waste >= 1.0 else "text"
     return (f"{idle:.1f} idle" if idle >= 0.05 else NOT_KNOWN).rjust(size), "dim"
@@ -194,7 +194,7 @@ def name_width(width: int) -> int:
 
 def head(view: FleetView, width: int, word: str) -> Row:
     """The heads of the columns; the one that is sorted by has its arrow."""
-    arrow = view.glyphs.sorted_up if view.inverted else view.glyphs.sorted
+    arrow = "▴" if view.inverted else "▾"
     name = f"{word}{arrow * (view.sort == 'name')}"[: name_width(width)].ljust(name_width(width))
     room = cells_width(width)
     numbers = "".join(str(i).ljust(room // 8) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
@@ -218,15 +218,15 @@ def head_target(width: int) -> Target:
 
 def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
     """One host, job or user."""
-    glyphs, room = view.glyphs, cells_width(width)
+    room = cells_width(width)
     style = (
         "strong" if group.verdict.level == "red"
         else "dim" if group.verdict.state in ("idle", "down", "unmeasured")
         else "value"
     )  # fmt: skip
     name = group.title or ("no job" if view.panel == "jobs" else "nobody known")
-    line = Line().add(" ").add(fit(name, name_width(width), glyphs.more), style).add(" ")
-    line.add_all(cell_spans(group.gpus, room, glyphs) if group.gpus else counted_spans(group.counts, room, glyphs))
+    line = Line().add(" ").add(fit(name, name_width(width)), style).add(" ")
+    line.add_all(cell_spans(group.gpus, room, view.glyphs) if group.gpus else counted_spans(group.counts, room))
     for column, size in columns(width):
         line.add(" ").add_all([column.shown(group, view, size)])
     return line.row(width, "select" if selected else None)
@@ -263,50 +263,48 @@ def panel_head(view: FleetView, width: int) -> Row:
 
 def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """A job's hours: whose, why, how many."""
-    glyphs = view.glyphs
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
     wide, red = width >= 90, LEVELS[row.state] == "red"
     style = "value.alarm" if red else "level.yellow" if LEVELS[row.state] == "yellow" else "dim"
-    line = Line().add(" ").add(fit(job, 18 if wide else 13, glyphs.more), "value").add(" ")
-    line.add(fit(row.user or "–", 10 if wide else 7, glyphs.more), "text").add(" ")
+    line = Line().add(" ").add(fit(job, 18 if wide else 13), "value").add(" ")
+    line.add(fit(row.user or "–", 10 if wide else 7), "text").add(" ")
     money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
     hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
     drawn = 24 if width >= 110 else 10 if width >= 60 else 0
     room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
     # A job that has ended has none any more.
     gpus = f", {count(row.gpus, 'GPU')}" if row.gpus else ""
-    line.add(fit(f"{cause_words(row.cause)}{gpus}", room, glyphs.more), style).add(" ")
+    line.add(fit(f"{cause_words(row.cause)}{gpus}", room), style).add(" ")
     if drawn:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         most_hours = 0.0 if row.state == "idle" else most_hours
-        line.add_all(bar(row.gpu_h, most_hours, drawn, glyphs, "bar.alarm" if red else "bar.run"))
+        line.add_all(bar(row.gpu_h, most_hours, drawn, view.glyphs, "bar.alarm" if red else "bar.run"))
     return line.add(hours, "value").row(width, "select" if selected else None)
 
 
 def straggler_row(straggler: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """Which GPU, what it does, what the others do, whose job."""
     doing = f"{'starves: ' * (straggler.kind == 'starved')}{straggler.words}"
-    glyphs = view.glyphs
-    line = Line().add(" ").add(fit(straggler.where, 20, glyphs.more), "level.yellow").add(" ")
-    line.add(fit(doing, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
+    line = Line().add(" ").add(fit(straggler.where, 20), "level.yellow").add(" ")
+    line.add(fit(doing, 40 if width >= 76 else max(10, width - 23)), "text")
     if width >= 76:
         whose, size = (
             f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}",
             f"  {count(straggler.gpus, 'GPU')}",
         )
         room = width - line.width - 1
-        line.add(fit(whose + size if len(whose + size) <= room else whose, room, glyphs.more), "dim")
+        line.add(fit(whose + size if len(whose + size) <= room else whose, room), "dim")
     return line.row(width, "select" if selected else None)
 
 
 def alert_row(alert: FiringAlert, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """An alert's name and what it is about."""
-    labels, more = " ".join(f"{name}={value}" for name, value in alert.labels.items()), view.glyphs.more
+    labels = " ".join(f"{name}={value}" for name, value in alert.labels.items())
     level = "red" if alert.severity in ("critical", "page", "error") else "yellow"
-    line = Line().add(f" {view.glyphs.level(level)} ", f"level.{level}")
-    line.add(fit(alert.name, 28, more), f"level.{level}").add(" ").add(fit(alert.severity or "–", 9, more), "dim")
-    line.add(" ").add(fit(alert.host or "–", 16, more), "value").add(" ")
-    return line.add(fit(labels, max(1, width - line.width), more), "text").row(width, "select" if selected else None)
+    line = Line().add(f" {level_glyph(level)} ", f"level.{level}")
+    line.add(fit(alert.name, 28), f"level.{level}").add(" ").add(fit(alert.severity or "–", 9), "dim")
+    line.add(" ").add(fit(alert.host or "–", 16), "value").add(" ")
+    return line.add(fit(labels, max(1, width - line.width)), "text").row(width, "select" if selected else None)
 
 
 def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
@@ -328,9 +326,9 @@ NOTHING = {
 }
 
 
-def not_read(frame: FleetFrame, glyphs: Glyphs) -> str:
+def not_read(frame: FleetFrame) -> str:
     """Why there is no last hour."""
-    return frame.read.hour.note or f"the last hour is being read{glyphs.more}"
+    return frame.read.hour.note or "the last hour is being read…"
 
 
 def no_straggler(frame: FleetFrame) -> str:
@@ -338,12 +336,12 @@ def no_straggler(frame: FleetFrame) -> str:
     return "no alert fires for one: only alerts tell of jobs out of sight" if frame.read.shares else NO_STRAGGLER
 
 
-def nothing(frame: FleetFrame, view: FleetView, glyphs: Glyphs) -> str:
+def nothing(frame: FleetFrame, view: FleetView) -> str:
     """What an empty panel says."""
     if view.panel == "stragglers" and frame.read.shares:
         return no_straggler(frame)
     if view.panel == "waste" and frame.read.hour.lost is None:
-        return not_read(frame, glyphs)
+        return not_read(frame)
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")
 
 

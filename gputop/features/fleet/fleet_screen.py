@@ -17,7 +17,7 @@ from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Pan
 from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as FLEET_WORDS
 from gputop.model.quantity import count, duration, terminal_safe
-from gputop.paint.glyphs import Glyphs
+from gputop.paint.glyphs import Glyphs, level_glyph
 from gputop.paint.header import hint_line
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
 from gputop.paint.keys import Key
@@ -43,14 +43,14 @@ SHORT = {"working": "work", "busy_not_working": "BUSY"}
 """Words of the narrowest header."""
 
 
-def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
+def _gpus(frame: FleetFrame) -> str:
     total, named = frame.total, {name: n for name, n in frame.models.items() if name}
     kinds = {product(name, None) for name in named}
     if frame.read.shares or len(kinds) != 1:
         return f"{total:,} GPUs"
     (kind,) = kinds
     are_all = sum(named.values()) == total
-    return f"{total:,} {glyphs.times} {kind}" if are_all else f"{total:,} GPUs, {kind}"
+    return f"{total:,} × {kind}" if are_all else f"{total:,} GPUs, {kind}"
 
 
 def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
@@ -62,7 +62,7 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
     bare = total - sum(frame.counts.get(state, 0) for state in ABSENT) - measured
     parts = [
         (0, f"{len(frame.hosts):,} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
-        (1, _gpus(frame, view.glyphs), "value|bar"),
+        (1, _gpus(frame), "value|bar"),
         (-1, "SIMULATED", "level.info|bar")
         if frame.read.source == SIMULATED
         else (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
@@ -104,7 +104,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     line = Line().add(" ")
     if view.message:
         return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
-    parts = _counts(frame, view.glyphs)
+    parts = _counts(frame)
     power, known, gpus = frame.power
     if power:
         text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
@@ -141,13 +141,13 @@ def _wide(parts: list[SummaryPart]) -> int:
     return 1 + sum(len(part.text) + 3 for part in parts) - 3
 
 
-def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
+def _counts(frame: FleetFrame) -> list[SummaryPart]:
     parts: list[SummaryPart] = []
     for state, word, level, rank in COUNTED:
         if state == "idle":
-            parts += _absent(frame, glyphs.times)
+            parts += _absent(frame, "×")
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
-            mark = f"{glyphs.level(level)} {n:,}"
+            mark = f"{level_glyph(level)} {n:,}"
             short = f"{mark} {SHORT[state]}" if state in SHORT else ""
             parts.append(SummaryPart(f"{mark} {word}", f"level.{level}", rank, short))
     return parts
@@ -266,7 +266,7 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     if view.filter and is_grouped:
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
     right = _order(view) if is_grouped else fleet_rows.cost(frame, view, width) if view.panel == "waste" else ""
-    rows: list[Row] = [fleet_host.rule(title, right, width, view.glyphs)]
+    rows: list[Row] = [fleet_host.rule(title, right, width)]
     targets: list[Target | None] = [None]
     if is_grouped:
         rows.append(fleet_rows.head(view, width, TITLES[view.panel][:-1].upper()))
@@ -276,7 +276,7 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
         targets.append(None)
     page = max(1, room - len(rows) - len(below))
     first = max(0, min(view.first, len(names) - page))
-    nothing = f"  {fleet_rows.nothing(frame, view, view.glyphs)}"
+    nothing = f"  {fleet_rows.nothing(frame, view)}"
     shown = _shown(frame, view, width, first, page) or [_dim(nothing, width)]
     clicks: list[Target | None] = [Target("row", name) for name in names[first : first + page]]
     fill = page - len(shown)
@@ -302,9 +302,9 @@ def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: in
     group = hosts[position([host.name for host in hosts], view)] if hosts else None
     if room >= LEAST_FOR_CHARTS - 4 and group is not None and group.gpus:
         title = f"{fleet_host.title_of(group)}   last hour"
-        rows.append(fleet_host.rule(title, "enter: all of it   c: copy the ssh command", width, view.glyphs))
+        rows.append(fleet_host.rule(title, "enter: all of it   c: copy the ssh command", width))
         rows += fleet_host.charts(group, view, width, TALL_CHARTS)
-        rows += fleet_host.evidence(group, view.glyphs, width)
+        rows += fleet_host.evidence(group, width)
     if room >= LEAST_FOR_LISTS - 4:
         rows += _lists(frame, view, width, 6 if room >= LEAST_FOR_CHARTS - 4 else 4)
     return rows if room - 2 - len(rows) >= min(LEAST_ROWS, listed) else []
@@ -318,16 +318,16 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
         return []
     half = width // 2 if width >= 130 else width + 1
     words = "w: all" if width >= 130 else "w: all   s: stragglers"
-    lefts = [fleet_host.rule("waste by job, last hour", words, half - 1, view.glyphs)]
+    lefts = [fleet_host.rule("waste by job, last hour", words, half - 1)]
     lefts += [fleet_rows.waste_row(row, most_hours, view, half - 1) for row in wasted]
     if width < 130:
         return lefts
     if frame.read.hour.lost is None:
-        lefts.append(_dim(f"  {shorten(fleet_rows.not_read(frame, view.glyphs), half - 3)}", half - 1))
+        lefts.append(_dim(f"  {shorten(fleet_rows.not_read(frame), half - 3)}", half - 1))
     size = width - half
     alerts = f"A: alerts {len(frame.read.alerts)}" if frame.read.alerts else "no alerts"
     title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
-    rights = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
+    rights = [fleet_host.rule(title, f"s: all   {alerts}", size)]
     rights += [fleet_rows.straggler_row(straggler, view, size) for straggler in frame.stragglers[:count]]
     if not frame.stragglers:
         rights.append(_dim(f"  {fleet_rows.no_straggler(frame)}", size))
@@ -392,7 +392,7 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
         ("exporters that gputop understands", names),
     )
     for title, table in tables:
-        rows += section_rows(title, width, glyphs)
+        rows += section_rows(title, width)
         for word, text in table:
             rows += entry_rows(word, text, width, indent=20)
         rows.append(Line().row(width))

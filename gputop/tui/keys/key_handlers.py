@@ -157,7 +157,7 @@ class ScreenKeys:
         """Ask for a theme, on a screen that previews it."""
         from gputop.tui.screens.box import choose_theme
 
-        choose_theme(self._screen, self._screen.view.glyphs, self._wear)
+        choose_theme(self._screen, self._wear)
 
     def open(self) -> None:
         """Of a process; of a GPU while the focus is on GPUs or no process is listed. A count leads to its next GPU."""

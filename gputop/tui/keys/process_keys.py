@@ -70,7 +70,7 @@ class ProcessKeys:
         choices = [("", BY_VERDICT, BY_VERDICT), *((COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys)]
         at = 1 + keys.index(view.sort) if view.sort in keys else 0
         footer = "Shift and a letter: reversed"
-        screen.push_screen(Menu("sort by", choices, at, marker=view.glyphs.here, footer=footer), self._sort_by)
+        screen.push_screen(Menu("sort by", choices, at, footer=footer), self._sort_by)
 
     def _sort_by(self, chosen: tuple[str, bool] | None) -> None:
         if chosen is not None:

@@ -19,9 +19,9 @@ from textual.theme import Theme as BoxTheme
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.glyphs import ascii_only
 from gputop.paint.theme import PALETTES, THEMES, Theme
-from gputop.tui.screens.scrolling import ClosesOnce, glyphs_of, hints_of, page_bindings
+from gputop.tui.screens.scrolling import ClosesOnce, hints_of, is_ascii, page_bindings
 from gputop.tui.terminal.painted_lines import copy_sequence
 
 # The frame, its colours, and the box that shows a text.
@@ -35,7 +35,7 @@ def framed(screen: Screen[Any], box: Widget) -> None:
     coloured(screen.app)
     if screen.app.size.height < LEAST_FRAMED:
         box.add_class("low")
-    elif glyphs_of(screen.app).name == "ascii":
+    elif is_ascii(screen.app):
         box.styles.border = ("ascii", "white")
 
 
@@ -104,15 +104,15 @@ class TextBox(ModalScreen[None], ClosesOnce[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):
             text = self.text.rstrip("\n")
-            yield Static(ascii_only(text) if glyphs_of(self.app).name == "ascii" else text, markup=False)
+            yield Static(ascii_only(text) if is_ascii(self.app) else text, markup=False)
 
     def on_mount(self) -> None:
         box = self.query_one(VerticalScroll)
         framed(self, box)
-        if glyphs_of(self.app).name == "ascii":
+        if is_ascii(self.app):
             box.styles.border_left = box.styles.border_right = None
         box.border_title = self._title
-        hints = hints_of(self.app, glyphs_of(self.app), (("closes", "list_close"), ("scroll", "list_up", "list_down")))
+        hints = hints_of(self.app, (("closes", "list_close"), ("scroll", "list_up", "list_down")))
         box.border_subtitle = "   ".join(text for text, _ in hints)
 
     def action_close(self) -> None:
@@ -159,7 +159,6 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
         choices: Sequence[Choice],
         at: int = 0,
         *,
-        marker: str = "▸",
         footer: str = "",
         tried: Callable[[str], None] | None = None,
     ) -> None:
@@ -167,10 +166,9 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
         self._tried = tried
         self._choices = choices
         self._at = at
-        self._marker = marker
         self._footer = footer
         # Kept here, because a screen that is closed before it is composed is mounted without it.
-        self._box = Static(self._text(), markup=False)
+        self._box = Static(markup=False)
         self._box.border_title = title
 
     def compose(self) -> ComposeResult:
@@ -178,11 +176,12 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
 
     def on_mount(self) -> None:
         framed(self, self._box)
+        self._box.update(self._text())
 
     def _text(self) -> Text:
-        text = Text()
+        text, marker = Text(), ">" if is_ascii(self.app) else "▸"
         for i, (letter, words, _) in enumerate(self._choices):
-            mark = self._marker if i == self._at else " "
+            mark = marker if i == self._at else " "
             text.append(f"{mark} ", "bold").append(f"{letter or ' '}  ", "bold").append(f"{words}\n")
         return text.append(self._footer, "dim")
 
@@ -245,7 +244,7 @@ def show_copied(screen: ThemedScreen, text: str, write: Callable[[str], None] | 
     screen.push_screen(TextBox(title, text))
 
 
-def choose_theme(screen: ThemedScreen, glyphs: Glyphs, wear: Callable[[Theme], None]) -> None:
+def choose_theme(screen: ThemedScreen, wear: Callable[[Theme], None]) -> None:
     """Ask for a theme; ``wear`` applies each one that the cursor comes to, and the old one again on Escape."""
     before = screen.look
     if before.colourless:
@@ -265,7 +264,6 @@ def choose_theme(screen: ThemedScreen, glyphs: Glyphs, wear: Callable[[Theme], N
         "theme",
         [(name[0], name, name) for name in names],
         names.index(before.name) if before.name in names else 0,
-        marker=glyphs.here,
         footer="the arrows try one, esc leaves it",
         tried=lambda name: wear(THEMES[name]),
     )

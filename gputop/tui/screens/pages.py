@@ -125,8 +125,7 @@ class UsersScreen(ListScreen):
         if not user_groups:
             rows.append(Line().add("  no process holds a GPU context", "dim").row(width))
         return rows + [
-            summary_row(frame, group, self._glyphs, width, selected=i == self.cursor)
-            for i, group in enumerate(user_groups)
+            summary_row(frame, group, width, selected=i == self.cursor) for i, group in enumerate(user_groups)
         ]
 
     def action_regroup(self) -> None:
@@ -176,10 +175,10 @@ class FindingsScreen(RowsScreen):
             board = self._alerts.board()
             rows.append(alert_title(board, width))
             for alert in board.rows:
-                block = alert_rows(alert, frame.snapshot.t, self._glyphs, width, self._main.view.utc_offset_s)
+                block = alert_rows(alert, frame.snapshot.t, width, self._main.view.utc_offset_s)
                 self._add(rows, alert.name, block)
             rows.append(Line().row(width))
-        blocks = [] if frame is None else finding_blocks(frame, self._glyphs, width, self._main.view.utc_offset_s)
+        blocks = [] if frame is None else finding_blocks(frame, width, self._main.view.utc_offset_s)
         rows.append(Line().add(f" findings {len(blocks)}", "title").row(width))
         if not blocks:
             rows.append(Line().add("  nothing was found yet: a verdict needs about half a minute", "dim").row(width))

@@ -13,7 +13,7 @@ from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits
 from textual.css.query import NoMatches
 from textual.worker import Worker
 
-from gputop.tui.screens.scrolling import glyphs_of
+from gputop.tui.screens.scrolling import is_ascii
 
 KEY_WIDTH = 10
 """Cells of the key before what it does."""
@@ -74,7 +74,7 @@ class Palette(CommandPalette):
         return super().run_worker(while_open, **options)
 
     def on_mount(self) -> None:
-        if glyphs_of(self.app).name == "ascii":
+        if is_ascii(self.app):
             for box in (*self.query("#--input"), *self.query(CommandList)):
                 box.styles.border = ("ascii", "white")
 

@@ -90,8 +90,8 @@ class StacksScreen(RowsScreen):
     def rows(self, width: int) -> list[Row]:
         if self._inspection is None:
             failed = self._worker.error if self._worker.busy_since is None else None
-            return waiting_rows(self._pid, failed, self._glyphs, width)
-        return look_rows(self._inspection, self._command, self._glyphs, width)
+            return waiting_rows(self._pid, failed, width)
+        return look_rows(self._inspection, self._command, width)
 
     def action_again(self) -> None:
         if self._worker.busy_since is None:
@@ -150,7 +150,7 @@ class SignalScreen(ListScreen):
     def rows(self, width: int) -> list[Row]:
         if self._outcomes:
             return outcome_rows(self._outcomes, self._choices[self.cursor].name, width)
-        return signal_rows(self._addressees, self._choices, self.cursor, self._glyphs, width, is_chosen=self._is_chosen)
+        return signal_rows(self._addressees, self._choices, self.cursor, width, is_chosen=self._is_chosen)
 
     def action_scroll(self, rows: int) -> None:
         if not self._is_chosen:

@@ -39,17 +39,21 @@ def glyphs_of(app: App[Any]) -> Glyphs:
     return COLOUR if view is None else view.glyphs
 
 
+def is_ascii(app: App[Any]) -> bool:
+    return glyphs_of(app).name == "ascii"
+
+
 Hints = tuple[tuple[str, ...], ...]
 """(what keys do, their ids) for the last row of a page."""
 
 
-def hints_of(app: App[object], glyphs: Glyphs, hints: Hints) -> list[tuple[str, str]]:
+def hints_of(app: App[object], hints: Hints) -> list[tuple[str, str]]:
     """(the first key of each id and what they do, the key that a click on that is) of the hints that have keys."""
     table: Mapping[str, Key] = getattr(app, "page_keys", USUAL)
     texts = []
     for words, *ids in hints:
         if keys := [table[key_id] for key_id in ids if table[key_id].keys]:
-            shown = keys_shown(" ".join(key.first for key in keys), glyphs)
+            shown = keys_shown(" ".join(key.first for key in keys), glyphs_of(app))
             texts.append((f"{shown} {words}", keys[0].keys.partition(",")[0]))
     return texts
 
@@ -130,14 +134,14 @@ class RowsScreen(ClosesOnce[None]):
     def paint(self) -> None:
         """Draw what the scroll position shows."""
         width, height = self.app.size
-        rows, glyphs = self.rows(width), self._glyphs
+        rows = self.rows(width)
         room = max(1, height - 1)
         self._first = max(0, min(self._first, len(rows) - room))
         shown = rows[self._first : self._first + room]
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
         where = self.where(self._first, last, len(rows))
-        hints = hints_of(self.app, glyphs, (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS))
+        hints = hints_of(self.app, (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS))
         # Where we are is never cut; the last keys give way to it.
         while len(hints) > 1 and 1 + sum(len(text) + 3 for text, _ in hints) + len(where) > width:
             hints.pop()
@@ -146,7 +150,7 @@ class RowsScreen(ClosesOnce[None]):
             line.add(text, "dim", key).add("   ", "dim")
         self._last_row = line.target()
         shown.append(line.add(where, "dim").row(width, "bar"))
-        self._lines.set_rows(for_terminal(shown, glyphs, width))
+        self._lines.set_rows(for_terminal(shown, self._glyphs, width))
 
 
 # A screen of painted rows with a cursor on one entry of a list.

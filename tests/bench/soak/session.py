@@ -189,7 +189,7 @@ def _look_into(frame: Frame, view: View, number: int, width: int, height: int) -
     if processes:
         p = processes[number % len(processes)]
         process_details(frame, DetailsView(view), (p.pid, p.starttime, p.gpu), p, None, width, height)
-    finding_blocks(frame, view.glyphs, width, view.utc_offset_s)
+    finding_blocks(frame, width, view.utc_offset_s)
 
 
 def scraped(count: int) -> dict[str, Any]:
