@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import STATES, State
+from gputop.features.fleet import plan
 from gputop.features.fleet.exporter_names import (
     BLANK,
     CLUSTER_LABELS,
@@ -26,30 +27,14 @@ from gputop.features.fleet.exporter_names import (
     Dialect,
     first_of,
     host_of,
-    job_of,
-    job_of_pod,
     plausible,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FiringAlert, FleetError, GpuReading, JobName
-from gputop.features.fleet.plan import (
-    AGE,
-    DEAD,
-    DIALECT_LABEL,
-    EXPORTER,
-    GONE,
-    HOST,
-    JOB_ID,
-    LATE,
-    LOST,
-    POD,
-    STEP,
-    STEP_WAIT,
-    UP,
-    FleetSchema,
-)
+from gputop.features.fleet.plan import FleetSchema
 from gputop.features.fleet.promql import ENGINE
 from gputop.model.cards import mig_share
 from gputop.model.quantity import clean_text
+from gputop.model.snapshot import POD
 
 LONGEST_LABEL = 120
 LONGEST_STEP_S, GREATEST_JOB = 1e6, 2.0**53
@@ -148,8 +133,8 @@ def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str
     by_dialect: dict[str, list[Labels]] = defaultdict(list)
     present: dict[str, list[Labels]] = defaultdict(list)
     for row in rows:
-        mark = row.get(DIALECT_LABEL, "")
-        by_dialect[mark.removesuffix(GONE)].append(row)
+        mark = row.get(plan.DIALECT_LABEL, "")
+        by_dialect[mark.removesuffix(plan.GONE)].append(row)
         present[mark].append(row)
     labels_of_dialect = {}
     for name, all_labels in by_dialect.items():
@@ -184,7 +169,7 @@ def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
     name theirs as ``exported_pod``."""
     exporters, unnamed, any_named = set(), set(), False
     for row in rows:
-        if row.get(DIALECT_LABEL) == EXPORTER:
+        if row.get(plan.DIALECT_LABEL) == plan.EXPORTER:
             exporters.add(row.get("pod", ""))
         elif row.get("exported_pod"):
             any_named = True
@@ -193,25 +178,22 @@ def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
     return frozenset(exporters | unnamed if any_named else exporters)
 
 
-def identified(
-    rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]], cluster: str = ""
-) -> dict[SeriesKey, GpuIdentity]:
+def identified(rows: Sequence[Labels], schema: FleetSchema) -> dict[SeriesKey, GpuIdentity]:
     """Every GPU by its key. One that several jobs share is in the first of them by name; one that is split into MIG
     instances is not among them."""
-    place = (cluster, "instance") if cluster else ("instance",)
-    names = host_names(rows, place)
+    names = host_names(rows, schema.place)
     exporters = exporters_of(rows)
     identities: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
-        mark = row.get(DIALECT_LABEL, "")
-        name = mark.removesuffix(GONE)
-        if name not in labels:
+        mark = row.get(plan.DIALECT_LABEL, "")
+        name = mark.removesuffix(plan.GONE)
+        if name not in schema.labels:
             continue
         dialect = DIALECTS[name]
-        key = key_of(row, name, labels[name])
-        where = place_of(row, place)
+        key = key_of(row, name, schema.labels[name])
+        where = place_of(row, schema.place)
         hostname = names.get(where) if name == "gputop" else None
-        job, user = job_of(row, exporters) if dialect.job else (NO_JOB, "")
+        job, user = owner_of(row, exporters) if dialect.job else (NO_JOB, "")
         parent, mig = row.get("parent", ""), label_text(first_of(row, dialect.instance))
         model = label_text(first_of(row, dialect.model))
         identity = GpuIdentity(
@@ -220,9 +202,9 @@ def identified(
             label_text(parent or first_of(row, dialect.uuid)),
             model,
             where,
-            JobName(job.kind, label_text(job.name), label_text(where[0]) if cluster else ""),
-            label_text(user),
-            mark.endswith(GONE),
+            job.within(label_text(where[0])) if schema.cluster else job,
+            user,
+            mark.endswith(plan.GONE),
             # The compute instance that an instance has alone is no part of its name elsewhere.
             mig.removesuffix("/0") if parent else mig,
             1.0 if not mig else mig_share(f"{model} {first_of(row, dialect.profile)}") or 0.0,
@@ -231,7 +213,7 @@ def identified(
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
             identities[key] = identity
     identities = _without_split(identities)
-    return _named_apart(identities) if cluster else identities
+    return _named_apart(identities) if schema.cluster else identities
 
 
 def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
@@ -252,12 +234,17 @@ def place_of(labels: Labels, names: Sequence[str]) -> Place:
     return tuple([labels.get(name, "") for name in names])
 
 
+def recorded_place(labels: Labels) -> Place:
+    """The same of a large fleet's hosts: always with its cluster, which may be empty."""
+    return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
+
+
 def host_names(rows: Iterable[Labels], place: Sequence[str]) -> dict[Place, str]:
     """The name of the host behind an address, as gputop's exporter gives it."""
     return {
         place_of(row, place): label_text(name)
         for row in rows
-        if row.get(DIALECT_LABEL) == HOST and (name := row.get("hostname", ""))
+        if row.get(plan.DIALECT_LABEL) == plan.HOST and (name := row.get("hostname", ""))
     }
 
 
@@ -308,7 +295,7 @@ def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
 
 def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:
     """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
-    dialect = labels.get(DIALECT_LABEL, "") or schema.only
+    dialect = labels.get(plan.DIALECT_LABEL, "") or schema.only
     names = schema.labels.get(dialect)
     return None if names is None else key_of(labels, dialect, names)
 
@@ -372,27 +359,27 @@ class FactLabels(NamedTuple):
     says: Any = None
 
 
-_VALUES = {JOB_ID: "owner", STEP: "step_s", STEP_WAIT: "step_wait_s", LOST: "is_lost"}
+_VALUES = {plan.JOB_ID: "owner", plan.STEP: "step_s", plan.STEP_WAIT: "step_wait_s", plan.LOST: "is_lost"}
 """Marks of series whose value says it → the fact."""
 
 
 def fact_labels(labels: Labels, schema: FleetSchema) -> FactLabels | None:
     """A series of ``plan.node_facts``; None for one of a dialect that is not known."""
-    mark = labels.get(DIALECT_LABEL, "")
-    dialect = "jobstats" if mark == JOB_ID else "gputop"
+    mark = labels.get(plan.DIALECT_LABEL, "")
+    dialect = "jobstats" if mark == plan.JOB_ID else "gputop"
     names = schema.labels.get(dialect)
     if names is None:
         return None
     key = key_of(labels, dialect, names)
     if mark in _VALUES:
         return FactLabels(key, _VALUES[mark])
-    if mark == POD:
-        return FactLabels(key, "pod", own_pod(labels))
+    if mark == plan.POD:
+        return FactLabels(key, "pod", owner_of(labels))
     if "state" in labels:
         return FactLabels(key, "state", labels["state"])
     if "verdict" in labels:
         return FactLabels(key, "verdict", label_text(labels["verdict"]))
-    return FactLabels(key, "owner", own_job(labels))
+    return FactLabels(key, "owner", owner_of(labels))
 
 
 def series_facts(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
@@ -448,21 +435,39 @@ def reading_of(
     )  # fmt: skip
 
 
-def own_job(labels: Mapping[str, str]) -> tuple[JobName, str]:
-    """(job, user) of a ``gputop_job_info``; empty where its labels say none."""
-    user = label_text(labels.get("user", ""))
-    if job := labels.get("job_id"):
-        return JobName(label_text(labels.get("scheduler") or NUMBER), label_text(job)), user
-    if pod := labels.get("k8s_pod_uid"):
-        return job_of_pod("", label_text(pod)), user
-    container = labels.get("container_id", "")
-    return (JobName("container", label_text(container[:12])) if container else NO_JOB), user
+_PODS = (
+    ("k8s_pod_name", "k8s_namespace_name"), ("k8s_pod", "k8s_namespace"), ("exported_pod", "exported_namespace"),
+    ("pod", "namespace"),
+)  # fmt: skip
+"""Labels of a pod and its namespace: the kubelet's by gputop, those that rules record, dcgm-exporter's two."""
 
 
-def own_pod(labels: Mapping[str, str]) -> tuple[JobName, str]:
-    """(job, user) of a ``gputop_pod_info``, in the words of ``job_of``."""
-    pod, namespace = label_text(labels.get("k8s_pod_name", "")), label_text(labels.get("k8s_namespace_name", ""))
-    return job_of_pod(namespace, pod), namespace
+def owner_of(labels: Labels, exporters: Collection[str] = ()) -> tuple[JobName, str]:
+    """(job, user) that labels name, an exporter's, gputop's or recorded ones; empty where they name none. A pod's user
+    is its namespace.
+
+    ``exporters`` are pods that are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus'
+    operator adds it to everything that it scrapes.
+    """
+
+    def said(name: str) -> str:
+        return label_text(labels.get(name, ""))
+
+    user = said("user")
+    if job := said("job_id"):
+        return JobName(said("scheduler") or NUMBER, job), user
+    if job := said("hpc_job"):
+        return JobName(NUMBER, job), user
+    if (job := said("jobid")) and job != "0":
+        return JobName(NUMBER, job), f"uid {said('userid')}" if said("userid") else ""
+    for label, namespace_label in _PODS:
+        pod, namespace = said(label), said(namespace_label)
+        if pod and not (label == "pod" and (pod in exporters or "exporter" in said("container"))):
+            return JobName(POD, f"{namespace}/{pod}" if namespace else pod), namespace or user
+    if pod := said("k8s_pod_uid"):
+        return JobName(POD, pod), user
+    container = said("container_id")
+    return (JobName("container", container[:12]) if container else NO_JOB), user
 
 
 # The owner of a series, looked up by its labels as they came over the wire.
@@ -519,10 +524,10 @@ def marked_places(
 ) -> tuple[dict[str, dict[Place, float]], tuple[FiringAlert, ...]]:
     """What is said of scraped addresses, by mark, of several values the greatest; and the alerts that fire, by name and
     host."""
-    marked: dict[str, dict[Place, float]] = {UP: {}, LATE: {}, DEAD: {}, AGE: {}}
+    marked: dict[str, dict[Place, float]] = {plan.UP: {}, plan.LATE: {}, plan.DEAD: {}, plan.AGE: {}}
     alerts = []
     for row, value in rows:
-        if (of_mark := marked.get(row.get(DIALECT_LABEL, ""))) is not None:
+        if (of_mark := marked.get(row.get(plan.DIALECT_LABEL, ""))) is not None:
             where = place_of(row, place)
             of_mark[where] = max(value, of_mark.get(where, value))
         elif name := row.get("alertname"):

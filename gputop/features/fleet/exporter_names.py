@@ -9,12 +9,12 @@ utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, JobName
+from gputop.features.fleet.fleet_reading import JobName
 from gputop.model.prometheus_names import FB_FREE, HOST_LABEL, NAMES, Generation, gpu_series
 from gputop.model.snapshot import POD
 
@@ -98,9 +98,7 @@ class Dialect(Struct, frozen=True):
 
 HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
 """In order of preference."""
-_POD = ("exported_pod", "pod")
-_NAMESPACE = ("exported_namespace", "namespace")
-_JOB_LABELS = (*_POD, *_NAMESPACE, "container", "hpc_job")
+_JOB_LABELS = ("exported_pod", "pod", "exported_namespace", "namespace", "container", "hpc_job")
 CLUSTER_LABELS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster_name", "k8s_cluster")
 """By which several clusters in one engine are told apart, in order of preference."""
 
@@ -214,37 +212,6 @@ def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
         if value := labels.get(name):
             return value
     return ""
-
-
-def job_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[JobName, str]:
-    """(job, user) of a series of dcgm-exporter or jobstats; empty where unknown. A pod's user is its namespace.
-
-    ``exporters`` are pods that are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus'
-    operator adds it to everything that it scrapes.
-    """
-    if hpc := labels.get("hpc_job"):
-        return JobName(NUMBER, hpc), ""
-    if (job := labels.get("jobid")) and job != "0":
-        user = labels.get("userid", "")
-        return JobName(NUMBER, job), f"uid {user}" if user else ""
-    namespace, pod = pod_of(labels, exporters)
-    if not pod:
-        return NO_JOB, ""
-    return job_of_pod(namespace, pod), namespace
-
-
-def job_of_pod(namespace: str, pod: str) -> JobName:
-    """A pod as the job of its GPUs."""
-    return JobName(POD, f"{namespace}/{pod}" if namespace else pod)
-
-
-def pod_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[str, str]:
-    """(namespace, pod) of a series of dcgm-exporter; empty where unknown. ``exporters`` as in ``job_of``."""
-    prefix = "exported_" if labels.get("exported_pod") else ""
-    pod, namespace = labels.get(f"{prefix}pod", ""), labels.get(f"{prefix}namespace", "")
-    if not pod or (not prefix and (pod in exporters or "exporter" in labels.get("container", ""))):
-        return "", ""
-    return namespace, pod
 
 
 POD_RANK = "-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+"

@@ -26,6 +26,7 @@ from gputop.features.fleet.decode_answers import (
     key_labels,
     keys_by_dialect,
     labels_of,
+    recorded_place,
     scrape_seconds,
 )
 from gputop.features.fleet.exporter_names import DIALECTS
@@ -101,9 +102,10 @@ DAY_S = 86400.0
 class FleetInventory:
     """The result of the last discovery. ``schema`` has no signals until it found some."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.schema = FleetSchema({}, {})
+    def __init__(self, engine: Engine, hosts: Mapping[Place, str] | None = None) -> None:
+        """``hosts`` are those of a part of a large fleet, by the places that are recorded: its GPUs are theirs."""
+        self._engine, self._hosts = engine, hosts
+        self.schema = FleetSchema(select=engine.select)
         self.identities: dict[SeriesKey, GpuIdentity] = {}
         self._identified: Mapping[SeriesKey, GpuIdentity] = {}
         self._metrics: frozenset[bytes] | None = None
@@ -155,9 +157,8 @@ class FleetInventory:
 
         ``looks_back`` also asks for those that are not there any more; else they are those that were there before.
         """
-        schema, select = self.schema, self._engine.select
-        before_text = plan.before(schema.signals, select) if looks_back else ""
-        answers = self._engine.asked({"who": plan.identities(schema.signals, select), "before": before_text}, at)
+        texts = {"who": plan.identities(self.schema), "before": plan.before(self.schema) if looks_back else ""}
+        answers = self._engine.asked(texts, at)
         if "who" not in answers.rows:
             if not self.identities:
                 raise FleetError(answers.problems[0])
@@ -165,7 +166,15 @@ class FleetInventory:
         rows = [*answers.of("who"), *answers.of("before")]
         metrics = frozenset(bytes(row.metric) for row in rows)
         if metrics != self._metrics:
-            self._read(schema, [labels_of(row.metric) for row in rows])
+            labels = [labels_of(row.metric) for row in rows]
+            if self._hosts is not None:
+                # Whatever a host calls itself.
+                labels = [
+                    {**of, "hostname": self._hosts[place]} if place in self._hosts else of
+                    for of in labels
+                    if (place := recorded_place(of)) in self._hosts or not place[1]
+                ]
+            self._read(labels)
             self._metrics = metrics
         # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: at for at, name in enumerate(DIALECTS)}
@@ -189,21 +198,20 @@ class FleetInventory:
         say = f"two machines answer as {hosts}: give each cluster its label, or show one by --select 'cluster=\"NAME\"'"
         return [say] if twice else []
 
-    def _read(self, schema: FleetSchema, rows: Sequence[Labels]) -> None:
+    def _read(self, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""
         cluster = cluster_label(row for row in rows if row.get(plan.DIALECT_LABEL) in DIALECTS)
-        labels = key_labels(rows, cluster)
-        place = (cluster, "instance") if cluster else ("instance",)
-        self.host_names = host_names(rows, place)
+        schema = replace(self.schema, labels=key_labels(rows, cluster), cluster=cluster)
+        self.host_names = host_names(rows, schema.place)
         if self.host_names and "gputop" in schema.signals:
             # A driver that hangs has no GPU to tell its labels by.
-            labels.setdefault("gputop", (*place, *DIALECTS["gputop"].number))
-        if not labels:
+            schema = replace(schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels})
+        if not schema.labels:
             raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
-        if (labels, cluster) != (schema.labels, schema.cluster):
-            self.schema = replace(schema, labels=labels, cluster=cluster)
+        if schema != self.schema:
+            self.schema = schema
             self._forget()
-        self._identified = identified(rows, labels, cluster)
+        self._identified = identified(rows, schema)
 
     def _missing(
         self,

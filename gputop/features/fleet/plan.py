@@ -41,18 +41,20 @@ Wrap = Callable[[str], str]
 
 
 class FleetSchema(Struct, frozen=True):
-    """What discovery found: the dialects with data, and per dialect the labels that suffice to tell GPUs apart."""
+    """What discovery found within ``select``: the dialects with data, and per dialect the labels that suffice to tell
+    GPUs apart."""
 
-    signals: Mapping[str, frozenset[str]]
+    signals: Mapping[str, frozenset[str]] = {}
     """Dialect → keys of the catalogue that it has series of."""
-    labels: Mapping[str, tuple[str, ...]]
+    labels: Mapping[str, tuple[str, ...]] = {}
     scrape_s: float = 15.0
     cluster: str = ""
     """The label that tells clusters apart, where there are several."""
+    select: str = ""
 
-    def scope(self, dialect: str, select: str) -> Scope:
+    def scope(self, dialect: str) -> Scope:
         """How the GPUs of one of the dialects are asked for."""
-        return Scope(DIALECTS[dialect], self.labels[dialect], select)
+        return Scope(DIALECTS[dialect], self.labels[dialect], self.select)
 
     def has_instances(self, dialect: str) -> bool:
         """Whether there are MIG instances whose engine says how busy they are."""
@@ -96,16 +98,16 @@ def samples(select: str) -> str:
     )
 
 
-def identities(signals: Mapping[str, frozenset[str]], select: str) -> str:
-    """Every GPU with all its labels, by any gauge of the moment. ``signals`` are those of ``FleetSchema``.
+def identities(schema: FleetSchema) -> str:
+    """Every GPU with all its labels, by any gauge of the moment.
 
     gputop's exporter counts on for a GPU that it cannot read: whom it counts for is known, measured or not. It says
     which GPUs are split into MIG instances, and whose part an instance is.
     """
     parts = []
-    for name, keys in signals.items():
+    for name, keys in schema.signals.items():
         dialect = DIALECTS[name]
-        q = Scope(dialect, dialect.labels, select)
+        q = Scope(dialect, dialect.labels, schema.select)
         utils = _utils(q, keys)
         now = union([*utils, q.exported("mem_used_bytes")]) if "mem_used_bytes" in keys else union(utils) or q.moment()
         known = f"({now})"
@@ -126,13 +128,13 @@ def identities(signals: Mapping[str, frozenset[str]], select: str) -> str:
     return union(parts)
 
 
-def before(signals: Mapping[str, frozenset[str]], select: str) -> str:
+def before(schema: FleetSchema) -> str:
     """Under ``GONE`` the GPUs that were there within the last day and are not now, with all their labels: seven looks
     back cost an engine more than all other questions of a refresh."""
     parts = []
-    for name, keys in signals.items():
+    for name, keys in schema.signals.items():
         dialect = DIALECTS[name]
-        q = Scope(dialect, dialect.labels, select)
+        q = Scope(dialect, dialect.labels, schema.select)
         utils = _utils(q, keys)
         past = [over("last_over_time", util, LAST_SEEN_S) for util in utils]
         past += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S for util in utils]
@@ -157,15 +159,15 @@ def _same(dialect: Dialect) -> str:
     return f"on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))})"
 
 
-def metric(schema: FleetSchema, key: str, select: str, wrap: Wrap = str) -> str:
+def metric(schema: FleetSchema, key: str, wrap: Wrap = str) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
-    parts = (_of_dialect(schema, name, key, select, wrap) for name in DIALECTS if name in schema.labels)
+    parts = (_of_dialect(schema, name, key, wrap) for name in DIALECTS if name in schema.labels)
     return union(filter(None, parts))
 
 
-def _of_dialect(schema: FleetSchema, name: str, key: str, select: str, wrap: Wrap) -> str:
+def _of_dialect(schema: FleetSchema, name: str, key: str, wrap: Wrap) -> str:
     """The same in one dialect; how busy MIG instances are is in the unit of utilisation."""
-    q, has_instances, parts = schema.scope(name, select), key == "util_pct" and schema.has_instances(name), []
+    q, has_instances, parts = schema.scope(name), key == "util_pct" and schema.has_instances(name), []
     if key in schema.signals.get(name, ()):
         parts.append(q.per_gpu(wrap(q.exported(key, *q.whole * has_instances))))
     if has_instances:
@@ -179,7 +181,7 @@ def mean(series: str) -> str:
     return over("avg_over_time", series, WINDOW_S)
 
 
-def quiet(schema: FleetSchema, select: str) -> str:
+def quiet(schema: FleetSchema) -> str:
     """The 95th percentile of utilisation, only of GPUs where it means idle: the answer is as small as they are few."""
     parts = []
 
@@ -187,7 +189,7 @@ def quiet(schema: FleetSchema, select: str) -> str:
         return over("quantile_over_time", series, WINDOW_S, "0.95")
 
     for name in schema.labels:
-        util, inner = DIALECTS[name].signals["util_pct"], _of_dialect(schema, name, "util_pct", select, percentile)
+        util, inner = DIALECTS[name].signals["util_pct"], _of_dialect(schema, name, "util_pct", percentile)
         # Where it may be percent or a ratio, only the whole answer tells which.
         parts.append(inner if util.doubtful or not inner else f"(({inner}) < {QUIET_UTIL / util.factor:g})")
     return union(part for part in parts if part)
@@ -201,7 +203,7 @@ def current(schema: FleetSchema, series: str) -> str:
 SCRAPE_SLACK_S = 5.0
 
 
-def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
+def troubles(schema: FleetSchema, *, ages: bool) -> str:
     """Whether scraped addresses answer (0: not twice in a row), of all jobs that export GPUs; drivers that are late and
     files that are no longer written; alerts that fire; with ``ages`` also when each address last gave utilisation, Unix
     seconds."""
@@ -209,11 +211,11 @@ def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
         series
         for name, keys in schema.signals.items()
         if name in schema.labels
-        for series in _utils(schema.scope(name, select), keys if schema.has_instances(name) else keys - {ENGINE})
+        for series in _utils(schema.scope(name), keys if schema.has_instances(name) else keys - {ENGINE})
     ]
-    own = [schema.scope("gputop", select)] if "gputop" in schema.labels else []
+    own = [schema.scope("gputop")] if "gputop" in schema.labels else []
     jobs = [f"count by (job) ({series})" for series in (*utils, *(q.series("gputop_up") for q in own))]
-    up, of_places = selector("up", select), [(selector("ALERTS", 'alertstate="firing"', select), "")]
+    up, of_places = selector("up", schema.select), [(selector("ALERTS", 'alertstate="firing"', schema.select), "")]
     if jobs:
         # After a pause of the engine itself there is nothing in that window yet, but a value from before.
         twice = over("max_over_time", up, 2 * schema.scrape_s)
@@ -226,12 +228,12 @@ def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
     return union(marked(max_by(schema.place, expr), mark) if mark else expr for expr, mark in of_places)
 
 
-def node_facts(schema: FleetSchema, select: str) -> str:
+def node_facts(schema: FleetSchema) -> str:
     """What gputop on the nodes concludes, whose job each GPU works for and how long its steps take, as far as series of
     their own say it; empty where none does."""
     parts: list[str] = []
     if "gputop" in schema.labels:
-        q = schema.scope("gputop", select)
+        q = schema.scope("gputop")
         # Ranks that announce no steps have no series.
         ranks = ", ".join(label for label in q.labels if label != "mig")
         parts += [
@@ -244,17 +246,17 @@ def node_facts(schema: FleetSchema, select: str) -> str:
             marked(f"({mean_seconds(q, 'gputop_step_wait_seconds', ranks)})", STEP_WAIT),
         ]
     if "jobstats" in schema.labels:
-        q = schema.scope("jobstats", select)
+        q = schema.scope("jobstats")
         parts.append(marked(q.per_gpu(q.series("nvidia_gpu_jobId")), JOB_ID))
     return union(parts)
 
 
-def memory_errors(schema: FleetSchema, select: str, *, risen: bool) -> str:
+def memory_errors(schema: FleetSchema, *, risen: bool) -> str:
     """Counts of uncorrected memory errors since the driver was loaded, or those of them that rose within an hour. One
     that fell was reset with the driver: what it counts since then rose. One that is not there for a while did not."""
     parts = []
     for name in schema.labels:
-        q = schema.scope(name, select)
+        q = schema.scope(name)
         if "ecc_uncorrected_volatile" in q.dialect.signals:
             series = q.exported("ecc_uncorrected_volatile")
             # Not `increase`: a blank between two equal counts, as DCGM writes it, is no rise.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from statistics import median
 
 from msgspec.structs import replace
@@ -103,18 +104,18 @@ class Present:
         self._labels.turn()
 
     def _questions(self) -> dict[str, str]:
-        schema, select = self._inventory.schema, self._engine.select
+        schema = self._inventory.schema
         seldom = SELDOM[(self._refreshes - 1) % 2] if self._refreshes else sum(SELDOM, ())
 
         def current(key: str) -> str:
-            return plan.metric(schema, key, select, lambda series: plan.current(schema, series))
+            return plan.metric(schema, key, lambda series: plan.current(schema, series))
 
         return {
-            **{key: plan.metric(schema, key, select, plan.mean) for key in MEANS},
-            "told": plan.node_facts(schema, select),
-            "troubles": plan.troubles(schema, select, ages="ages" in seldom),
+            **{key: plan.metric(schema, key, plan.mean) for key in MEANS},
+            "told": plan.node_facts(schema),
+            "troubles": plan.troubles(schema, ages="ages" in seldom),
             **{key: current(key) for key in ("power_w", "mem_used_bytes") if key in seldom},
-            "quiet": plan.quiet(schema, select) if "quiet" in seldom else "",
+            "quiet": plan.quiet(schema) if "quiet" in seldom else "",
         }
 
     def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> list[str]:
@@ -271,14 +272,14 @@ class PrometheusFleet(AskedFleet):
         clock: Callable[[], float],
         *,
         most_gpus: int | None = None,
-        keeps_past: bool = True,
+        hosts: Mapping[Place, str] | None = None,
     ) -> None:
         """``clock`` is Unix time, and only compared with the engine's. Without ``most_gpus`` every GPU is asked for.
-        With ``keeps_past`` GPUs are known that were there within the last day."""
+        With ``hosts`` it is this part of a large fleet: no GPU is known that was there within the last day."""
         self.source = source
-        self._most_gpus, self._keeps_past, self._clock = most_gpus, keeps_past, clock
+        self._most_gpus, self._keeps_past, self._clock = most_gpus, hosts is None, clock
         self._engine = Engine(client, select)
-        self._inventory = FleetInventory(self._engine)
+        self._inventory = FleetInventory(self._engine, hosts)
         self._present = Present(self._engine, self._inventory)
         self._records = RecordedHosts(self._engine)
         self._hour = RecordedHour(self._engine)
@@ -287,7 +288,7 @@ class PrometheusFleet(AskedFleet):
         """The refresh that asks for what is not there any more: the first picture does not wait for that."""
         self._past: float | None = None
         self._is_large = False
-        self._parts: dict[tuple[str, ...], PrometheusFleet] = {}
+        self._parts: dict[tuple[Place, ...], PrometheusFleet] = {}
         self._part_of: dict[str, PrometheusFleet] = {}
         self._gpus: Sequence[GpuReading] = ()
 
@@ -373,8 +374,7 @@ class PrometheusFleet(AskedFleet):
     def grounds(self) -> Grounds:
         """What a remedy may stand on, after ``ask``. Raises FleetError."""
         self._engine.client.begin()
-        schema, select = self._inventory.schema, self._engine.select
-        texts = {name: plan.memory_errors(schema, select, risen=name == "risen") for name in ("all", "risen")}
+        texts = {name: plan.memory_errors(self._inventory.schema, risen=name == "risen") for name in ("all", "risen")}
         answers = self._engine.all_of(texts, None)
         found: dict[str, list[tuple[GpuIdentity, int]]] = {
             name: [
@@ -396,108 +396,89 @@ class PrometheusFleet(AskedFleet):
         FleetError."""
         if not self._is_large:
             return None
-        addresses = self._records.addresses
         wanted_hosts = dict.fromkeys((*hosts, *self._records.of_straggling_jobs()))
-        chosen = [host for host in wanted_hosts if host in addresses][:MOST_LOOKED_AT]
         before, self._parts, self._part_of = self._parts, {}, {}
         gpus: list[GpuReading] = []
-        for part in _parts(chosen, addresses):
-            instances = tuple(sorted({address for host in part for _, address in addresses[host] if address}))
-            fleet = before.get(instances) or self._narrowed(instances)
-            self._parts[instances] = fleet
-            self._part_of.update(dict.fromkeys(part, fleet))
-            shown = {_plain(host): host for host in part}
-            gpus += [
-                replace(gpu, host=shown.get(gpu.host, gpu.host))
-                for gpu in fleet.ask(at).gpus
-                if gpu.host in shown or gpu.host in part
-            ]
+        for part in _parts(self._records.addresses, wanted_hosts):
+            addressed = tuple(sorted(part))
+            fleet = self._parts[addressed] = before.get(addressed) or self._narrowed(part)
+            self._part_of.update(dict.fromkeys(part.values(), fleet))
+            gpus += fleet.ask(at).gpus
         self._gpus = gpus
         return gpus
 
-    def _narrowed(self, instances: Sequence[str]) -> PrometheusFleet:
-        """These addresses as a fleet of their own, asked GPU by GPU."""
-        return PrometheusFleet(self._engine.client, self.source, self._within(instances), self._clock, keeps_past=False)
+    def _narrowed(self, hosts: Mapping[Place, str]) -> PrometheusFleet:
+        """These hosts as a fleet of their own, asked GPU by GPU."""
+        select = self._within({address for _, address in hosts})
+        return PrometheusFleet(self._engine.client, self.source, select, self._clock, hosts=hosts)
 
-    def _part(self, host: str) -> PrometheusFleet | None:
-        """The reader of this host's GPUs in a large fleet; None where nothing is known of it."""
-        addresses = self._records.addresses
-        if host not in self._part_of and host in addresses:
-            part = self._part_of[host] = self._narrowed(sorted({address for _, address in addresses[host] if address}))
-            part.ask(self._past)
-        return self._part_of.get(host)
+    def _within(self, instances: Collection[str]) -> str:
+        return ",".join(part for part in (any_of("instance", sorted(instances)), self._engine.select) if part)
+
+    def _asked_for(self, host: str) -> tuple[FleetInventory, plan.FleetSchema] | None:
+        """Who knows this host's GPUs, in a large fleet the reader of a part, and how to ask for them alone; None where
+        nothing is known of it."""
+        inventory = self._inventory
+        if self._is_large:
+            for hosts in _parts(self._records.addresses, (host,)) if host not in self._part_of else ():
+                self._part_of[host] = self._narrowed(hosts)
+                self._part_of[host].ask(self._past)
+            if host not in self._part_of:
+                return None
+            inventory = self._part_of[host]._inventory
+        instances = {identity.instance for identity in inventory.identities.values() if identity.host == host}
+        return (inventory, replace(inventory.schema, select=self._within(instances))) if instances else None
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         self._engine.client.begin()
-        if self._is_large:
-            part = self._part(host)
-            return {} if part is None else part.history(_plain(host), t, span_s, columns)
-        schema, select = self._inventory.schema, self._of_host(host)
-        if not select:
+        if (asked_for := self._asked_for(host)) is None:
             return {}
+        inventory, schema = asked_for
         step = span_s / columns
         width = max(step, 2 * schema.scrape_s)
-        texts = {
-            key: plan.metric(schema, key, select, lambda series: over("avg_over_time", series, width)) for key in MEANS
-        }
+        texts = {key: plan.metric(schema, key, lambda series: over("avg_over_time", series, width)) for key in MEANS}
         queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
         answers = self._engine.all_of(queries)
         lines: dict[str, dict[str, list[float | None]]] = {}
         for key in queries:
             moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
             for row in answers.of(key):
-                gpu = self._inventory.gpus.of(row.metric)
+                gpu = inventory.gpus.of(row.metric)
                 for moment, text in row.values:
                     if (value := number(text)) is not None:
                         moments[moment].append((gpu, value))
             for moment, of_moment in moments.items():
                 column = round((moment - (t - span_s)) / step) - 1
                 for gpu, value in in_units(of_moment, key).items() if 0 <= column < columns else ():
-                    if (identity := self._inventory.identities.get(gpu)) is not None:
+                    if (identity := inventory.identities.get(gpu)) is not None:
                         of_gpu = lines.setdefault(identity.gpu, {name: [None] * columns for name in MEANS})
                         of_gpu[key][column] = value
         return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
-        if self._is_large:
-            part = self._part(host)
-            return {} if part is None else part.details(_plain(host), at)
-        schema, select = self._inventory.schema, self._of_host(host)
-        if not select:
+        if (asked_for := self._asked_for(host)) is None:
             return {}
-        answers = self._engine.all_of({key: plan.metric(schema, key, select) for key in DETAIL_KEYS}, at)
+        inventory, schema = asked_for
+        answers = self._engine.all_of({key: plan.metric(schema, key) for key in DETAIL_KEYS}, at)
         by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
         for key in answers.rows:
-            for gpu, value in in_units(values(answers.of(key), self._inventory.gpus), key).items():
-                if (identity := self._inventory.identities.get(gpu)) is not None and identity.host == host:
+            for gpu, value in in_units(values(answers.of(key), inventory.gpus), key).items():
+                if (identity := inventory.identities.get(gpu)) is not None and identity.host == host:
                     by_gpu[identity.gpu].setdefault(key, value)
         return by_gpu
 
-    def _of_host(self, host: str) -> str:
-        """Matchers of a host's addresses within what is selected; empty where none is known."""
-        known = self._inventory.identities.values()
-        instances = sorted({identity.instance for identity in known if identity.host == host})
-        return self._within(instances) if instances else ""
 
-    def _within(self, instances: Sequence[str]) -> str:
-        return ",".join(part for part in (any_of("instance", instances), self._engine.select) if part)
-
-
-def _plain(host: str) -> str:
-    """The host without its cluster."""
-    return host.rpartition("/")[2]
-
-
-def _parts(hosts: Sequence[str], addresses: Mapping[str, set[Place]]) -> Iterator[list[str]]:
-    """The hosts in parts whose addresses fit into a selector, and of which none has two hosts of one name."""
-    part: list[str] = []
+def _parts(addresses: Mapping[str, set[Place]], hosts: Iterable[str]) -> Iterator[dict[Place, str]]:
+    """These hosts by the places of theirs that are known, in parts whose addresses fit into a selector."""
+    part: dict[Place, str] = {}
     length = 0
-    for host in hosts:
-        added_length = sum(len(any_of("", (address,))) for _, address in addresses[host])
-        if part and (length + added_length > LONGEST_MATCHER or _plain(host) in map(_plain, part)):
+    for host in islice((host for host in hosts if host in addresses), MOST_LOOKED_AT):
+        places = {place: host for place in sorted(addresses[host]) if place[1]}
+        added_length = sum(len(any_of("", (address,))) for _, address in places)
+        if part and length + added_length > LONGEST_MATCHER:
             yield part
-            part, length = [], 0
-        part.append(host)
+            part, length = {}, 0
+        part |= places
         length += added_length
     if part:
         yield part

@@ -19,9 +19,10 @@ from gputop.features.fleet.decode_answers import (
     Remembered,
     label_text,
     marked_places,
-    own_job,
+    owner_of,
+    recorded_place,
 )
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, first_of, host_of, job_of_pod
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetAnswers, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -118,24 +119,18 @@ class RecordedHost(NamedTuple):
     """Which host a recorded series is of, under whose names, and whose GPUs they are. ``what`` is a state or a name."""
 
     names: str
-    cluster: str
+    place: Place
     host: str
-    instance: str
     job: JobName = NO_JOB
     user: str = ""
     what: str = ""
 
     @property
-    def place(self) -> Place:
-        """The cluster, and its address there."""
-        return self.cluster, self.instance
+    def cluster(self) -> str:
+        return self.place[0]
 
 
 Recorded = tuple[RecordedHost, float]
-
-
-def _place_of(labels: Labels) -> Place:
-    return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
 
 
 def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
@@ -147,18 +142,8 @@ def recorded_host(labels: Labels) -> RecordedHost:
     """The labels of a recorded series of a host."""
     quantity: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
     return RecordedHost(
-        labels.get(NAMES_LABEL, ""), label_text(first_of(labels, CLUSTER_LABELS)), label_text(host_of(labels)),
-        labels.get("instance", ""), *owner_of(labels), quantity,
+        labels.get(NAMES_LABEL, ""), recorded_place(labels), label_text(host_of(labels)), *owner_of(labels), quantity,
     )  # fmt: skip
-
-
-def owner_of(labels: Labels) -> tuple[JobName, str]:
-    """(job, user) of recorded labels, in the words of the exporters' own."""
-    pod = label_text(labels.get("k8s_pod", ""))
-    if labels.get("job_id") or not pod:
-        return own_job(labels)
-    namespace = label_text(labels.get("k8s_namespace", ""))
-    return job_of_pod(namespace, pod), namespace or label_text(labels.get("user", ""))
 
 
 class HostNames:
@@ -187,7 +172,7 @@ class HostNames:
         return [(host, with_scheduler(job, jobs), user) for host, job, user in owners]
 
     def _plain(self, recorded: RecordedHost) -> str:
-        return self._names_by_place.get(recorded.place, recorded.host) if recorded.instance else recorded.host
+        return self._names_by_place.get(recorded.place, recorded.host) if recorded.place[1] else recorded.host
 
 
 class NamesAmongGpus(HostNames):
@@ -198,7 +183,7 @@ class NamesAmongGpus(HostNames):
         self._hosts, self.several = frozenset(self._by_place.values()), several
 
     def of(self, recorded: RecordedHost) -> str:
-        for place in (recorded.place, (recorded.instance,)):
+        for place in (recorded.place, recorded.place[1:]):
             if place in self._by_place:
                 return self._by_place[place]
         apart = f"{recorded.cluster or '-'}/{recorded.host}"
@@ -295,7 +280,7 @@ class RecordedHosts:
         if "troubles" in answers.rows:
             places, self._alerts = marked_places(values(answers.of("troubles"), self._labels), PLACE)
             self._silent, self._late = (
-                frozenset(_place_of(dict(zip(PLACE, place, strict=True))) for place in places[mark])
+                frozenset(recorded_place(dict(zip(PLACE, place, strict=True))) for place in places[mark])
                 for mark in (UP, LATE)
             )
             newest = max(places[AGE].values(), default=None)
@@ -305,7 +290,7 @@ class RecordedHosts:
         rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in taken}
         if "names" in answers.rows:
             self._hostnames = {
-                _place_of(labels): name
+                recorded_place(labels): name
                 for labels, _ in values(answers.of("names"), Remembered(dict))
                 if (name := labels.get("hostname"))
             }
@@ -371,8 +356,8 @@ class RecordedHosts:
             return set(places), set(places), answers.problems
         marked_labels = [labels for labels, _ in values(answers.of("up"), self._labels)]
         rest = set(places[MOST_ABSENT:])
-        up = rest | {_place_of(labels) for labels in marked_labels}
-        measured = {_place_of(labels) for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
+        up = rest | {recorded_place(labels) for labels in marked_labels}
+        measured = {recorded_place(labels) for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
         return up, rest | measured, answers.problems
 
     def of_straggling_jobs(self) -> list[str]:

@@ -183,7 +183,7 @@ class SeenHost:
     def _take_values(self, rows: Rows, signals: Mapping[str, frozenset[str]], t: float) -> None:
         named = _named(rows, signals, self.name)
         schema = FleetSchema(signals, key_labels(named))
-        identities = identified(named, schema.labels)
+        identities = identified(named, schema)
         values = _values(rows, schema, self.name)
         instances = {key for key, identity in identities.items() if identity.mig}
         utils = {key: value for key, value in values["util_pct"].items() if key not in instances}

@@ -11,7 +11,6 @@ from functools import cached_property
 from msgspec import Struct
 
 from gputop.diagnosis.types import State
-from gputop.features.fleet.exporter_names import job_of_pod
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     NO_JOB,
@@ -27,6 +26,7 @@ from gputop.features.fleet.fleet_reading import (
     Lost,
 )
 from gputop.features.fleet.judge import judged, lost_hours
+from gputop.model.snapshot import POD
 from gputop.sources.simulation.life import chance, drift
 
 GIB = 2.0**30
@@ -124,7 +124,7 @@ class SimulatedFleet(AskedFleet):
             uneven = steps and chance(self.seed, 9, number) < 0.25
             user = _USERS[number % len(_USERS)]
             # As the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods.
-            name = job_of_pod(user, f"batch-{number}") if fate is RESERVED else JobName("slurm", str(8800 + number))
+            name = JobName(POD, f"{user}/batch-{number}") if fate is RESERVED else JobName("slurm", str(8800 + number))
             jobs.append(SimulatedJob(
                 NO_JOB if fate is NOBODY else name, user if fate is not NOBODY else "", fate, at, size,
                 300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),

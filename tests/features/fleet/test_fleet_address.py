@@ -58,15 +58,13 @@ def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
 
 def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
-    known = plan.FleetSchema({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
-    own = {"gputop": frozenset(("util_pct",))}
+    select, signals = 'c="a"', frozenset(("util_pct",))
+    known = plan.FleetSchema({"legacy": signals}, {"legacy": ("instance", "gpu")}, select=select)
+    own = plan.FleetSchema({"gputop": signals}, select=select)
     for text in (
-        plan.identities(own, 'c="a"'),
-        plan.before(own, 'c="a"'),
-        plan.names_selector('c="a"'),
-        plan.samples('c="a"'),
-        plan.troubles(known, 'c="a"', ages=True),
-    ):
+        plan.identities(own), plan.before(own), plan.names_selector(select), plan.samples(select),
+        plan.troubles(known, ages=True),
+    ):  # fmt: skip
         assert text.count('c="a"') == text.count("{")
 
 

@@ -280,7 +280,7 @@ def test_the_demo_runs_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_steps_and_waits_of_a_gpu_are_read_from_two_series_that_say_which_they_are() -> None:
     known = FleetSchema({}, {"gputop": ("host", "gpu", "uuid")})
-    asked = node_facts(known, "")
+    asked = node_facts(known)
     assert asked.count("gputop_step_seconds_") == 2 and asked.count("gputop_step_wait_seconds_") == 2
     labels = {"host": "a", "gpu": "0", "uuid": "GPU-0"}
     rows = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.features.fleet.decode_answers import scrape_seconds
-from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of, job_of
+from gputop.features.fleet.decode_answers import owner_of, scrape_seconds
+from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, filled, names_of_numbers, with_scheduler
 from gputop.features.fleet.promql import Scope
 from gputop.model.metrics import GPU_METRICS
@@ -63,13 +63,13 @@ def test_a_number_without_a_scheduler_takes_the_name_that_it_has_elsewhere() -> 
 
 
 def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job() -> None:
-    assert job_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
-    assert job_of({"jobid": "77", "userid": "1000"}) == ("job 77", "uid 1000")
-    assert job_of({"jobid": "0"}) == ("", "")
-    assert job_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod team/llm-worker-3", "team")
-    assert job_of({"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}) == ("", "")
-    assert job_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
-    assert job_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == ("pod a/llm-0", "a")
+    assert owner_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
+    assert owner_of({"jobid": "77", "userid": "1000"}) == ("job 77", "uid 1000")
+    assert owner_of({"jobid": "0"}) == ("", "")
+    assert owner_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod team/llm-worker-3", "team")
+    assert owner_of({"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}) == ("", "")
+    assert owner_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
+    assert owner_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == ("pod a/llm-0", "a")
     assert group_of(JobName("pod", "a/trainer-worker-0")) != group_of(JobName("pod", "b/trainer-worker-0"))
     roles = ("worker", "master", "launcher", "rank", "node", "chief", "ps")
     assert {group_of(JobName("pod", f"llm-{role}-{at}")) for at, role in enumerate(roles)} == {"pod llm"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +15,12 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, SeriesRow
-from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.decode_answers import labels_of, owner_of
 from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_command import MOST_GPUS, frame_once
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
-from gputop.features.fleet.fleet_inventory import Engine
+from gputop.features.fleet.fleet_inventory import Engine, FleetInventory
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -34,7 +35,7 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.judge import judged, lost_hours
-from gputop.features.fleet.plan import DIALECT_LABEL, UP
+from gputop.features.fleet.plan import DIALECT_LABEL, UP, FleetSchema
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.recorded_hosts import (
@@ -42,7 +43,6 @@ from gputop.features.fleet.recorded_hosts import (
     HostNames,
     RecordedHosts,
     lost_of,
-    owner_of,
     recorded_host,
     shares_of,
 )
@@ -365,6 +365,25 @@ def test_an_address_that_two_clusters_have_is_silent_in_its_own(cluster: str) ->
 
     read = RecordedHosts(Engine(Scripted(), "")).ask(None, "x", STARTED)  # type: ignore[arg-type]
     assert sorted(read.down) == (["b/10.0.0.1"] if cluster else ["a/10.0.0.1", "b/10.0.0.1"])
+
+
+def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those_of_others_are_left_out() -> None:
+    def gpu(uuid: str, **labels: str) -> SeriesRow:
+        told = {DIALECT_LABEL: "legacy", "instance": "10.0.0.1:9400", "gpu": "0", "UUID": uuid, **labels}
+        return SeriesRow(Raw(json.dumps(told).encode()), (STARTED, "1"))
+
+    class Scripted:
+        """Two clusters with one address."""
+
+        def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
+            return [
+                Answer([gpu("GPU-a", cluster="a", Hostname="n1"), gpu("GPU-b", cluster="b", Hostname="n1.example")])
+            ]
+
+    inventory = FleetInventory(Engine(Scripted(), ""), {("b", "10.0.0.1:9400"): "b/n1"})  # type: ignore[arg-type]
+    inventory.schema = FleetSchema({"legacy": frozenset(("util_pct",))})
+    inventory.identify(None, STARTED, looks_back=False)
+    assert [(one.host, one.uuid) for one in inventory.identities.values()] == [("b/n1", "GPU-b")]
 
 
 def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
