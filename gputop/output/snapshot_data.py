@@ -35,7 +35,7 @@ from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
 from gputop.paint.glyphs import ascii_only, level_glyph
-from gputop.paint.line import Line, Row, pct
+from gputop.paint.line import Line, Row, pct, text_row
 from gputop.paint.view import View
 from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
 
@@ -220,8 +220,8 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         ]
         if len(shown) > LONGEST_PROCESS_LIST:
             remainder = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
-            rows.append(Line().add(remainder, "dim").row(width))
-    rows += [Line().add(terminal_safe(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices]
+            rows.append(text_row(remainder, width, "dim"))
+    rows += [text_row(terminal_safe(notice)[:width], width, "level.yellow") for notice in snapshot.notices]
     if view.glyphs.name == "ascii":
         return [tuple((ascii_only(text), name) for text, name in row) for row in rows]
     return rows

@@ -18,7 +18,7 @@ from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, area, lane, with_cursor
 from gputop.paint.glyphs import keys_shown
-from gputop.paint.line import Line, Row, Span, Target, clock_time, for_terminal, heading, pct, shorten
+from gputop.paint.line import Line, Row, Span, Target, clock_time, for_terminal, heading, pct, shorten, text_row
 from gputop.paint.view import View, zoomed
 from gputop.paint.words import Field, fields
 
@@ -209,7 +209,7 @@ class DetailPage:
 
     def text(self, text: str, style: str = "dim") -> None:
         """One line of words."""
-        self.rows.append(Line().to(2).add(shorten(text, self.width - 3), style).row(self.width))
+        self.rows.append(text_row(shorten(text, self.width - 3), self.width, style, 2))
 
     def heading(self, text: str, *, apart: bool = True) -> None:
         """A rule with a name on it, below an empty row."""

@@ -20,7 +20,7 @@ from gputop.paint import header, host_rows, panes
 from gputop.paint.charts import Column, gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, fit, gib, pct, rate, shorten, whole
+from gputop.paint.line import Line, Row, Span, fit, gib, pct, rate, shorten, text_row, whole
 from gputop.paint.panes import LANES, ShownGpu
 from gputop.paint.verdict_history import VerdictSpan, list_rows, strip, verdict_at, verdict_spans
 from gputop.paint.words import Field, gpu_label, number_labels
@@ -199,7 +199,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     head = [header.header(frame, view, width).row(width)]
     if position is None or gpu is None:
         gone = shorten("this GPU is no longer in the snapshot", width - 3)
-        return page.painted([*head, Line().to(2).add(gone, "level.yellow").row(width)], [], height)
+        return page.painted([*head, text_row(gone, width, "level.yellow", 2)], [], height)
     g = ShownGpu(frame, view, position)
     head.append(panes.title(g, width))
     head += panes.evidence_rows(g, width, 0 if height < 16 else 2 if height < 36 else 3)

@@ -13,7 +13,7 @@ from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, text_row
 from gputop.paint.process_columns import COLUMNS, DEFAULT, existing_columns
 
 NUMBERS = (
@@ -67,11 +67,11 @@ def help_rows(
     glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), selected: Selected | None = None
 ) -> list[Row]:
     """All rows of the help at a width; the screen scrolls through them. It begins with what is selected."""
-    rows = [Line().add(" gputop: how to read it, and its keys", "title").row(width), Line().row(width)]
+    rows = [text_row(" gputop: how to read it, and its keys", width, "title"), Line().row(width)]
     selected = selected or Selected()
     verdict_id, columns = selected.verdict_id, _column_rows(selected, width)
     for text in NUMBERS:
-        rows += [Line().to(2).add(line, "text").row(width) for line in wrapped(text, max(10, width - 4))]
+        rows += [text_row(line, width, "text", 2) for line in wrapped(text, max(10, width - 4))]
     rows += [*legend_rows(glyphs, width), Line().row(width)]
     for verdict in verdict_rows():
         if verdict.id == verdict_id:
@@ -165,7 +165,7 @@ def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:
     indent = min(indent, width // 3)
     lines = wrapped(text, max(10, width - indent - 4)) or [""]
     if len(head) >= indent:
-        rows = [Line().to(2).add(head, "key").row(width)]
-        return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines]
+        rows = [text_row(head, width, "key", 2)]
+        return rows + [text_row(line, width, "text", indent + 2) for line in lines]
     rows = [Line().to(2).add(head, "key").to(indent + 2).add(lines[0], "text").row(width)]
-    return rows + [Line().to(indent + 2).add(line, "text").row(width) for line in lines[1:]]
+    return rows + [text_row(line, width, "text", indent + 2) for line in lines[1:]]

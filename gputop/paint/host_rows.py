@@ -15,7 +15,7 @@ from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import DetailPage
-from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, whole
+from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, text_row, whole
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import Field, fields, gpu_label, longest_that_fits
 
@@ -120,7 +120,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     explained = _explained(frame, view)
     if explained is None:
         unknown = _unknown(frame, view)
-        return [Line().to(2).add(shorten(unknown, width - 3), "dim").row(width)] if unknown else []
+        return [text_row(shorten(unknown, width - 3), width, "dim", 2)] if unknown else []
     label, attribution = explained
     lead, running = (
         f"while GPU {label} was idle ({attribution.idle_pct:.0f} % of {attribution.window_s:.0f} s)",
@@ -297,4 +297,4 @@ def _sums(fabric: FabricSignals, width: int) -> list[Row]:
     line = Line().to(2)
     for text, style in (*traffic_fields(fabric), *trouble_fields(fabric)):
         line.add(text, style).add("   ")
-    return [line.row(width), Line().to(2).add(SUMS_ONLY, "dim").row(width)]
+    return [line.row(width), text_row(SUMS_ONLY, width, "dim", 2)]

@@ -302,6 +302,11 @@ def _cut(spans: list[Span], width: int) -> list[Span]:
     return cut_spans
 
 
+def text_row(text: str, width: int, style: str = "text", indent: int = 0) -> Row:
+    """A row with one text of one style."""
+    return Line().to(indent).add(text, style).row(width)
+
+
 def heading(text: str, width: int, style: str = "heading") -> Row:
     """A rule with a name on it."""
     return Line().add("─ ", "rule").add(text, style).add(" ", "rule").rule(width).row(width)

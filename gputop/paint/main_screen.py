@@ -16,7 +16,7 @@ from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, panes, process_table
 from gputop.paint.header import LEAST_HEIGHT, hint_line, last_hint
-from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten
+from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten, text_row
 from gputop.paint.panes import LABEL_WIDTH, LANES, ShownGpu, chart_width, roomy_chart_width
 from gputop.paint.process_columns import NO_FILTER
 from gputop.paint.view import Density, View, selected_gpu
@@ -162,7 +162,7 @@ class Painter:
     def paint(self, frame: Frame, view: View, width: int, height: int) -> Painted:
         """The screen of one frame in exactly ``height`` rows of ``width`` cells."""
         if width < LEAST_SIZE[0] or height < LEAST_SIZE[1]:
-            rows = [Line().add("too small").row(width), *[Line().row(width)] * (height - 1)][:height]
+            rows = [text_row("too small", width), *[Line().row(width)] * (height - 1)][:height]
             return Painted(rows, [None] * height)
         shown = self.shown_rows(frame, view)
         self.process_count = len(shown)
@@ -219,12 +219,12 @@ class Painter:
         out.add(title.row(width), title.target())
         if out.left < LEAST_TABLE - 1:
             if out.left > 0:
-                out.add(Line().to(2).add("their rows need a higher screen", "dim").row(width))
+                out.add(text_row("their rows need a higher screen", width, "dim", 2))
             return
         out.add(process_table.head(view, width), Target("header", None))
         if not shown:
             reason = process_table.nothing_words(frame, view)
-            out.add(Line().to(2).add(shorten(terminal_safe(reason), width - 3), "dim").row(width))
+            out.add(text_row(shorten(terminal_safe(reason), width - 3), width, "dim", 2))
             return
         at = process_table.cursor(shown, frame, view)
         room = out.left

@@ -17,7 +17,7 @@ from gputop.monitor import Frame
 from gputop.paint.charts import Column, bar, gap_chart, lane, time_labels, with_marks
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.host_rows import busiest_share
-from gputop.paint.line import Line, Row, Span, clock_time, elapsed, pct, rate, shorten, whole
+from gputop.paint.line import Line, Row, Span, clock_time, elapsed, pct, rate, shorten, text_row, whole
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
@@ -367,7 +367,7 @@ def verdicts(g: ShownGpu, width: int, rows: int) -> list[Row]:
             merged[-1] = (span.begin, merged[-1][1], span.title)
         else:
             merged.append((span.begin, span.end, span.title))
-    painted = [Line().add("verdicts, the newest first", "dim").row(width)]
+    painted = [text_row("verdicts, the newest first", width, "dim")]
     for begin, end, words in merged[: rows - 1]:
         lasted = elapsed((end or g.frame.snapshot.t) - begin)
         line = Line().add(f"{clock_time(begin, g.view.utc_offset_s)} {lasted}  ", "dim")

@@ -21,7 +21,7 @@ from gputop.model.inspection import (
 from gputop.model.quantity import count, terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
-from gputop.paint.line import Line, Row, fit, folded, heading
+from gputop.paint.line import Line, Row, fit, folded, heading, text_row
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
 NAME_WIDTH = 32
@@ -46,9 +46,9 @@ def environment_rows(
     head = Line().add(f" environment of {environment.identity.pid}  ", "title")
     rows = [head.add(fit(title, max(1, width - head.width - 1)), "dim").row(width)]
     if environment.reason:
-        return [*rows, Line().add(f"  {terminal_safe(environment.reason)}", "level.yellow").row(width)]
+        return [*rows, text_row(f"  {terminal_safe(environment.reason)}", width, "level.yellow")]
     if environment.note:
-        rows.append(Line().add(f"  {environment.note}", "level.info").row(width))
+        rows.append(text_row(f"  {environment.note}", width, "level.info"))
     above = len(rows)
     masked = 0
     names = min(NAME_WIDTH, width // 3)
@@ -60,9 +60,9 @@ def environment_rows(
         line = Line().add("  ").add(fit(name, names), "key").add("  ")
         rows.append(line.fill(text, width).row(width))
     if len(rows) == above:
-        rows.append(Line().add("  no variable holds these letters", "dim").row(width))
+        rows.append(text_row("  no variable holds these letters", width, "dim"))
     if masked:
-        rows.insert(1, Line().add(f"  masked because they look like secrets: {masked}; v shows them", "dim").row(width))
+        rows.insert(1, text_row(f"  masked because they look like secrets: {masked}; v shows them", width, "dim"))
     return rows
 
 
@@ -132,7 +132,7 @@ STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "s
 
 def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
     """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
-    rows = [Line().add(f"  {look.note}", "level.info").row(width)] if look.note else []
+    rows = [text_row(f"  {look.note}", width, "level.info")] if look.note else []
     rows += _process_rows(look.process, "process", command, width)
     if look.loader is not None:
         is_repeated = look.loader.reason == look.process.reason
@@ -152,7 +152,7 @@ def waiting_rows(pid: int, error: Exception | None, width: int) -> list[Row]:
     text = f"  looking at {pid} three times in 1.5 s…"
     if error is not None:
         text = f"  looking at {pid} has failed: {type(error).__name__}"
-    return [heading("deep look", width, "title"), Line().add(text, "dim").row(width)]
+    return [heading("deep look", width, "title"), text_row(text, width, "dim")]
 
 
 def _process_rows(
@@ -186,15 +186,15 @@ def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
     for frames, equal in sorted(stacks_of_frames.items(), key=lambda item: -len(item[1])):
         state = "running" if any(stack.active for stack in equal) else "waiting"
         text = f"  main thread, {state}, {len(equal)} of {len(stacks)} looks stood here (innermost first)"
-        rows.append(Line().add(fit(text, width), "heading").row(width))
+        rows.append(text_row(fit(text, width), width, "heading"))
         if not frames:
-            rows.append(Line().add("    no Python frame: it is starting or ending", "dim").row(width))
+            rows.append(text_row("    no Python frame: it is starting or ending", width, "dim"))
         for depth, (function, file, number) in enumerate(frames[:FRAMES_SHOWN]):
             line = Line().add("    ").add(fit(function, min(40, width // 3)), "value" if depth == 0 else "text")
             where = f"{file}:{number}" if number else file
             rows.append(line.add(fit(f"  {where}", max(1, width - line.width)), "dim").row(width))
         if len(frames) > FRAMES_SHOWN:
-            rows.append(Line().add(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", "dim").row(width))
+            rows.append(text_row(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", width, "dim"))
     return rows
 
 
@@ -202,9 +202,7 @@ def _threads(threads: tuple[InspectedThread, ...], width: int) -> list[Row]:
     if not threads:
         return []
     rows = [
-        Line()
-        .add(f"  {'THREAD':>8}  {'NAME':<16}  {'STATE':<10}  {'WAITS ON':<9}  KERNEL FUNCTION", "heading")
-        .row(width)
+        text_row(f"  {'THREAD':>8}  {'NAME':<16}  {'STATE':<10}  {'WAITS ON':<9}  KERNEL FUNCTION", width, "heading")
     ]
     for thread in threads[:THREADS_SHOWN]:
         line = Line().add(f"  {thread.tid:>8}  ", "dim").add(fit(thread.name, 16), "value")
@@ -212,7 +210,7 @@ def _threads(threads: tuple[InspectedThread, ...], width: int) -> list[Row]:
         line.add(f"  {thread.waiting_on or '–':<9}  ", "text")
         rows.append(line.add(fit(thread.channel or "–", 40), "dim").row(width))
     if len(threads) > THREADS_SHOWN:
-        rows.append(Line().add(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", "dim").row(width))
+        rows.append(text_row(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", width, "dim"))
     return rows
 
 
@@ -267,7 +265,7 @@ def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:
         line.add("  ").add(fit(addressee.command or "(not visible)", max(1, width - line.width - 3)), "text")
         rows.append(line.row(width))
     if len(addressees) > MOST_NAMED:
-        rows.append(Line().add(f"           and {len(addressees) - MOST_NAMED} more", "dim").row(width))
+        rows.append(text_row(f"           and {len(addressees) - MOST_NAMED} more", width, "dim"))
     return rows
 
 
@@ -287,10 +285,10 @@ def signal_rows(
 ) -> list[Row]:
     """The processes, then the list with its cursor; once chosen, the question stands below the processes."""
     title = "signal to one process" if len(addressees) == 1 else f"signal to {len(addressees)} processes"
-    rows = [Line().add(f" {title}", "title").row(width), *addressee_rows(addressees, width), Line().row(width)]
+    rows = [text_row(f" {title}", width, "title"), *addressee_rows(addressees, width), Line().row(width)]
     if is_chosen:
-        rows.append(Line().add(f"  {question(choices[cursor], addressees)}", "level.yellow").row(width))
-        rows.append(Line().add(f"  {choices[cursor].meaning}", "text").row(width))
+        rows.append(text_row(f"  {question(choices[cursor], addressees)}", width, "level.yellow"))
+        rows.append(text_row(f"  {choices[cursor].meaning}", width))
         rows.append(Line().row(width))
         keys = Line().add("  y", "key").add(" send it").add("     n", "key").add(" or ").add("esc", "key")
         rows.append(keys.add(" leave it").row(width))
@@ -304,7 +302,7 @@ def signal_rows(
 
 def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, width: int) -> list[Row]:
     """The outcome of the signal, process by process."""
-    rows = [Line().add(f" {name}", "title").row(width)]
+    rows = [text_row(f" {name}", width, "title")]
     for outcome in outcomes:
         line = Line().add(f"  {outcome.identity.pid:>7}  ", "value")
         if outcome.sent:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.snapshot import ProcessSample, value
-from gputop.paint.line import Line, Row, age, fit, folded, rate, size
+from gputop.paint.line import Line, Row, age, fit, folded, rate, size, text_row
 
 Children = Sequence[ProcessSample]
 Value = float | str | None
@@ -293,7 +293,7 @@ def heading_rows(chosen: tuple[str, ...], width: int) -> list[Row]:
     """What stands above the list: a title, and the line for the configuration that keeps the choice."""
     keep = f"""to keep them, in the configuration file: columns = [{", ".join(f'"{key}"' for key in chosen)}]"""
     return [
-        Line().add(" columns of the process table", "title").row(width),
+        text_row(" columns of the process table", width, "title"),
         *(Line().add("  ").add(part, "dim").row(width) for part in folded(keep, width - 4)),
         Line().row(width),
     ]

@@ -19,7 +19,7 @@ from gputop.monitor import Frame
 from gputop.paint import header
 from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
-from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size
+from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size, text_row
 from gputop.paint.process_table import DEEPEST, parents_of
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import Field, fields, gpu_label
@@ -173,7 +173,7 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int) -> list[Row]:
         line.fill(p.static.command or p.static.name or "", width)
         rows.append(line.row(width))
     hint = "  → their job is gone: end them to get their memory and cores back"
-    return [*rows, Line().add(shorten(hint, width - 1), "remedy").row(width)]
+    return [*rows, text_row(shorten(hint, width - 1), width, "remedy")]
 
 
 # The TCP sockets of one process by the port that they lead to, with what they receive.
@@ -203,7 +203,7 @@ def _socket_row(group: SocketGroup, width: int) -> Row:
     place = "listens" if group.listens else "this machine" if group.is_local else "elsewhere"
     receiving = "–" if group.listens else rate(group.rx_bytes_per_s)
     style = "text" if group.rx_bytes_per_s else "dim"
-    return Line().add(f"  {group.port:<10}{place:<15}{group.count:>8}{receiving:>13}", style).row(width)
+    return text_row(f"  {group.port:<10}{place:<15}{group.count:>8}{receiving:>13}", width, style)
 
 
 # The page.
@@ -239,7 +239,7 @@ def process_details(
     head = [header.header(frame, view, width).row(width), _title(frame, key, now, shown, width)]
     if shown is None:
         text = shorten("this process is not in the snapshot", width - 3)
-        return page.painted([*head, Line().to(2).add(text, "level.yellow").row(width)], [], height)
+        return page.painted([*head, text_row(text, width, "level.yellow", 2)], [], height)
     foot = page.foot(lambda: _moment(page), 1)
     _add_facts(page, shown)
     _add_charts(page, key, now, height - len(head) - len(foot) - 1)

@@ -9,7 +9,7 @@ from gputop.diagnosis.types import STATE_WORDS
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown, level_glyph
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row, Span, Target, clock_time, elapsed
+from gputop.paint.line import Line, Row, Span, Target, clock_time, elapsed, text_row
 from gputop.paint.view import Replay, View, selected_gpu
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
@@ -64,7 +64,7 @@ def replay_bar(
     if room > len(rows) and count:
         rows.append(_position(view, replay, width, label, columns))
     if room > len(rows) and replay.differs:
-        rows.append(Line().to(label).add(replay.differs[: width - label], "level.info").row(width))
+        rows.append(text_row(replay.differs[: width - label], width, "level.info", label))
     moment = Target("time", (label, columns, replay.begin, replay.end))
     return rows, [state.target(), *[moment] * (len(rows) - 1)]
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.model.quantity import GIB
 from gputop.monitor import Frame
 from gputop.paint import panes
-from gputop.paint.line import Line, Row, folded
+from gputop.paint.line import Line, Row, folded, text_row
 from gputop.paint.panes import ShownGpu
 from gputop.paint.view import View
 
@@ -118,7 +118,7 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
     if step.remedy:
         change = f"→ {changed(now, after, at)}"
         words += [(text, "remedy") for text in folded(change, width - 4)]
-    rows += [Line().to(2).add(text, style).row(width) for text, style in words]
+    rows += [text_row(text, width, style, 2) for text, style in words]
     rows += air
     sides = [(now, "as it is"), (after, f"after: {step.remedy}")][: 2 if step.remedy else 1]
     is_side_by_side = len(sides) == 2 and width >= LEAST_BESIDE
@@ -141,7 +141,7 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
     words_rows = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
     least = len(rows) + CHART_FRAME + LEAST_CHART + words_rows
     if position is None:
-        rows.append(Line().to(2).add(f"GPU {at} is not among those that are watched (--gpus)", "dim").row(width))
+        rows.append(text_row(f"GPU {at} is not among those that are watched (--gpus)", width, "dim", 2))
     else:
         g = ShownGpu(frame, view, position)
         lanes = panes.lanes(g, width)

@@ -11,7 +11,7 @@ from gputop.diagnosis.types import Finding
 from gputop.monitor import Frame
 from gputop.paint.help_rows import Selected, help_rows
 from gputop.paint.keys import FAR, Key
-from gputop.paint.line import Line, Row
+from gputop.paint.line import Line, Row, text_row
 from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden_words, summary_head, summary_row
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
@@ -60,7 +60,7 @@ class TourScreen(RowsScreen):
     def rows(self, width: int) -> list[Row]:
         now = self._main.playback.frame
         if now is None:
-            return [Line().add(" nothing was measured yet", "dim").row(width)]
+            return [text_row(" nothing was measured yet", width, "dim")]
         return tour_rows(now, self._after(), self._at, self._main.view, width, self.app.size.height - 1)
 
     def action_step(self, steps: int) -> None:
@@ -113,7 +113,7 @@ class UsersScreen(ListScreen):
     def rows(self, width: int) -> list[Row]:
         frame = self._main.playback.frame
         if frame is None:
-            return [Line().add(" nothing was measured yet", "dim").row(width)]
+            return [text_row(" nothing was measured yet", width, "dim")]
         user_groups = groups(frame, self._by)
         self._names = [group.name for group in user_groups]
         self.cursor = max(0, min(self.cursor, len(user_groups) - 1))
@@ -123,7 +123,7 @@ class UsersScreen(ListScreen):
             head.add(f"   {hidden}", "dim")
         rows = [head.row(width), summary_head(frame, self._by, width)]
         if not user_groups:
-            rows.append(Line().add("  no process holds a GPU context", "dim").row(width))
+            rows.append(text_row("  no process holds a GPU context", width, "dim"))
         return rows + [
             summary_row(frame, group, width, selected=i == self.cursor) for i, group in enumerate(user_groups)
         ]
@@ -179,9 +179,9 @@ class FindingsScreen(RowsScreen):
                 self._add(rows, alert.name, block)
             rows.append(Line().row(width))
         blocks = [] if frame is None else finding_blocks(frame, width, self._main.view.utc_offset_s)
-        rows.append(Line().add(f" findings {len(blocks)}", "title").row(width))
+        rows.append(text_row(f" findings {len(blocks)}", width, "title"))
         if not blocks:
-            rows.append(Line().add("  nothing was found yet: a verdict needs about half a minute", "dim").row(width))
+            rows.append(text_row("  nothing was found yet: a verdict needs about half a minute", width, "dim"))
         for finding, block in blocks:
             self._add(rows, finding, block)
         return rows
