@@ -228,7 +228,7 @@ class PaintedApp(QuietApp, Generic[Shown]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette offers every key's command and what no single key does; above a page the page's own alone."""
-        if (groups := getattr(screen, "PAGES", None)) is not None:
+        if groups := getattr(screen, "PAGES", ()):
             for key in keys_of(groups):
                 run = partial(self.run_action, key.action, screen)
                 yield SystemCommand(key.does, f"key {self.page_keys[key.id].shown}", run)

@@ -22,7 +22,7 @@ SCREENS = [
     screen
     for name in MODULES
     for _, screen in inspect.getmembers(import_module(f"gputop.tui.screens.{name}"), inspect.isclass)
-    if screen.__module__.endswith(name) and hasattr(screen, "PAGES")
+    if screen.__module__.endswith(name) and getattr(screen, "PAGES", ())
 ]
 
 

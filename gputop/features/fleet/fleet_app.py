@@ -43,7 +43,7 @@ from gputop.session.record_run import saved_picture
 from gputop.system.children import in_our_terminal
 from gputop.tui.keys.key_handlers import ALWAYS, check
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
-from gputop.tui.screens.scrolling import RowsScreen, page_bindings
+from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
 
@@ -105,10 +105,8 @@ class FleetCanvas(Lines):
             self._main.press(str(target.key))
 
 
-class FleetHelpScreen(RowsScreen):
+class FleetHelpScreen(RowsScreen, keys="help"):
     """What the screen shows, and its keys."""
-
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
 
     def __init__(self, keys: Sequence[Key]) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from textual.widgets import Input, Label, Static
 
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.theme import PALETTES, THEMES, Theme
-from gputop.tui.screens.scrolling import ClosesOnce, hints_of, is_ascii, page_bindings
+from gputop.tui.screens.scrolling import ClosesOnce, hints_of, is_ascii
 from gputop.tui.terminal.painted_lines import copy_sequence
 
 # The frame, its colours, and the box that shows a text.
@@ -80,10 +80,9 @@ CURSORS = {
 }  # fmt: skip
 
 
-class TextBox(ModalScreen[None], ClosesOnce[None]):
+class TextBox(ModalScreen[None], ClosesOnce[None], keys="list"):
     """A text to read or to mark with the mouse. The frame is open at the sides: what is marked is the text alone."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list",)
     CSS = """
     TextBox { align: center middle; background: transparent; }
     TextBox VerticalScroll {
@@ -94,7 +93,6 @@ class TextBox(ModalScreen[None], ClosesOnce[None]):
     TextBox VerticalScroll.low { border: none; }
     TextBox Static { width: 100%; height: auto; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("list")
 
     def __init__(self, title: str, text: str) -> None:
         super().__init__()

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from gputop.model.inspection import ProcessIdentity, ThreadList, WatchedThreads
 from gputop.model.snapshot import ProcessSample
@@ -23,7 +21,7 @@ from gputop.paint.process_page import find, process_details
 from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
 from gputop.tui.screens import MainScreen
-from gputop.tui.screens.scrolling import ClosesOnce, page_bindings, press
+from gputop.tui.screens.scrolling import ClosesOnce, press
 from gputop.tui.terminal.painted_lines import Lines
 
 LOOK_S = 0.25
@@ -31,11 +29,8 @@ LOOK_S = 0.25
 WHEEL_ROWS = 3
 
 
-class DetailsScreen(ClosesOnce[None]):
+class DetailsScreen(ClosesOnce[None], keys="details"):
     """Painted rows on a time axis, of what the main screen shows and in its view."""
-
-    PAGES: ClassVar[tuple[str, ...]] = ("details",)
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("details")
 
     def __init__(self, main: MainScreen) -> None:
         super().__init__()
@@ -115,11 +110,8 @@ class DetailsScreen(ClosesOnce[None]):
 # One GPU in full, with its neighbours a key away.
 
 
-class GpuDetailsScreen(DetailsScreen):
+class GpuDetailsScreen(DetailsScreen, keys="onegpu"):
     """One GPU by its UUID. It stays the same when another one comes to need more attention."""
-
-    PAGES: ClassVar[tuple[str, ...]] = ("details", "onegpu")
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("onegpu")
 
     def __init__(self, main: MainScreen, uuid: str) -> None:
         super().__init__(main)

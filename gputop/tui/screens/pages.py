@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from gputop.diagnosis.types import Finding
 from gputop.monitor import Frame
@@ -16,17 +13,14 @@ from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
 from gputop.tui.screens import MainScreen
-from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen, page_bindings
+from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
 REPAINT_S = 1.0
 """How often a page that shows the newest frame is drawn."""
 
 
-class HelpScreen(RowsScreen):
+class HelpScreen(RowsScreen, keys="help"):
     """Keys, glossary, verdicts."""
-
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "help")
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
 
     def __init__(self, keys: Sequence[Key], selected: Selected) -> None:
         super().__init__()
@@ -40,12 +34,10 @@ class HelpScreen(RowsScreen):
 # The tour of the demo, a page for each GPU. The charts keep moving while it is read.
 
 
-class TourScreen(RowsScreen):
+class TourScreen(RowsScreen, keys="tour"):
     """``after`` gives the newest frame of the node with its remedies. The GPU shown last is selected afterwards."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "tour")
     KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("tour")
 
     def __init__(self, main: MainScreen, after: Callable[[], Frame]) -> None:
         super().__init__()
@@ -86,12 +78,10 @@ class TourScreen(RowsScreen):
 # Who uses the GPUs, by user or by job; enter shows only theirs in the process table.
 
 
-class UsersScreen(ListScreen):
+class UsersScreen(ListScreen, keys="users"):
     """``chosen`` takes a filter for the process table."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "users")
     KEYS = (("by user or job", "users_regroup"), ("show only theirs", "users_take"))
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("users")
 
     def __init__(self, main: MainScreen, chosen: Callable[[str], None]) -> None:
         super().__init__()
@@ -143,12 +133,10 @@ class UsersScreen(ListScreen):
 # The alerts, and the findings below: every change of a verdict or badge. Sticky ones can be acknowledged.
 
 
-class FindingsScreen(RowsScreen):
+class FindingsScreen(RowsScreen, keys="findings"):
     """A list with a cursor on one alert or finding. What was acknowledged is seen on the main screen afterwards."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "findings")
     KEYS: Hints = (("acknowledge", "findings_acknowledge"),)
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("findings")
 
     def __init__(self, main: MainScreen) -> None:
         super().__init__()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
-from textual.binding import BindingType
 from textual.message import Message
 
 from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
@@ -25,15 +23,13 @@ from gputop.paint.process_actions import (
 from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
 from gputop.system.worker import Worker
 from gputop.tui.screens.box import Prompt
-from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen, page_bindings
+from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
 
-class EnvironmentScreen(RowsScreen):
+class EnvironmentScreen(RowsScreen, keys="environment"):
     """Read once, when it is opened; dropped when the screen closes."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "environment")
     KEYS = (("secrets", "environment_reveal"), ("find", "environment_find"))
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("environment")
 
     def __init__(self, environment: Environment, command: str) -> None:
         super().__init__()
@@ -68,12 +64,10 @@ class Looked(Message):
     """A deep look has come back."""
 
 
-class StacksScreen(RowsScreen):
+class StacksScreen(RowsScreen, keys="stacks"):
     """``look`` blocks for some seconds and is called from a daemon thread, so that leaving never waits for it."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "stacks")
     KEYS = WITHOUT_COPIES
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("stacks")
 
     def __init__(self, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool) -> None:
         super().__init__()
@@ -117,12 +111,10 @@ class StacksScreen(RowsScreen):
 # Sending a signal: choose it, confirm it, see the outcome.
 
 
-class SignalScreen(ListScreen):
+class SignalScreen(ListScreen, keys="signals"):
     """Nothing is sent before ``y``. When all were sent the screen closes; else it says which were not, and why."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "signals")
     KEYS = (("choose", "signals_choose"),)
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("signals")
 
     def __init__(
         self,
@@ -188,17 +180,15 @@ class SignalScreen(ListScreen):
 # The column picker: which columns the process table has, and in which order.
 
 
-class ColumnsScreen(ListScreen):
+class ColumnsScreen(ListScreen, keys="columns"):
     """Calls ``chosen`` with the keys on enter; escape leaves everything as it was."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list", "columns")
     KEYS = (
         ("show or hide", "columns_toggle"),
         ("move", "columns_back", "columns_on"),
         ("reset", "columns_reset"),
         ("take it", "columns_take"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("columns")
 
     def __init__(self, columns: tuple[str, ...], chosen: Callable[[tuple[str, ...]], None]) -> None:
         super().__init__()

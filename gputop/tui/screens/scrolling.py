@@ -69,19 +69,26 @@ class ClosesOnce(Screen[ScreenResultType]):
 
     The second of two keys in one burst may reach a screen that the first has closed: Textual would then close the
     screen below, and end the program where there is none.
+
+    A page is a class with ``keys``: a group of keys that count there, beside those of the class it derives from.
     """
+
+    PAGES: ClassVar[tuple[str, ...]] = ()
+    """The groups of keys that count here: what their ids begin with."""
+
+    def __init_subclass__(cls, keys: str = "", **options: Any) -> None:
+        if keys:
+            cls.PAGES, cls.BINDINGS = (*cls.PAGES, keys), page_bindings(keys)
+        super().__init_subclass__(**options)
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
-class RowsScreen(ClosesOnce[None]):
+class RowsScreen(ClosesOnce[None], keys="list"):
     """Shows ``rows`` from some row on, and a line of keys below."""
 
-    PAGES: ClassVar[tuple[str, ...]] = ("list",)
-    """The groups of keys that count here: what their ids begin with."""
     KEYS: Hints = ()
-    BINDINGS: ClassVar[list[BindingType]] = page_bindings("list")
 
     def __init__(self) -> None:
         super().__init__()
