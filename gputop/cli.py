@@ -15,13 +15,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
-from gputop.commands.registry import LIVE, module_of
+from gputop.commands.registry import LIVE, USUAL, Needs, module_of
 from gputop.output.messages import DEFECT, FAILED, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
 
 if TYPE_CHECKING:
     import argparse
 
-    from gputop.commands.registry import Needs
 
 CANNOT_MEASURE = 3
 NO_THREAD = "can't start new thread"
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str], *, has_stdout: bool) -> int:
     args = _parsed(words)
     command = module_of(args.command or LIVE)
-    needs: Needs = command.NEEDS
+    needs: Needs = getattr(command, "NEEDS", USUAL)
     if needs.output == "stdout" and not has_stdout:
         return _closed()
     from gputop.config import Settings, load

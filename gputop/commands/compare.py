@@ -6,7 +6,6 @@ import argparse
 from math import inf
 from typing import Any
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_argument, recording_filter_of
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
@@ -14,7 +13,6 @@ from gputop.output.comparison import Comparison, compare, compare_document, comp
 from gputop.output.document import markdown, plain
 from gputop.report.job_report import report_recording
 
-NEEDS = Needs()
 FAIL_ON = ("slower", "waste")
 WORSE = 1
 """Exit status where the change is worse than --fail-on allows."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator
 
 from gputop.commands.demo import DEMO, scenario_arguments, simulated_past, wants_demo
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import (
     prints_ascii,
     recording_filter_of,
@@ -33,8 +32,6 @@ from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import checked, formatted, json_text
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals
-
-NEEDS = Needs()
 
 LEAST_SAMPLES = 12
 """A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of, selectable, stdout_is_text, wait_of, waiting
 from gputop.config import Settings, declared
 from gputop.model.feature_table import FEATURES, resolve
@@ -25,8 +24,6 @@ from gputop.output.messages import NOTHING_READ, say
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import colour_depth
 from gputop.sources.doctor_report import examine
-
-NEEDS = Needs()
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

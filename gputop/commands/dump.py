@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import recording_argument, recording_filter_of, say_gaps
 from gputop.config import Settings
 from gputop.model.snapshot import Event
@@ -13,8 +12,6 @@ from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.recording_dump import dump
 from gputop.recording.reader import Recording
-
-NEEDS = Needs()
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

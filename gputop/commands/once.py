@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import (
     filter_of,
     filterable,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
     from gputop.sources.local import OneReading
 
-NEEDS = Needs()
 STEPS_WAIT_S = 2.2
 """A job announces its steps once a second, or once a step where those are longer."""
 

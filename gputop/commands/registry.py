@@ -1,7 +1,7 @@
 """The commands by purpose, each with what it is for and the file that runs it. Standard library only.
 
-A command is a file with ``NEEDS``, ``arguments(parser)`` and ``run(args, settings)``, and a row in this table. The help
-lists the commands from the table, so that it imports none of them.
+A command is a file with ``arguments(parser)``, ``run(args, settings)`` and, if they are not the usual ones, ``NEEDS``,
+and a row in this table. The help lists the commands from the table, so that it imports none of them.
 
 A command may have parts, named by a second word, such as ``fleet demo``: each is such a file, and a row of its command.
 """
@@ -28,6 +28,7 @@ class Needs(NamedTuple):
     """Whether the configuration is read first. Without it the command works while the file is wrong."""
 
 
+USUAL = Needs()
 PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
 """In the order of the help."""
 LIVE = "live"

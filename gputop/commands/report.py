@@ -7,14 +7,11 @@ import os
 from functools import partial
 
 from gputop.commands.demo import scenario_arguments, simulated_past, wants_demo
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
 from gputop.config import Settings
 from gputop.output.messages import show_progress
 from gputop.output.report_text import report_json, report_markdown, report_text
 from gputop.report.job_report import report_recording, report_snapshots
-
-NEEDS = Needs()
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
 from gputop.model.extras import install
 from gputop.model.source import UsageError
-
-NEEDS = Needs()
 
 
 def arguments(command: argparse.ArgumentParser) -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import (
     recording_argument,
     recording_filter_of,
@@ -202,8 +201,6 @@ def _time(seconds: float) -> str:
 def _moment(t: float) -> str:
     return f"{datetime.fromtimestamp(t, timezone.utc):%Y-%m-%d %H:%M:%S}"
 
-
-NEEDS = Needs()
 
 FIRED = FAILED = 1
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import prints_ascii
 from gputop.config import Settings
 from gputop.diagnosis.types import Level
@@ -125,7 +124,6 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
 
 # The command.
 
-NEEDS = Needs()
 FOUND = 1
 
 

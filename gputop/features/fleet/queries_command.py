@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
@@ -16,7 +15,6 @@ from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 
-NEEDS = Needs()
 WIDTH = 100
 
 

@@ -20,7 +20,6 @@ from typing import BinaryIO, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import asked_fleet, prometheus_options
@@ -236,7 +235,6 @@ def _run(*command: str) -> str:
 
 # The command.
 
-NEEDS = Needs()
 FOUND = 1
 MOST = 2
 """Nodes an hour, unless told: a fleet that seems to fail as a whole is looked at by people first."""

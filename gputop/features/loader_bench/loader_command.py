@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import ListAction, prints_ascii, seconds
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -13,7 +12,6 @@ from gputop.output.document import plain
 from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
 
-NEEDS = Needs()
 NOTHING_MEASURED = 1
 
 

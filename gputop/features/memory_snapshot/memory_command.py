@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver_report, form_of, redacted_report
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
@@ -13,7 +12,6 @@ from gputop.features.memory_snapshot.memory_document import findings, memory_dat
 from gputop.model.source import UsageError
 from gputop.system.plain_pickle import NotPlain
 
-NEEDS = Needs()
 FOUND = 1
 TOP = 10
 MOST_ON_PAGE = 60

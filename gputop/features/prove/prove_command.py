@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of, stdout_is_text
 from gputop.config import Settings
 from gputop.features.prove.experiment import ProofVerdict, verdict
@@ -27,7 +26,6 @@ from gputop.system.given_file import write_private
 if TYPE_CHECKING:
     from gputop.recording.writer import Recorder
 
-NEEDS = Needs("stdout")
 
 INTERVAL_S = 0.5
 SUFFIXES = (".svg", ".json", ".txt")

@@ -8,7 +8,6 @@ import re
 import shutil
 import time
 
-from gputop.commands.registry import Needs
 from gputop.commands.shared_options import ListAction, deliver_report, form_of, redacted_report, redactor_of
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
@@ -22,7 +21,6 @@ from gputop.output.document import Document
 from gputop.output.messages import show_progress
 from gputop.system.children import TooLate, finished, the_users
 
-NEEDS = Needs()
 FOUND = 1
 TOP = 10
 LEVELS = ("red", "yellow", "none")
