@@ -92,22 +92,15 @@ Labels = Mapping[str, str]
 
 def keys_by_dialect(names: Collection[str]) -> dict[str, frozenset[str]]:
     """Which keys each dialect can have series of, by the names that there are."""
-    present = frozenset(names)
-    keys_of_dialect = {
-        dialect.id: frozenset(
-            key for key in GPU_KEYS if key in dialect.signals and dialect.signals[key].name in present
-        )
-        for dialect in DIALECTS.values()
-    }
-    # A dialect without utilisation cannot be judged, and has nothing that another does not have better; MIG instances
-    # have their engine's. Where gputop's exporter has no value at all, it says that the driver is late.
-    return {
-        name: keys
-        for name, keys in keys_of_dialect.items()
-        if "util_pct" in keys
-        or (ENGINE in keys and DIALECTS[name].instance)
-        or (name == "gputop" and "gputop_up" in present)
-    }
+    present, found = frozenset(names), {}
+    for name, dialect in DIALECTS.items():
+        keys = frozenset(key for key in GPU_KEYS if key in dialect.signals and dialect.signals[key].name in present)
+        # A dialect without utilisation cannot be judged, and has nothing that another does not have better; MIG
+        # instances have their engine's. Where gputop's exporter has no value at all, it says that the driver is late.
+        is_late = name == "gputop" and "gputop_up" in present
+        if "util_pct" in keys or (ENGINE in keys and dialect.instance) or is_late:
+            found[name] = keys
+    return found
 
 
 def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
@@ -116,73 +109,77 @@ def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
     return min(120.0, max(1.0, round(window_s / most_samples))) if most_samples > 1 else 15.0
 
 
-def cluster_label(rows: Iterable[Labels]) -> str:
+def _cluster_label(rows: Sequence[Labels]) -> str:
     """The label by which several clusters in one engine are told apart; empty for one cluster."""
-    values: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        for label in CLUSTER_LABELS:
-            values[label].add(row.get(label, ""))
-    return next((label for label in CLUSTER_LABELS if len(values[label]) > 1), "")
+    values = {label: {row.get(label, "") for row in rows} for label in CLUSTER_LABELS}
+    return next((label for label, several in values.items() if len(several) > 1), "")
 
 
-def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str, ...]]:
+def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ...]]:
     """Per dialect the fewest labels that tell its GPUs apart: short answers are fast answers.
 
     Two UUIDs under one address and number are two GPUs, of two clusters, say: then the UUID is one of the labels.
     """
     by_dialect: dict[str, list[Labels]] = defaultdict(list)
-    present: dict[str, list[Labels]] = defaultdict(list)
     for row in rows:
-        mark = row.get(plan.DIALECT_LABEL, "")
-        by_dialect[mark.removesuffix(plan.GONE)].append(row)
-        present[mark].append(row)
-    labels_of_dialect = {}
-    for name, all_labels in by_dialect.items():
-        if name not in DIALECTS:
-            continue
-        dialect = DIALECTS[name]
+        by_dialect[row.get(plan.DIALECT_LABEL, "").removesuffix(plan.GONE)].append(row)
+    labels_of_dialect: dict[str, tuple[str, ...]] = {}
+    for name in [name for name in by_dialect if name in DIALECTS]:
+        dialect, all_labels = DIALECTS[name], by_dialect[name]
         used = {label for labels in all_labels for label in labels}
-        hosts: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for labels in all_labels:
-            hosts[labels.get(cluster, ""), labels.get("instance", "")].add(host_of(labels))
-        told_by_address = all(instance and len(names) == 1 for (_, instance), names in hosts.items())
-        host_labels = ("instance",) if told_by_address else tuple(sorted(used.intersection(HOST_LABELS)))
-        numbered = set() if dialect.facts else used.intersection(dialect.number)
-        gpu = [label for label in dialect.number if label in numbered][:1] or list(dialect.uuid)
+        hosts = {(labels.get(cluster, ""), labels.get("instance", ""), host_of(labels)) for labels in all_labels}
+        places = {(of_cluster, instance) for of_cluster, instance, _ in hosts}
+        told_by_address = len(places) == len(hosts) and all(instance for _, instance in places)
+        number = () if dialect.facts else tuple(label for label in dialect.number if label in used)[:1]
         names = (
-            *host_labels,
+            *(("instance",) if told_by_address else sorted(used.intersection(HOST_LABELS))),
             *((cluster,) if cluster else ()),
-            *gpu,
+            *(number or dialect.uuid),
             *(label for label in dialect.instance if label in used),
         )
-        uuids: dict[SeriesKey, set[str]] = defaultdict(set)
-        for labels in present[name]:
-            uuids[key_of(labels, name, names)].add(first_of(labels, dialect.uuid))
-        if any(len(several) > 1 for several in uuids.values()):
+        present = (labels for labels in all_labels if labels.get(plan.DIALECT_LABEL) == name)
+        uuids = {(key_of(labels, name, names), first_of(labels, dialect.uuid)) for labels in present}
+        if len({key for key, _ in uuids}) < len(uuids):
             names = tuple(dict.fromkeys((*names, *(label for label in dialect.uuid if label in used))))
         labels_of_dialect[name] = names
     return labels_of_dialect
 
 
-def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
+def _exporters(rows: Sequence[Labels]) -> frozenset[str]:
     """Pods that export GPUs and work on none: those that are scraped, and what stands as ``pod`` of a GPU where others
     name theirs as ``exported_pod``."""
-    exporters, unnamed, any_named = set(), set(), False
-    for row in rows:
-        if row.get(plan.DIALECT_LABEL) == plan.EXPORTER:
-            exporters.add(row.get("pod", ""))
-        elif row.get("exported_pod"):
-            any_named = True
-        elif "pod" in row:
-            unnamed.add(row["pod"])
-    return frozenset(exporters | unnamed if any_named else exporters)
+    is_named = any(row.get("exported_pod") for row in rows)
+    return frozenset(
+        row.get("pod", "")
+        for row in rows
+        if row.get(plan.DIALECT_LABEL) == plan.EXPORTER or (is_named and not row.get("exported_pod"))
+    )
 
 
-def identified(rows: Sequence[Labels], schema: FleetSchema) -> dict[SeriesKey, GpuIdentity]:
-    """Every GPU by its key. One that several jobs share is in the first of them by name; one that is split into MIG
-    instances is not among them."""
-    names = host_names(rows, schema.place)
-    exporters = exporters_of(rows)
+class Discovered(NamedTuple):
+    """What the series of GPUs say: how to ask for each, what the hosts behind addresses are called, and every GPU by
+    its key."""
+
+    schema: FleetSchema
+    host_names: Mapping[Place, str]
+    identities: dict[SeriesKey, GpuIdentity]
+
+
+def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
+    """The GPUs that series name. One that several jobs share is in the first of them by name; one that is split into
+    MIG instances is not among them."""
+    cluster = _cluster_label([row for row in rows if row.get(plan.DIALECT_LABEL) in DIALECTS])
+    schema = replace(schema, labels=_key_labels(rows, cluster), cluster=cluster)
+    # As gputop's exporter gives them.
+    names = {
+        place_of(row, schema.place): label_text(name)
+        for row in rows
+        if row.get(plan.DIALECT_LABEL) == plan.HOST and (name := row.get("hostname", ""))
+    }
+    if names and "gputop" in schema.signals:
+        # A driver that hangs has no GPU to tell its labels by.
+        schema = replace(schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels})
+    exporters = _exporters(rows)
     identities: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
         mark = row.get(plan.DIALECT_LABEL, "")
@@ -213,7 +210,7 @@ def identified(rows: Sequence[Labels], schema: FleetSchema) -> dict[SeriesKey, G
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
             identities[key] = identity
     identities = _without_split(identities)
-    return _named_apart(identities) if schema.cluster else identities
+    return Discovered(schema, names, _named_apart(identities) if schema.cluster else identities)
 
 
 def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
@@ -239,15 +236,6 @@ def recorded_place(labels: Labels) -> Place:
     return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
 
 
-def host_names(rows: Iterable[Labels], place: Sequence[str]) -> dict[Place, str]:
-    """The name of the host behind an address, as gputop's exporter gives it."""
-    return {
-        place_of(row, place): label_text(name)
-        for row in rows
-        if row.get(plan.DIALECT_LABEL) == plan.HOST and (name := row.get("hostname", ""))
-    }
-
-
 def _named_apart(identities: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
     """Hosts of one name in several clusters with their cluster's name before it."""
     clusters: dict[str, set[str]] = defaultdict(set)
@@ -259,21 +247,6 @@ def _named_apart(identities: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey,
         else identity
         for key, identity in identities.items()
     }
-
-
-def doubles(identities: Iterable[GpuIdentity]) -> list[str]:
-    """Hosts that have two GPUs of one number: two machines, most likely, that nothing tells apart."""
-    uuid_of_slot: dict[tuple[str, str], str] = {}
-    hosts: dict[str, None] = {}
-    for identity in identities:
-        if (
-            not identity.gone
-            and identity.uuid
-            and not identity.mig
-            and uuid_of_slot.setdefault((identity.host, identity.gpu), identity.uuid) != identity.uuid
-        ):
-            hosts[identity.host] = None
-    return list(hosts)
 
 
 def _number(dialect: Dialect, labels: Labels) -> str:

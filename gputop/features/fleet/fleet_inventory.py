@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -17,13 +18,9 @@ from gputop.features.fleet.decode_answers import (
     Remembered,
     SeriesFacts,
     SeriesKey,
-    cluster_label,
-    doubles,
+    discovered,
     fact_labels,
     gpu_of,
-    host_names,
-    identified,
-    key_labels,
     keys_by_dialect,
     labels_of,
     recorded_place,
@@ -193,25 +190,22 @@ class FleetInventory:
 
     def notes(self) -> list[str]:
         """What is to be said of the GPUs that are known, for people."""
-        twice = doubles(self.identities.values())
+        present = [one for one in self.identities.values() if not one.gone and one.uuid and not one.mig]
+        slots = Counter((host, gpu) for host, gpu, _ in dict.fromkeys((one.host, one.gpu, one.uuid) for one in present))
+        # Two GPUs of one number.
+        twice = list(dict.fromkeys(host for (host, _), n in slots.items() if n > 1))
         hosts = ", ".join(twice[:3]) + f" and {len(twice) - 3} more" * (len(twice) > 3)
         say = f"two machines answer as {hosts}: give each cluster its label, or show one by --select 'cluster=\"NAME\"'"
         return [say] if twice else []
 
     def _read(self, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""
-        cluster = cluster_label(row for row in rows if row.get(plan.DIALECT_LABEL) in DIALECTS)
-        schema = replace(self.schema, labels=key_labels(rows, cluster), cluster=cluster)
-        self.host_names = host_names(rows, schema.place)
-        if self.host_names and "gputop" in schema.signals:
-            # A driver that hangs has no GPU to tell its labels by.
-            schema = replace(schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels})
+        schema, self.host_names, self._identified = discovered(rows, self.schema)
         if not schema.labels:
             raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
         if schema != self.schema:
             self.schema = schema
             self._forget()
-        self._identified = identified(rows, schema)
 
     def _missing(
         self,

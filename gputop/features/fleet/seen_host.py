@@ -26,11 +26,10 @@ from gputop.features.fleet.decode_answers import (
     GpuIdentity,
     SeriesFacts,
     SeriesKey,
+    discovered,
     fact_labels,
     gpu_of,
-    identified,
     in_units,
-    key_labels,
     keys_by_dialect,
     label_text,
     reading_of,
@@ -182,8 +181,7 @@ class SeenHost:
 
     def _take_values(self, rows: Rows, signals: Mapping[str, frozenset[str]], t: float) -> None:
         named = _named(rows, signals, self.name)
-        schema = FleetSchema(signals, key_labels(named))
-        identities = identified(named, schema)
+        schema, _, identities = discovered(named, FleetSchema(signals))
         values = _values(rows, schema, self.name)
         instances = {key for key, identity in identities.items() if identity.mig}
         utils = {key: value for key, value in values["util_pct"].items() if key not in instances}

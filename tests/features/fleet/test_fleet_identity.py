@@ -11,7 +11,7 @@ import pytest
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Client
-from gputop.features.fleet.decode_answers import identified, key_labels
+from gputop.features.fleet.decode_answers import discovered
 from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, Grounds, JobName
@@ -247,7 +247,7 @@ def test_a_gpu_that_its_values_know_by_its_uuid_alone_has_its_number(ask: Callab
 
 def _identified(*rows: dict[str, str]) -> list[tuple[str, str, str, float, bool]]:
     told = [{DIALECT_LABEL: "legacy", "instance": "m:9400", "Hostname": "m", **row} for row in rows]
-    found = identified(told, FleetSchema(labels=key_labels(told)))
+    found = discovered(told, FleetSchema()).identities
     return sorted((one.uuid, one.mig, one.gpu, round(one.share, 3), one.gone) for one in found.values())
 
 
@@ -273,9 +273,7 @@ def test_gputop_says_whose_part_an_instance_is_so_that_it_is_the_same_under_othe
         {DIALECT_LABEL: "gputop", "gpu": "1", "uuid": "MIG-1", "mig": "7/0", "instance": "m:9401"},
         {DIALECT_LABEL: "legacy", "gpu": "0", "UUID": "GPU-0", "GPU_I_ID": "7", "instance": "m:9400", "Hostname": "m"},
     ]
-    assert {one.id for one in identified(own_rows, FleetSchema(labels=key_labels(own_rows))).values()} == {
-        ("", "GPU-0", "7")
-    }
+    assert {one.id for one in discovered(own_rows, FleetSchema()).identities.values()} == {("", "GPU-0", "7")}
 
 
 def test_a_host_is_the_straggler_only_where_each_of_its_gpus_alone_would_be() -> None:
