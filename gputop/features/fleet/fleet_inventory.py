@@ -55,34 +55,31 @@ class Engine:
     def __init__(self, client: Client, select: str) -> None:
         self.client, self.select = client, select
 
-    def asked(self, queries: Mapping[str, str | PromQuery], at: float | None = None) -> FleetAnswers:
+    def asked(
+        self, queries: Mapping[str, str | PromQuery], at: float | None = None, *, needs: Collection[str] = ()
+    ) -> FleetAnswers:
         """The answers, texts at a Unix time or at the engine's present; those that failed are missing, and empty texts
-        are not asked."""
+        are not asked. Raises FleetError where one of ``needs`` failed."""
         asked = {
             name: PromQuery(query, at) if isinstance(query, str) else query for name, query in queries.items() if query
         }
         rows: dict[str, list[SeriesRow]] = {}
-        problems: list[str] = []
+        problems: dict[str, None] = {}
         warned: set[str] = set()
         t = None
         for name, answer in zip(asked, self.client.ask(list(asked.values())), strict=True):
             if isinstance(answer, QueryError):
-                problems.append(str(answer))
+                if name in needs:
+                    raise answer
+                problems[str(answer)] = None
                 continue
-            if answer.warnings:
+            for text in answer.warnings:
                 warned.add(name)
-                problems += [f"the engine warns: {text}" for text in answer.warnings]
+                problems[f"the engine warns: {text}"] = None
             rows[name] = answer.rows
             if answer.rows and answer.rows[0].value is not None:
                 t = answer.rows[0].value[0]
-        return FleetAnswers(rows, list(dict.fromkeys(problems)), t, frozenset(warned))
-
-    def all_of(self, queries: Mapping[str, str | PromQuery], at: float | None = None) -> FleetAnswers:
-        """As ``asked``. Raises FleetError where one question failed."""
-        answers = self.asked(queries, at)
-        if len(answers.rows) < sum(map(bool, queries.values())):
-            raise FleetError(answers.problems[0])
-        return answers
+        return FleetAnswers(rows, list(problems), t, frozenset(warned))
 
 
 def values(rows: Sequence[SeriesRow], whose: Remembered[T]) -> Iterator[tuple[T, float]]:
@@ -155,10 +152,8 @@ class FleetInventory:
         ``looks_back`` also asks for those that are not there any more; else they are those that were there before.
         """
         texts = {"who": plan.identities(self.schema), "before": plan.before(self.schema) if looks_back else ""}
-        answers = self._engine.asked(texts, at)
+        answers = self._engine.asked(texts, at, needs=() if self.identities else ("who",))
         if "who" not in answers.rows:
-            if not self.identities:
-                raise FleetError(answers.problems[0])
             return answers.problems
         rows = [*answers.of("who"), *answers.of("before")]
         metrics = frozenset(bytes(row.metric) for row in rows)

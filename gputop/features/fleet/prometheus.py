@@ -88,12 +88,10 @@ class Present:
 
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
         """The fleet without its last hour, and the engine's own time. Raises FleetError where nothing can be shown."""
-        texts = {name: text for name, text in self._questions().items() if text}
-        answers = self._engine.asked(texts, at)
-        if "util_pct" in texts and "util_pct" not in answers.rows:
-            raise FleetError(answers.problems[0] if answers.problems else "no answer")
+        texts = self._questions()
+        answers = self._engine.asked(texts, at, needs=("util_pct",))
         t = now if answers.t is None else answers.t
-        problems = (*answers.problems, *self._take(answers, texts.keys(), t))
+        problems = (*answers.problems, *self._take(answers, [name for name, text in texts.items() if text], t))
         self._refreshes += 1
         down = self._down(t)
         self._dismiss(down, t)
@@ -317,15 +315,10 @@ class PrometheusFleet(AskedFleet):
             self._parts, self._part_of, self._gpus = {}, {}, ()
         if self._refreshes % SIZE_EVERY == 0:
             self._is_large = self._is_recorded_large(at)
-        reading = None
-        if self._is_large:
-            reading = self._records.ask(at, self.source, self._clock())
-            # Without shares the rules are not evaluated any more.
-            self._is_large = bool(reading.shares)
-        if reading is None or not self._is_large:
-            reading = self._every_gpu(at)
-        else:
-            reading = replace(reading, gpus=self._gpus)
+        reading = self._records.ask(at, self.source, self._clock()) if self._is_large else None
+        # Without shares the rules are not evaluated any more.
+        self._is_large = reading is not None and bool(reading.shares)
+        reading = replace(reading, gpus=self._gpus) if reading and self._is_large else self._every_gpu(at)
         self._refreshes += 1
         return with_hour(reading, self._hour.at(reading.t))
 
@@ -375,7 +368,7 @@ class PrometheusFleet(AskedFleet):
         """What a remedy may stand on, after ``ask``. Raises FleetError."""
         self._engine.client.begin()
         texts = {name: plan.memory_errors(self._inventory.schema, risen=name == "risen") for name in ("all", "risen")}
-        answers = self._engine.all_of(texts, None)
+        answers = self._engine.asked(texts, needs=texts)
         found: dict[str, list[tuple[GpuIdentity, int]]] = {
             name: [
                 (self._inventory.identities[key], round(value))
@@ -438,7 +431,7 @@ class PrometheusFleet(AskedFleet):
         width = max(step, 2 * schema.scrape_s)
         texts = {key: plan.metric(schema, key, lambda series: over("avg_over_time", series, width)) for key in MEANS}
         queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
-        answers = self._engine.all_of(queries)
+        answers = self._engine.asked(queries, needs=queries)
         lines: dict[str, dict[str, list[float | None]]] = {}
         for key in queries:
             moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
@@ -459,7 +452,7 @@ class PrometheusFleet(AskedFleet):
         if (asked_for := self._asked_for(host)) is None:
             return {}
         inventory, schema = asked_for
-        answers = self._engine.all_of({key: plan.metric(schema, key) for key in DETAIL_KEYS}, at)
+        answers = self._engine.asked({key: plan.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS)
         by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
         for key in answers.rows:
             for gpu, value in in_units(values(answers.of(key), inventory.gpus), key).items():

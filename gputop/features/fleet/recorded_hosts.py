@@ -29,7 +29,6 @@ from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
     FiringAlert,
-    FleetError,
     FleetReading,
     FleetState,
     Gone,
@@ -244,7 +243,7 @@ class RecordedHosts:
     def size(self, at: float | None) -> int:
         """How many GPUs the rules record; 0 where there are no rules, or older ones. Raises FleetError."""
         text = f"sum({selector(HOST_ADDRESS, self._engine.select)})"
-        rows = self._engine.all_of({"size": text}, at).of("size")
+        rows = self._engine.asked({"size": text}, at, needs=("size",)).of("size")
         return round(next((value for _, value in values(rows, self._labels)), 0.0))
 
     def ask(self, at: float | None, source: str, now: float) -> FleetReading:
@@ -259,9 +258,7 @@ class RecordedHosts:
             "troubles": _troubles(select),
             "before": _before(select) if reads_names else "",
             "names": names if reads_names else "",
-        }, at)  # fmt: skip
-        if "states" not in answers.rows:
-            raise FleetError(answers.problems[0])
+        }, at, needs=("states",))  # fmt: skip
         if reads_names:
             self._recorded.turn()
             self._labels.turn()
