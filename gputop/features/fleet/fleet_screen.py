@@ -82,21 +82,17 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
 
 
 def _right(frame: FleetFrame, view: FleetView, width: int) -> list[tuple[str, str]]:
-    parts: list[tuple[str, str]] = []
-    if view.stale_s is not None:
-        parts.append((f"STALE {duration(view.stale_s)}  ", "level.red|bar"))
-    if view.at is not None:
-        parts.append(("PAST  ", "level.yellow|bar"))
-    elif view.paused:
-        parts.append(("PAUSED  ", "level.yellow|bar"))
-    parts.append((clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"))
-    if frame.read.age_s is not None and width >= 70:
-        parts.append((f"data {duration(frame.read.age_s + (view.stale_s or 0.0))} old  ", "dim|bar"))
-    if width >= 120:
-        parts.append((f"every {view.interval_s:.0f} s  ", "dim|bar"))
-    if width >= 100:
-        parts.append(("? help ", "dim|bar"))
-    return parts
+    stale_s, age_s = view.stale_s or 0.0, frame.read.age_s
+    parts = (
+        (view.stale_s is not None, f"STALE {duration(stale_s)}  ", "level.red|bar"),
+        (view.at is not None, "PAST  ", "level.yellow|bar"),
+        (view.at is None and view.paused, "PAUSED  ", "level.yellow|bar"),
+        (True, clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"),
+        (age_s is not None and width >= 70, f"data {duration((age_s or 0.0) + stale_s)} old  ", "dim|bar"),
+        (width >= 120, f"every {view.interval_s:.0f} s  ", "dim|bar"),
+        (width >= 100, "? help ", "dim|bar"),
+    )
+    return [(text, style) for is_shown, text, style in parts if is_shown]
 
 
 def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
@@ -190,27 +186,24 @@ TITLES = {
     "hosts": "hosts", "jobs": "jobs", "users": "users", "stragglers": "stragglers",
     "waste": "waste by job and cause, last hour", "alerts": "alerts that fire",
 }  # fmt: skip
-_PANELS = (("jobs", "jobs"), ("stragglers", "stragglers"), ("waste", "waste"), ("alerts", "alerts"))
-_ANYWHERE = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "quit"))
-_BACK = ("release", "back")
+_LISTS = (("jobs", "jobs"), ("stragglers", "stragglers"), ("waste", "waste"), ("alerts", "alerts"))
+_HOST, _BACK, _FILTER = ("open", "host"), ("release", "back"), ("filter", "filter")
+_HINTS: dict[Panel, tuple[tuple[str, str], ...]] = {
+    "hosts": (_HOST, *_LISTS, _FILTER),
+    "jobs": (("open", "its hosts"), _BACK, ("jobs", "users"), *_LISTS[1:], _FILTER),
+    "users": (("open", "its hosts"), _BACK, ("jobs", "by host"), *_LISTS[1:], _FILTER),
+    "stragglers": (_HOST, _BACK, _LISTS[0], *_LISTS[2:]),
+    "waste": (_BACK, *_LISTS[:2], _LISTS[3]),
+    "alerts": (_HOST, _BACK, *_LISTS[:3]),
+    "host": (_BACK, *_LISTS),
+}
+"""The keys that the last row names beside help and those that do something anywhere: those that do something there."""
 
 
 def _hint(panel: Panel) -> Hint:
-    """The keys that the last row names: those that do something there."""
     shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
-    return tuple((shown[key_id], words, key_id) for key_id, words in (("help", "help"), *_hinted(panel), *_ANYWHERE))
-
-
-def _hinted(panel: Panel) -> tuple[tuple[str, str], ...]:
-    others = tuple(hint for hint in _PANELS if hint[0] != panel)
-    if panel in ("host", "waste"):
-        return (_BACK, *others)
-    if panel in ("stragglers", "alerts"):
-        return (("open", "host"), _BACK, *others)
-    if panel in GROUPED:
-        up = ("jobs", "users" if panel == "jobs" else "by host")
-        return (("open", "its hosts"), _BACK, up, *_PANELS[1:], ("filter", "filter"))
-    return (("open", "host"), *_PANELS, ("filter", "filter"))
+    anywhere = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "quit"))
+    return tuple((shown[key_id], words, key_id) for key_id, words in (("help", "help"), *_HINTS[panel], *anywhere))
 
 
 LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS, LEAST_FOR_LISTS = 8, 8, 40, 30
@@ -251,12 +244,6 @@ def _dim(text: str, width: int) -> Row:
     return Line().add(text, "dim").row(width)
 
 
-def _order(view: FleetView) -> str:
-    """By what the rows are sorted."""
-    text = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
-    return f"{text}, reversed" if view.inverted else text
-
-
 def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[list[Row], list[Target | None], int]:
     """The list of the panel and, where there is room, what belongs to the selected row; what a click on each row means,
     and how many rows are a page."""
@@ -265,7 +252,10 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {len(names):,}"
     if view.filter and is_grouped:
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
-    right = _order(view) if is_grouped else fleet_rows.cost(frame, view, width) if view.panel == "waste" else ""
+    right = fleet_rows.cost(frame, view, width) if view.panel == "waste" else ""
+    if is_grouped:
+        order = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
+        right = f"{order}, reversed" if view.inverted else order
     rows: list[Row] = [fleet_host.rule(title, right, width)]
     targets: list[Target | None] = [None]
     if is_grouped:
@@ -278,19 +268,15 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     first = max(0, min(view.first, len(names) - page))
     nothing = f"  {fleet_rows.nothing(frame, view)}"
     shown = _shown(frame, view, width, first, page) or [_dim(nothing, width)]
-    clicks: list[Target | None] = [Target("row", name) for name in names[first : first + page]]
-    fill = page - len(shown)
-    return [*rows, *shown, *[Line().row(width)] * fill, *below], [*targets, *clicks], page
+    targets += [Target("row", name) for name in names[first : first + page]]
+    return [*rows, *shown, *[Line().row(width)] * (page - len(shown)), *below], targets, page
 
 
 def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int) -> list[Row]:
     if view.panel not in ("hosts", *GROUPED):
         return fleet_rows.panel_rows(frame, view, width)[first : first + page]
-    of_panel, at = groups(frame, view), position(rows_of(frame, view), view)
-    return [
-        fleet_rows.row(group, view, width, selected=i == at)
-        for i, group in enumerate(of_panel[first : first + page], first)
-    ]
+    at, shown = position(rows_of(frame, view), view), groups(frame, view)[first : first + page]
+    return [fleet_rows.row(group, view, width, selected=i == at) for i, group in enumerate(shown, first)]
 
 
 def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: int) -> list[Row]:
