@@ -14,22 +14,11 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
+from gputop.features.fleet import fleet_view
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_rows import ticket_text
 from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, help_rows, waiting_screen
-from gputop.features.fleet.fleet_view import (
-    FLEET_KEYS,
-    SORTS,
-    FleetView,
-    Panel,
-    drawn_hosts,
-    moved,
-    parse,
-    position,
-    rows_of,
-    selected_host,
-    sorted_by,
-)
+from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, Panel
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.output.ansi import Differ
@@ -100,7 +89,7 @@ class FleetCanvas(Lines):
             if event.chain == 2:
                 self._main.press("open")
         elif target.kind == "head":
-            self._main.see(sorted_by(view, str(target.key)))
+            self._main.see(fleet_view.sorted_by(view, str(target.key)))
         elif target.kind == "key":
             self._main.press(str(target.key))
 
@@ -193,9 +182,9 @@ class FleetApp(PaintedApp[FleetView]):
         width, height = self.size
         shown, view = self.watched.shown, self.view
         # The host whose last hour is drawn.
-        host = None if self.frame is None else selected_host(self.frame, view)
+        host = None if self.frame is None else fleet_view.selected_host(self.frame, view)
         if view.panel in ("hosts", "host"):
-            self.watched.see(drawn_hosts(self.frame, view, self.page), host)
+            self.watched.see(fleet_view.drawn_hosts(self.frame, view, self.page), host)
             view = replace(view, host=host, history=shown.history if shown.host == host else None)
         if self._canvas.is_attached and not self.is_covered and width and height:
             self._canvas.show(self.frame, view, width, height)
@@ -280,7 +269,7 @@ def copy_ticket(app: FleetApp) -> None:
 
 def copy_ssh(app: FleetApp) -> None:
     """Copy the command that opens gputop on the selected host, or say why there is none."""
-    host = None if app.frame is None else selected_host(app.frame, app.view)
+    host = None if app.frame is None else fleet_view.selected_host(app.frame, app.view)
     if app.frame is None or host is None:
         app.say("select a host first")
     elif (command := app.frame.ssh(host)) is not None:
@@ -318,33 +307,33 @@ def open_row(app: FleetApp) -> None:
     frame, view = app.frame, app.view
     if frame is None or view.panel == "host":
         return
-    host = selected_host(frame, view)
+    host = fleet_view.selected_host(frame, view)
     if host is not None and host in frame.read.opens:
         app.run_there(host, frame.read.opens[host])
         return
     if host is not None:
         app.see(replace(view, panel="host", host=host))
         return
-    rows = rows_of(frame, view)
+    rows = fleet_view.rows_of(frame, view)
     if not rows or view.panel == "alerts":
         return
-    name = rows[position(rows, view)].partition("\t")[0]
+    name = rows[fleet_view.position(rows, view)].partition("\t")[0]
     field = "user" if view.panel == "users" else "job"
     if not name or '"' in name:
         app.say(f"these GPUs have no {field} to filter by")
         return
-    app.see(replace(view, panel="hosts", cursor=None, first=0, filter=parse(f'{field}:"{name}"')))
+    app.see(replace(view, panel="hosts", cursor=None, first=0, filter=fleet_view.parse(f'{field}:"{name}"')))
 
 
 def move(app: FleetApp, step: int) -> None:
     if app.frame is not None and app.view.panel != "host":
-        app.see(moved(rows_of(app.frame, app.view), app.view, step, app.page))
+        app.see(fleet_view.moved(fleet_view.rows_of(app.frame, app.view), app.view, step, app.page))
 
 
 def next_order(app: FleetApp) -> None:
-    names = list(SORTS)
+    names = list(fleet_view.SORTS)
     to = names[(names.index(app.view.sort) + 1) % len(names)]
-    app.see(sorted_by(app.view, to))
+    app.see(fleet_view.sorted_by(app.view, to))
     app.say(f"sorted by {to}")
 
 
@@ -355,7 +344,7 @@ def ask_for_filter(app: FleetApp) -> None:
 
     def check(text: str) -> str | None:
         try:
-            expression = parse(text)
+            expression = fleet_view.parse(text)
         except ExpressionError as error:
             return str(error)
         app.see(replace(app.view, filter=expression, first=0))

@@ -9,23 +9,10 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.features.fleet import decode_answers as decode
 from gputop.features.fleet import plan
 from gputop.features.fleet.client import Client, PromQuery, QueryError, SeriesRow, number
-from gputop.features.fleet.decode_answers import (
-    GpuIdentity,
-    Labels,
-    Place,
-    Remembered,
-    SeriesFacts,
-    SeriesKey,
-    discovered,
-    fact_labels,
-    gpu_of,
-    keys_by_dialect,
-    labels_of,
-    recorded_place,
-    scrape_seconds,
-)
+from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Place, Remembered, SeriesFacts, SeriesKey
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, names_of_numbers, with_scheduler
 from gputop.features.fleet.plan import FleetSchema
@@ -110,8 +97,8 @@ class FleetInventory:
     def _forget(self) -> None:
         """Forget all labels, which mean something else from now on."""
         schema = self.schema
-        self.gpus = Remembered(lambda labels: gpu_of(labels, schema))
-        self.fact_labels = Remembered(lambda labels: fact_labels(labels, schema))
+        self.gpus = Remembered(lambda labels: decode.gpu_of(labels, schema))
+        self.fact_labels = Remembered(lambda labels: decode.fact_labels(labels, schema))
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
@@ -129,7 +116,7 @@ class FleetInventory:
             return
         if signals:
             samples = self._engine.asked({"samples": plan.samples(select)}, at).of("samples")
-            scrape_s = scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
+            scrape_s = decode.scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
             self.schema = replace(self.schema, signals=signals, scrape_s=scrape_s)
             self._forget()
         elif not self.schema.signals:
@@ -140,9 +127,9 @@ class FleetInventory:
     def _signals(self, at: float | None, now: float) -> Mapping[str, frozenset[str]]:
         matchers, client = plan.names_selector(self._engine.select), self._engine.client
         if at is not None:
-            return keys_by_dialect(client.names(matchers, at - plan.LAST_SEEN_S, at))
+            return decode.keys_by_dialect(client.names(matchers, at - plan.LAST_SEEN_S, at))
         # A day to both sides, whatever our clock says; without an end an engine searches all that it has stored.
-        return keys_by_dialect(client.names(matchers, now - DAY_S, now + DAY_S)) or keys_by_dialect(
+        return decode.keys_by_dialect(client.names(matchers, now - DAY_S, now + DAY_S)) or decode.keys_by_dialect(
             client.names(matchers)
         )
 
@@ -158,13 +145,13 @@ class FleetInventory:
         rows = [*answers.of("who"), *answers.of("before")]
         metrics = frozenset(bytes(row.metric) for row in rows)
         if metrics != self._metrics:
-            labels = [labels_of(row.metric) for row in rows]
+            labels = [decode.labels_of(row.metric) for row in rows]
             if self._hosts is not None:
                 # Whatever a host calls itself.
                 labels = [
                     {**of, "hostname": self._hosts[place]} if place in self._hosts else of
                     for of in labels
-                    if (place := recorded_place(of)) in self._hosts or not place[1]
+                    if (place := decode.recorded_place(of)) in self._hosts or not place[1]
                 ]
             self._read(labels)
             self._metrics = metrics
@@ -195,7 +182,7 @@ class FleetInventory:
 
     def _read(self, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""
-        schema, self.host_names, self._identified = discovered(rows, self.schema)
+        schema, self.host_names, self._identified = decode.discovered(rows, self.schema)
         if not schema.labels:
             raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
         if schema != self.schema:

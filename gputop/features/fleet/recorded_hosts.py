@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor
 from typing import NamedTuple
 
-from gputop.features.fleet import promql
+from gputop.features.fleet import promql, state_rules
 from gputop.features.fleet.client import PromQuery
 from gputop.features.fleet.decode_answers import (
     GpuIdentity,
@@ -43,16 +43,6 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.plan import AGE, DIALECT_LABEL, HOST, LATE, LOOKBACKS_S, UP, marked
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, each_once, named, over, selector, window
-from gputop.features.fleet.state_rules import (
-    CODE,
-    CODES,
-    HOST_ADDRESS,
-    HOST_LOST,
-    HOST_POWER,
-    HOST_SM,
-    HOST_STATES,
-    HOST_UTIL,
-)
 from gputop.model.quantity import count
 
 SCRAPE_S = 30.0
@@ -68,10 +58,10 @@ MOST_ABSENT = 256
 STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
 NO_RULES = "the last hour is not known: no rules of `gputop fleet deploy` record it here"
 MEANS: Mapping[str, str] = {
-    HOST_UTIL: "util_pct", HOST_SM: "sm_active_pct", HOST_POWER: "power_w",
+    state_rules.HOST_UTIL: "util_pct", state_rules.HOST_SM: "sm_active_pct", state_rules.HOST_POWER: "power_w",
 }  # fmt: skip
 """Recorded series → what of ``HostShare`` it is."""
-_STATES: Mapping[str, GpuState] = {str(code): state for state, code in CODES.items()}
+_STATES: Mapping[str, GpuState] = {str(code): state for state, code in state_rules.CODES.items()}
 
 
 # The questions.
@@ -79,12 +69,12 @@ _STATES: Mapping[str, GpuState] = {str(code): state for state, code in CODES.ite
 
 def lost_hours_of(select: str) -> str:
     """GPU-hours of the last hour that were no work, by host, owner and state."""
-    return f"{each_once('sum_over_time', selector(HOST_LOST, select), HOUR_S)} / 60"
+    return f"{each_once('sum_over_time', selector(state_rules.HOST_LOST, select), HOUR_S)} / 60"
 
 
 def _before(select: str) -> str:
     """The most GPUs that each address had at some moments of the last day."""
-    series = selector(HOST_ADDRESS, select)
+    series = selector(state_rules.HOST_ADDRESS, select)
     past = [promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S]
     return f"max without (back) ({promql.union(past)})"
 
@@ -97,7 +87,7 @@ def _troubles(select: str) -> str:
     return promql.union([
         marked(f"{by} ({twice}) == 0", UP),
         marked(f"{by} ({selector('gputop_up', select)}) == 0", LATE),
-        marked(f"max(timestamp({selector(HOST_ADDRESS, select)}))", AGE),
+        marked(f"max(timestamp({selector(state_rules.HOST_ADDRESS, select)}))", AGE),
         selector("ALERTS", 'alertstate="firing"', select),
     ])  # fmt: skip
 
@@ -139,7 +129,7 @@ def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
 
 def recorded_host(labels: Labels) -> RecordedHost:
     """The labels of a recorded series of a host."""
-    quantity: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
+    quantity: str = labels.get("state") or _STATES.get(labels.get(state_rules.CODE, "")) or labels.get("__name__", "")
     return RecordedHost(
         labels.get(NAMES_LABEL, ""), recorded_place(labels), label_text(host_of(labels)), *owner_of(labels), quantity,
     )  # fmt: skip
@@ -242,7 +232,7 @@ class RecordedHosts:
 
     def size(self, at: float | None) -> int:
         """How many GPUs the rules record; 0 where there are no rules, or older ones. Raises FleetError."""
-        text = f"sum({selector(HOST_ADDRESS, self._engine.select)})"
+        text = f"sum({selector(state_rules.HOST_ADDRESS, self._engine.select)})"
         rows = self._engine.asked({"size": text}, at, needs=("size",)).of("size")
         return round(next((value for _, value in values(rows, self._labels)), 0.0))
 
@@ -252,9 +242,9 @@ class RecordedHosts:
         turn = self._refreshes % 2 if self._refreshes else None
         names = promql.max_by((*CLUSTER_LABELS, "instance", "hostname"), selector("gputop_host_info", select))
         answers = self._engine.asked({
-            "states": selector(HOST_STATES, select),
+            "states": selector(state_rules.HOST_STATES, select),
             "means": "" if turn == 1 else named(MEANS, select),
-            "addresses": "" if turn == 0 else selector(HOST_ADDRESS, select),
+            "addresses": "" if turn == 0 else selector(state_rules.HOST_ADDRESS, select),
             "troubles": _troubles(select),
             "before": _before(select) if reads_names else "",
             "names": names if reads_names else "",
@@ -382,7 +372,7 @@ class RecordedHour:
             return known
         end, select = floor(t / LOST_EVERY_S) * LOST_EVERY_S, self._engine.select
         # For how many minutes the rules recorded GPUs, whether or not these lost any time.
-        recorded = f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
+        recorded = f"max({each_once('count_over_time', selector(state_rules.HOST_ADDRESS, select), HOUR_S)})"
         queries = {"lost": PromQuery(lost_hours_of(select), end), "minutes": PromQuery(recorded, end)}
         answers = self._engine.asked(queries)
         if len(answers.rows) < len(queries):

@@ -19,22 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.features.fleet import decode_answers as decode
 from gputop.features.fleet import plan
 from gputop.features.fleet.client import number
-from gputop.features.fleet.decode_answers import (
-    FactLabels,
-    GpuIdentity,
-    SeriesFacts,
-    SeriesKey,
-    discovered,
-    fact_labels,
-    gpu_of,
-    in_units,
-    keys_by_dialect,
-    label_text,
-    reading_of,
-    series_facts,
-)
+from gputop.features.fleet.decode_answers import GpuIdentity, SeriesFacts, SeriesKey
 from gputop.features.fleet.exporter_names import DIALECTS, GPU_KEYS, MOMENT_KEYS
 from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S, GpuReading, GpuState, JobName, Lost, filled
 from gputop.features.fleet.judge import judged, lost_hours
@@ -147,10 +135,12 @@ class SeenHost:
         rows: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
         for name, labels, value in islice(samples(page, WANTED), MOST_SAMPLES):
             rows[name].append((labels, value))
-        signals = keys_by_dialect(rows)
+        signals = decode.keys_by_dialect(rows)
         if not signals:
             return False
-        self.own_name = next((label_text(labels.get("hostname", "")) for labels, _ in rows[_HOST]), self.own_name)
+        self.own_name = next(
+            (decode.label_text(labels.get("hostname", "")) for labels, _ in rows[_HOST]), self.own_name
+        )
         self.is_late = any(value == 0.0 for _, value in rows[_UP])
         if not self.is_late:
             self.dialects = frozenset(signals)
@@ -181,14 +171,14 @@ class SeenHost:
 
     def _take_values(self, rows: Rows, signals: Mapping[str, frozenset[str]], t: float) -> None:
         named = _named(rows, signals, self.name)
-        schema, _, identities = discovered(named, FleetSchema(signals))
+        schema, _, identities = decode.discovered(named, FleetSchema(signals))
         values = _values(rows, schema, self.name)
         instances = {key for key, identity in identities.items() if identity.mig}
         utils = {key: value for key, value in values["util_pct"].items() if key not in instances}
         values["util_pct"] = utils | {key: value for key, value in values[ENGINE].items() if key in instances}
         lost_s: dict[Id, float] = defaultdict(float)
         for labels, value in rows.get(_LOST, ()):
-            series = gpu_of({**labels, "instance": self.name, DIALECT_LABEL: "gputop"}, schema)
+            series = decode.gpu_of({**labels, "instance": self.name, DIALECT_LABEL: "gputop"}, schema)
             if series in identities:
                 lost_s[identities[series].id] += value
         of_gpus = {
@@ -201,7 +191,7 @@ class SeenHost:
         self._pages.append(_Page(t, of_gpus, counted, lost_s))
         while t - self._pages[0].t > WINDOW_S:
             self._pages.popleft()
-        facts = series_facts(self._facts(rows, schema))
+        facts = decode.series_facts(self._facts(rows, schema))
         order = list(DIALECTS)
         gpus: dict[Id, tuple[GpuIdentity, GpuReading]] = {}
         for series in sorted(identities, key=lambda series: order.index(series.dialect)):
@@ -233,23 +223,23 @@ class SeenHost:
         high = quantiles(utils, n=20, method="inclusive")[-1] if len(utils) > 1 else max(utils, default=QUIET_UTIL)
         job, user = facts.whose
         owned = replace(identity, job=job, user=user) if job else identity
-        return reading_of(series, owned, facts, present, is_quiet=high < QUIET_UTIL)
+        return decode.reading_of(series, owned, facts, present, is_quiet=high < QUIET_UTIL)
 
-    def _facts(self, rows: Rows, schema: FleetSchema) -> list[tuple[FactLabels | None, float]]:
+    def _facts(self, rows: Rows, schema: FleetSchema) -> list[tuple[decode.FactLabels | None, float]]:
         """The series that say something of a GPU besides its values; of steps the mean of five minutes."""
         found = []
         for name, label in (*_TOLD.items(), *((name, "") for name in _MARKED)):
             for labels, value in rows.get(name, ()):
                 if (value == 1.0 or name == "nvidia_gpu_jobId") and (not label or label in labels):
                     marked = {**labels, "instance": self.name, DIALECT_LABEL: _MARKED.get(name, "")}
-                    found.append((fact_labels(marked, schema), value))
+                    found.append((decode.fact_labels(marked, schema), value))
         counted, before = self._pages[-1].steps, self._pages[0].steps
         for (mark, part, of), value in counted.items():
             times = counted.get((mark, "count", of), 0.0) - before.get((mark, "count", of), 0.0)
             if part == "sum" and times > 0:
                 seconds = value - before.get((mark, part, of), 0.0)
                 marked = {**dict(of), "instance": self.name, DIALECT_LABEL: mark}
-                found.append((fact_labels(marked, schema), seconds / times))
+                found.append((decode.fact_labels(marked, schema), seconds / times))
         return found
 
     def _count(self, gpus: Mapping[Id, tuple[GpuIdentity, GpuReading]]) -> None:
@@ -303,6 +293,6 @@ def _values(rows: Rows, schema: FleetSchema, host: str) -> dict[str, dict[Series
             signal = DIALECTS[name].signals.get(key)
             for labels, value in rows.get(signal.name, ()) if signal is not None else ():
                 if all(labels.get(label) == wanted for label, wanted in signal.labels):  # type: ignore[union-attr]
-                    found.append((gpu_of({**labels, "instance": host, DIALECT_LABEL: name}, schema), value))
-        values[key] = in_units(found, key)
+                    found.append((decode.gpu_of({**labels, "instance": host, DIALECT_LABEL: name}, schema), value))
+        values[key] = decode.in_units(found, key)
     return values
