@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from gputop.features.fleet.questions import MODES, FleetQuestion, Mode, library
+from gputop.features.fleet.questions import MODES, QUESTIONS, FleetQuestion, Mode
 from gputop.features.fleet.rules import SUMS
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
@@ -107,7 +107,7 @@ def _dashboard(kind: str) -> str:
     built = built.with_variable(price)
     if kind == "job":
         for id in JOB_SHOWN:
-            built = built.with_panel(_panel(library()[id], kind))
+            built = built.with_panel(_panel(QUESTIONS[id], kind))
         return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
     for mode, words in MODES.items():
         built = built.with_row(dashboard.Row(words))
@@ -117,7 +117,7 @@ def _dashboard(kind: str) -> str:
 
 
 def _of(mode: Mode) -> list[FleetQuestion]:
-    found = [query for query in library().values() if query.mode == mode]
+    found = [query for query in QUESTIONS.values() if query.mode == mode]
     # Figures first, in one line, then what has a shape.
     return sorted(found, key=lambda query: query.id not in STATS)
 

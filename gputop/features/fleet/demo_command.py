@@ -12,7 +12,7 @@ from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.model.source import UsageError
 
 NEEDS = Needs("nothing")
-MOST_HOSTS, MOST_GPUS = 20_000, 16
+MOST_HOSTS = 20_000
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -22,16 +22,12 @@ def arguments(command: argparse.ArgumentParser) -> None:
     form_options(command)
 
 
-def simulated(args: argparse.Namespace) -> SimulatedFleet:
-    """The fleet that the options describe. Raises UsageError."""
+def run(args: argparse.Namespace, settings: Settings) -> int:
     if not 1 <= args.hosts <= MOST_HOSTS:
         raise UsageError(f"--hosts must be from 1 to {MOST_HOSTS}, not {args.hosts}")
-    begun = time.monotonic()
-    return SimulatedFleet(args.hosts, seed=args.seed, clock=lambda: STARTED + time.monotonic() - begun)
-
-
-def run(args: argparse.Namespace, settings: Settings) -> int:
-    fleet = redacted(simulated(args), settings)
+    ahead_s = STARTED - time.monotonic()
+    simulated = SimulatedFleet(args.hosts, seed=args.seed, clock=lambda: ahead_s + time.monotonic())
+    fleet = redacted(simulated, settings)
     if args.json or args.csv:
         return write_data(frame_once(fleet, STARTED), as_csv=args.csv)
     from gputop.commands.screen import screen_terminal

@@ -15,7 +15,7 @@ from gputop.config import Settings
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import Names, rule_scope
 from gputop.features.fleet.queries_command import named
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.rules import SUMS, record_of, rules_yaml
 from gputop.features.fleet.state_rules import OWNER
 from gputop.model.cards import own_price
@@ -106,7 +106,7 @@ def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool)
     """An expression with the queries that it names; None where one of them cannot be asked under these names."""
     match = _QUERY.search(expr)
     assert match is not None, expr
-    query = library()[match[1]]
+    query = QUESTIONS[match[1]]
     about = "gpu" if query.alert is None else query.alert.about
     # Targets, and exporters' metrics about themselves, have no GPU; targets have no host but their address.
     has_gpu, host = about not in ("host", "target"), "instance" if about == "target" else DIALECTS[names].hosts[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.features.fleet.questions import MODES, library
+from gputop.features.fleet.questions import MODES, QUESTIONS
 from gputop.features.fleet.rules import alerts
 from gputop.model.prometheus_names import NAMES, gpu_series, host_series, process_series
 from gputop.output.document import Block, Document, page, section
@@ -242,7 +242,7 @@ def _queries() -> list[tuple[Block, ...]]:
     sections = []
     for mode, words in MODES.items():
         rows = []
-        for query in library().values():
+        for query in QUESTIONS.values():
             if query.mode == mode:
                 names = "any" if query.is_answered("legacy") else "gputop"
                 rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, names))

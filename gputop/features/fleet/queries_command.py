@@ -9,7 +9,7 @@ from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
-from gputop.features.fleet.questions import MODES, FleetQuestion, library
+from gputop.features.fleet.questions import MODES, QUESTIONS, FleetQuestion
 from gputop.model.cards import own_price
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
@@ -32,17 +32,16 @@ def named(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    queries = library()
-    if args.id is not None and args.id not in queries:
-        raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
+    if args.id is not None and args.id not in QUESTIONS:
+        raise UsageError(f"no query {args.id!r}{nearest(args.id, QUESTIONS)}; `gputop fleet queries` lists them")
     scope = rule_scope(args.names, checked_select(args.select), price=own_price(settings.price))
     stdout_is_text(settings)
     if args.id is not None:
-        sys.stdout.write(_query_text(queries[args.id], scope))
+        sys.stdout.write(_query_text(QUESTIONS[args.id], scope))
         return 0
     for mode, words in MODES.items():
         sys.stdout.write(f"# {words}\n\n")
-        sys.stdout.writelines(_query_text(query, scope) + "\n" for query in queries.values() if query.mode == mode)
+        sys.stdout.writelines(_query_text(query, scope) + "\n" for query in QUESTIONS.values() if query.mode == mode)
     return 0
 
 

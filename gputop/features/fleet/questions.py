@@ -8,7 +8,7 @@ record. It has the selection, names and units of the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
@@ -103,16 +103,6 @@ class FleetQuestion(Struct, frozen=True):
     def needs_price(self) -> bool:
         """Whether it asks about money."""
         return self.unit == "money"
-
-
-@lru_cache(maxsize=1)
-def library() -> Mapping[str, FleetQuestion]:
-    """Every query by its id, in the order of the failure modes."""
-
-    rows: tuple[FleetQuestion, ...] = (
-        *HEALTH_QUERIES, *THROUGHPUT_QUERIES, *BOTTLENECK_QUERIES, *BREADTH_QUERIES, *WASTE_QUERIES
-    )  # fmt: skip
-    return MappingProxyType({row.id: row for row in rows})
 
 
 def _node_says(q: Scope, state: State) -> str:
@@ -501,11 +491,8 @@ def _by_job(q: Scope) -> str:
     return f"{_minutes(q, by=', '.join(('cluster', *OWNER_LABELS)), of=JOB_LOST)} / 60"
 
 
-def _state(id: str, state: GpuState, title: str, meaning: str, advice: str) -> FleetQuestion:
-    def hours(q: Scope) -> str:
-        return f"{_minutes(q, equal('state', state))} / 60"
-
-    return FleetQuestion(id, "waste", title, "GPU-hours", hours, meaning, advice)
+def _in_hours(q: Scope, state: GpuState) -> str:
+    return f"{_minutes(q, equal('state', state))} / 60"
 
 
 def _no_work(q: Scope) -> str:
@@ -513,6 +500,18 @@ def _no_work(q: Scope) -> str:
     return _minutes(q, of=JOB_LOST)
 
 
+_HOURS: tuple[tuple[GpuState, str, str, str], ...] = (
+    ("busy_not_working", NOT_WORKING,
+     "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
+     "numbers minute by minute.", "See gap and the verdicts."),
+    ("starved", "starved", "A job held the GPU and no kernel ran.", "See starved_by_cause."),
+    ("idle_allocated", STATE_WORDS["idle_allocated"],
+     "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
+     "gputop shows whose process it is; ask, then end it."),
+    ("idle", "idle", "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
+    ("allocated_unused", UNUSED, "A job held the GPU, and no process used it.",
+     "A job that asks for fewer GPUs; idle limits."),
+)  # fmt: skip
 WASTE_QUERIES = (
     FleetQuestion(
         "gpus_by_state", "waste", "GPUs by state", "GPUs",
@@ -522,19 +521,11 @@ WASTE_QUERIES = (
         "The state that each GPU's time counts as now; a MIG instance counts as one.",
         "Those that are not working come first: gap, starved.",
     ),
-    _state("hours_busy_not_working", "busy_not_working", f"{NOT_WORKING.capitalize()}: last hour",
-           "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
-           "numbers minute by minute.", "See gap and the verdicts."),
-    _state("hours_starved", "starved", "Starved: last hour",
-           "A job held the GPU and no kernel ran.", "See starved_by_cause."),
-    _state("hours_idle_allocated", "idle_allocated", f"{STATE_WORDS['idle_allocated'].capitalize()}: last hour",
-           "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
-           "gputop shows whose process it is; ask, then end it."),
-    _state("hours_idle", "idle", "Idle: last hour",
-           "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
-    _state("hours_allocated_unused", "allocated_unused", f"{UNUSED.capitalize()}: last hour",
-           "A job held the GPU, and no process used it.",
-           "A job that asks for fewer GPUs; idle limits."),
+    *(
+        FleetQuestion(f"hours_{state}", "waste", f"{words.capitalize()}: last hour", "GPU-hours",
+                      partial(_in_hours, state=state), meaning, advice)
+        for state, words, meaning, advice in _HOURS
+    ),
     FleetQuestion(
         "hours_total", "waste", "All GPUs: last hour", "GPU-hours",
         lambda q: f"{_minutes(q)} / 60", "The total of which the other states are parts.", "Nothing to do.",
@@ -587,3 +578,8 @@ WASTE_QUERIES = (
         "Start with the first. Give your own price: --price 2.50.",
     ),
 )  # fmt: skip
+QUESTIONS: Mapping[str, FleetQuestion] = MappingProxyType({
+    row.id: row
+    for row in (*HEALTH_QUERIES, *THROUGHPUT_QUERIES, *BOTTLENECK_QUERIES, *BREADTH_QUERIES, *WASTE_QUERIES)
+})  # fmt: skip
+"""Every question by its id, in the order of the failure modes."""

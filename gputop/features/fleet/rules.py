@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import NAMES_LABEL, Names, Scope, job_mean, renamed, rule_scope
-from gputop.features.fleet.questions import AlertRule, FleetQuestion, library
+from gputop.features.fleet.questions import QUESTIONS, AlertRule, FleetQuestion
 from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_gpus
 
 RECORDED = (
@@ -25,7 +25,7 @@ JOB_MEANS: tuple[tuple[str, float | None], ...] = (("sm", None), ("util", WINDOW
 
 def alerts(names: Names) -> Iterator[tuple[FleetQuestion, AlertRule]]:
     """The alerts that can fire under these names."""
-    for query in library().values():
+    for query in QUESTIONS.values():
         if query.alert is not None and query.is_answered(names):
             yield query, query.alert
 
@@ -35,12 +35,12 @@ def recorded(
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
     q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
-    by_gpu = of_gpus(q, library()["gpus_by_state"].promql(q) or "")
+    by_gpu = of_gpus(q, QUESTIONS["gpus_by_state"].promql(q) or "")
     read = " ".join((*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names))))
     plain = rule_scope(names, scrape_s=scrape_s)
     yield "gputop_jobs", [(name, plain.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read]
     yield "gputop_gpus", list(by_gpu)
-    exprs = [(record_of(id), library()[id].promql(q)) for id in RECORDED]
+    exprs = [(record_of(id), QUESTIONS[id].promql(q)) for id in RECORDED]
     yield "gputop_fleet", [(name, expr) for name, expr in exprs if expr is not None]
 
 

@@ -19,7 +19,7 @@ from gputop.cli import main
 from gputop.features.export.metrics_page import FAMILIES
 from gputop.features.fleet.deploy_command import files
 from gputop.features.fleet.promql import ALL_NAMES, Names
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import QUESTIONS
 from gputop.model.prometheus_names import gpu_series
 
 WANTED = {
@@ -397,8 +397,8 @@ def test_the_shell_scripts_hold_no_job_up(tmp_path: Path) -> None:
 def test_every_query_has_a_panel() -> None:
     made = files("gputop")
     text = made["grafana/gputop-fleet.json"]
-    left_out = {query.id for query in library().values() if json.dumps(query.title)[1:-1] not in text}
-    assert left_out == {query.id for query in library().values() if query.needs_price}
+    left_out = {query.id for query in QUESTIONS.values() if json.dumps(query.title)[1:-1] not in text}
+    assert left_out == {query.id for query in QUESTIONS.values() if query.needs_price}
 
 
 @pytest.mark.parametrize("names", ALL_NAMES)
@@ -420,7 +420,7 @@ def test_the_fleet_s_dashboard_reads_what_the_rules_record_and_draws_few_lines(n
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(names: Names) -> None:
     without, priced = files(names), files(names, 2.5)
-    wanted = {query.id for query in library().values() if query.needs_price}
+    wanted = {query.id for query in QUESTIONS.values() if query.needs_price}
     rules = "prometheus/gputop.rules.yml"
     assert "cost" not in without[rules]
     assert {f"gputop:fleet:{id}" for id in wanted} <= set(re.findall(r"record: (\S+)", priced[rules]))
@@ -431,6 +431,6 @@ def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(
     (variable,) = [row for row in board["templating"]["list"] if row["name"] == "price"]
     assert (variable["query"], variable["current"]["value"], variable["label"]) == ("2.5", "2.5", "Price of a GPU-hour")
     asked = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel.get("targets")}
-    costs = {query.id: asked[query.title] for query in library().values() if query.title in asked and query.needs_price}
+    costs = {query.id: asked[query.title] for query in QUESTIONS.values() if query.title in asked and query.needs_price}
     assert all("$price" in expr for expr in costs.values())
     assert set(costs) == wanted

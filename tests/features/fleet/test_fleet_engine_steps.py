@@ -14,7 +14,7 @@ from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import GpuReading
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.promql import rule_scope
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.simulated_fleet import STARTED, STEP_S, SimulatedFleet
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.fleet_pages import past
@@ -41,8 +41,8 @@ def test_the_rank_that_the_others_wait_for_is_known_by_its_own_part_of_a_step(tm
         client = Client(address_of(url, {}))
         live = PrometheusFleet(client, url, "", lambda: STARTED)
         frame = fleet_frame(live.ask(STARTED))
-        asked = library()["straggler_own_step"].promql(rule_scope("gputop"))
-        unwaited = library()["straggler_step"].promql(rule_scope("gputop"))
+        asked = QUESTIONS["straggler_own_step"].promql(rule_scope("gputop"))
+        unwaited = QUESTIONS["straggler_step"].promql(rule_scope("gputop"))
         assert asked is not None and unwaited is not None
         own, whole = client.ask([PromQuery(asked, STARTED), PromQuery(unwaited, STARTED)])
         live.close()

@@ -12,7 +12,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
-from gputop.features.fleet.questions import MODES, library
+from gputop.features.fleet.questions import MODES, QUESTIONS
 from gputop.features.fleet.rules import alerts, rules_yaml
 from gputop.features.fleet.state_rules import IN_STATE
 from gputop.model.prometheus_names import gpu_series
@@ -20,8 +20,8 @@ from tests.support.planted_alerts import PLANTED, planted_series, unit_tests_yam
 
 
 def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_answer() -> None:
-    assert {query.mode for query in library().values()} == set(MODES)
-    for query in library().values():
+    assert {query.mode for query in QUESTIONS.values()} == set(MODES)
+    for query in QUESTIONS.values():
         assert len(query.meaning) > 20 and query.advice, query.id
         for names in ALL_NAMES:
             asked = query.promql(rule_scope(names, price=2.5))
@@ -37,7 +37,7 @@ def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
     exported = {series.name for series in gpu_series()} | set(re.findall(r"gputop_\w+", page.read_text()))
     exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
     exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}
-    for query in library().values():
+    for query in QUESTIONS.values():
         assert set(re.findall(r"\bgputop_\w+", query.promql(rule_scope()) or "")) <= exported, query.id
 
 
@@ -54,7 +54,7 @@ def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_eac
 
 def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> None:
     for names in ALL_NAMES:
-        for query in library().values():
+        for query in QUESTIONS.values():
             asked = query.promql(rule_scope(names, 'cluster="a"')) or ""
             series = re.findall(r"\b(?:gputop_|DCGM_)[A-Za-z_]+|\bup\b|\bgputop:[a-z:_]+", asked)
             assert asked.count('cluster="a"') == len(series), query.id
@@ -73,7 +73,7 @@ def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hol
 
 
 def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert library()["cost_no_work"].promql(rule_scope()) is None
+    assert QUESTIONS["cost_no_work"].promql(rule_scope()) is None
     assert main(["fleet", "queries", "cost_no_work"]) == 0
     assert "--price" in capsys.readouterr().out
     assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
@@ -97,7 +97,7 @@ def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest
     assert "DCGM_FI_PROF_SM_UTIL_RATIO" in text and "→" in text
     assert main(["fleet", "queries"]) == 0
     everything = capsys.readouterr().out
-    assert all(f"# {id}: " in everything for id in library())
+    assert all(f"# {id}: " in everything for id in QUESTIONS)
     assert main(["fleet", "queries", "gapp"]) == 2
     assert "did you mean gap?" in capsys.readouterr().err
 
@@ -106,7 +106,7 @@ def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 def test_an_hour_of_recorded_minutes_is_sixty_of_them_whenever_it_is_asked_for(tmp_path: Path) -> None:
     """Engines before Prometheus 3 count the samples on both edges of a window."""
-    hour = library()["hours_total"].promql(rule_scope("legacy"))
+    hour = QUESTIONS["hours_total"].promql(rule_scope("legacy"))
     assert hour is not None
     tested = {
         "tests": [

@@ -16,7 +16,7 @@ import pytest
 from gputop.features.fleet.deploy_command import files
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.rules import alerts, rules_yaml
 from gputop.model.prometheus_names import gpu_series
 from tests.nvml.stand_in import Scenario
@@ -93,7 +93,7 @@ MISSED = ("absent", "fewer_targets", "hang")
 
 
 def _asked(id: str, names: Names) -> str | None:
-    query = library()[id].promql(rule_scope(names, scrape_s=1.0, price=2.5))
+    query = QUESTIONS[id].promql(rule_scope(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
     return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[24h]", ":host:gpus[40s]")
 
@@ -104,7 +104,7 @@ def test_every_query_of_every_generation_is_answered(place: Place, engine: str, 
     # What is recorded is in the engine that evaluates the rules.
     asked = {
         id: query
-        for id, row in library().items()
+        for id, row in QUESTIONS.items()
         if (query := _asked(id, names)) is not None
         and (engine == "prometheus" or "gputop:" not in query)
         and id not in MISSED
@@ -138,7 +138,7 @@ def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, eng
 
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Names) -> None:
-    made, missed = files(names, 2.5), {library()[id].title for id in MISSED}
+    made, missed = files(names, 2.5), {QUESTIONS[id].title for id in MISSED}
     shown: dict[str, str] = {}
     for file in ("grafana/gputop-fleet.json", "grafana/gputop-job.json"):
         for panel in json.loads(made[file])["panels"]:
