@@ -136,12 +136,12 @@ class FleetApp(PaintedApp[FleetView]):
         self.set_keymap({key.id: key.keys for key in self.table if key.keys != usual[key.id]})
         self.frame: FleetFrame | None = None
         self.filtered_before: tuple[str, ...] = ()
-        self._canvas = FleetCanvas(self, depth, self.outlet.write if guard else None)
+        self.canvas = FleetCanvas(self, depth, self.outlet.write if guard else None)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield self._canvas
+        yield self.canvas
 
     def on_mount(self) -> None:
         self.guard_terminal()
@@ -184,21 +184,16 @@ class FleetApp(PaintedApp[FleetView]):
         # The host whose last hour is drawn.
         host = None if self.frame is None else fleet_view.selected_host(self.frame, view)
         if view.panel in ("hosts", "host"):
-            self.watched.see(fleet_view.drawn_hosts(self.frame, view, self.page), host)
+            self.watched.see(fleet_view.drawn_hosts(self.frame, view, self.canvas.page), host)
             view = replace(view, host=host, history=shown.history if shown.host == host else None)
-        if self._canvas.is_attached and not self.is_covered and width and height:
-            self._canvas.show(self.frame, view, width, height)
+        if self.canvas.is_attached and not self.is_covered and width and height:
+            self.canvas.show(self.frame, view, width, height)
 
     def apply_theme(self, theme: Theme) -> None:
         """Draw in other colours, also in screens opened later."""
         self.look = theme
-        self._canvas.wear(theme)
+        self.canvas.wear(theme)
         self.paint_soon()
-
-    @property
-    def page(self) -> int:
-        """Rows of the list that are shown at once."""
-        return self._canvas.page
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
@@ -327,7 +322,7 @@ def open_row(app: FleetApp) -> None:
 
 def move(app: FleetApp, step: int) -> None:
     if app.frame is not None and app.view.panel != "host":
-        app.see(fleet_view.moved(fleet_view.rows_of(app.frame, app.view), app.view, step, app.page))
+        app.see(fleet_view.moved(fleet_view.rows_of(app.frame, app.view), app.view, step, app.canvas.page))
 
 
 def next_order(app: FleetApp) -> None:
@@ -409,8 +404,8 @@ HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "alerts": partial(toggle, panel="alerts"),
     "up": partial(move, step=-1),
     "down": partial(move, step=1),
-    "page_up": lambda app: move(app, -max(1, app.page - 1)),
-    "page_down": lambda app: move(app, max(1, app.page - 1)),
+    "page_up": lambda app: move(app, -max(1, app.canvas.page - 1)),
+    "page_down": lambda app: move(app, max(1, app.canvas.page - 1)),
     "first": partial(move, step=-FAR),
     "last": partial(move, step=FAR),
     "sort": next_order,

@@ -15,19 +15,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.features.fleet import judge
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, FleetReading, FleetState, GpuReading, HostShare, JobName
-from gputop.features.fleet.judge import (
-    ABSENT,
-    FLEET_STATES,
-    FleetVerdict,
-    Straggler,
-    severity,
-    state_of,
-    stragglers,
-    verdict_of,
-)
+from gputop.features.fleet.judge import FleetVerdict, Straggler
 from gputop.model.quantity import count
 
 
@@ -97,7 +89,7 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     waste = group.waste_gpu_h
     if waste is None:
         waste = sum(group.counts.get(state, 0) for state in OF_JOBS)
-    return severity(group.verdict), -waste, group.name
+    return judge.severity(group.verdict), -waste, group.name
 
 
 class WastedHours(Struct, frozen=True):
@@ -150,7 +142,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def present(self) -> list[Gpu]:
         """Those of them that answer."""
-        return [gpu for gpu in self.gpus if gpu.state not in ABSENT]
+        return [gpu for gpu in self.gpus if gpu.state not in judge.ABSENT]
 
     @cached_property
     def models(self) -> Mapping[str, int]:
@@ -202,12 +194,12 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one: hosts
     that are as ``before`` are taken from there."""
     kinds = {host: down.kind for host, down in read.down.items()}
-    gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
-    straggling = stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
+    gpus = [Gpu(gpu, *judge.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
+    straggling = judge.stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in judge.ABSENT]))
     unchanged = before.hosts if before is not None and _is_recorded_alike(read, before.read) else ()
     known = {host.name: host for host in unchanged if not host.gpus and not host.stragglers}
     hosts = _groups(read, "host", gpus, straggling, known)
-    counts: dict[FleetState, int] = dict.fromkeys(FLEET_STATES, 0)
+    counts: dict[FleetState, int] = dict.fromkeys(judge.FLEET_STATES, 0)
     for host in hosts:
         for state, n in host.counts.items():
             counts[state] += n
@@ -337,7 +329,7 @@ def _group(
         tuple(dict.fromkeys(share.job for share in shares if share.job)),
         tuple(dict.fromkeys(share.user for share in shares if share.user)),
         counts,
-        verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
+        judge.verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
         mean((share.util_pct, share.gpus) for share in shares),
         mean((share.sm_active_pct, share.gpus) for share in shares),
         mean((gap(share), share.gpus) for share in shares),
@@ -404,7 +396,7 @@ def _not_exported(gpus: Sequence[Gpu]) -> list[str]:
     hosts = {
         gpu.read.host
         for gpu in gpus
-        if gpu.read.sm_active_pct is None and gpu.state not in ABSENT and gpu.read.names in ("legacy", "4.9")
+        if gpu.read.sm_active_pct is None and gpu.state not in judge.ABSENT and gpu.read.names in ("legacy", "4.9")
     }
     if not hosts:
         return []

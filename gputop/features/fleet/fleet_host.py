@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, mean
-from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of
 from gputop.model.quantity import memory, step_time, terminal_safe
@@ -195,7 +194,7 @@ def _gpu_row(gpu: Gpu, width: int, *, steps: bool) -> Row:
     if title and title != words:
         words = f"{words}: {title}" if alarm else title
     words = f"{'×' if old else level_glyph(LEVELS[gpu.state])} {words}"
-    line.add(shorten(words, max(1, width - line.width - 1)), state_style(gpu))
+    line.add(shorten(words, max(1, width - line.width - 1)), f"level.{LEVELS[gpu.state]}")
     if width >= 100:
         owner = " ".join(part for part in (read.job, read.user) if part)
         line.add(f"   {terminal_safe(owner)}" + f"   {terminal_safe(read.uuid)}" * (width >= 130), "dim")

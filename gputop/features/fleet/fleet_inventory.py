@@ -14,7 +14,7 @@ from gputop.features.fleet import plan
 from gputop.features.fleet.client import Client, PromQuery, QueryError, SeriesRow, number
 from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Place, Remembered, SeriesFacts, SeriesKey
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, names_of_numbers, with_scheduler
+from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, with_schedulers
 from gputop.features.fleet.plan import FleetSchema
 
 # Queries by name, answers by name: a failure becomes a line for people, once.
@@ -229,10 +229,9 @@ class FleetInventory:
 
     def name_jobs(self, facts_by_gpu: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
-        owners = {key: facts.whose for key, facts in facts_by_gpu.items() if key in self.identities and facts.whose[0]}
-        names_by_number = names_of_numbers(job.within(self.identities[key].cluster) for key, (job, _) in owners.items())
-        for key, identity in self.identities.items():
-            job, user = owners.get(key, (identity.job, identity.user))
-            job = with_scheduler(job.within(identity.cluster), names_by_number)
-            if (job, user) != (identity.job, identity.user):
-                self.identities[key] = replace(identity, job=job, user=user)
+        told = {key: facts.whose for key, facts in facts_by_gpu.items() if facts.whose[0]}
+        owners = {key: told.get(key, (of.job, of.user)) for key, of in self.identities.items()}
+        jobs = with_schedulers([job.within(self.identities[key].cluster) for key, (job, _) in owners.items()])
+        for (key, (_, user)), job in zip(owners.items(), jobs, strict=True):
+            if (job, user) != (self.identities[key].job, self.identities[key].user):
+                self.identities[key] = replace(self.identities[key], job=job, user=user)

@@ -6,7 +6,7 @@ Nothing is judged here. What is not measured is None.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -56,14 +56,10 @@ class JobName(str):
 NO_JOB = JobName()
 
 
-def with_scheduler(job: JobName, names_by_number: Mapping[tuple[str, str], JobName]) -> JobName:
-    """The job; one whose number alone is known takes the name that it has elsewhere, see ``names_of_numbers``."""
-    return names_by_number.get((job.cluster, job.name), job) if job.kind == NUMBER else job
-
-
-def names_of_numbers(jobs: Iterable[JobName]) -> dict[tuple[str, str], JobName]:
-    """Jobs whose scheduler is known, by their cluster and number."""
-    return {(job.cluster, job.name): job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
+def with_schedulers(jobs: Sequence[JobName]) -> list[JobName]:
+    """The jobs; one whose number alone is known takes the name that another of its cluster gives that number."""
+    known = {(job.cluster, job.name): job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
+    return [known.get((job.cluster, job.name), job) if job.kind == NUMBER else job for job in jobs]
 
 
 class FleetError(Exception):

@@ -89,11 +89,6 @@ def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) ->
 _NEED: tuple[FleetState, ...] = (*(state for state in ORDER if state != "working"), "working")
 
 
-def state_style(gpu: Gpu) -> str:
-    """The style of a GPU's level."""
-    return f"level.{LEVELS[gpu.state]}"
-
-
 NOT_KNOWN = "–"
 WIDEST_VERDICT = 80
 

@@ -195,14 +195,6 @@ def quiet(schema: FleetSchema) -> str:
     return union(part for part in parts if part)
 
 
-def current(schema: FleetSchema, series: str) -> str:
-    """The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum."""
-    return over("last_over_time", series, 2 * schema.scrape_s + SCRAPE_SLACK_S)
-
-
-SCRAPE_SLACK_S = 5.0
-
-
 def troubles(schema: FleetSchema, *, ages: bool) -> str:
     """Whether scraped addresses answer (0: not twice in a row), of all jobs that export GPUs; drivers that are late and
     files that are no longer written; alerts that fire; with ``ages`` also when each address last gave utilisation, Unix

@@ -59,6 +59,7 @@ have new ones."""
 LONGEST_GAP_S = 300.0
 """How long values are kept over a pause of the engine: as long as it holds a value for the present itself."""
 MEANS = ("util_pct", "sm_active_pct")
+SLACK_S = 5.0
 SELDOM = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
 """Queried in turns, at every second refresh."""
 _NOTHING = SeriesFacts()
@@ -106,7 +107,8 @@ class Present:
         seldom = SELDOM[(self._refreshes - 1) % 2] if self._refreshes else sum(SELDOM, ())
 
         def current(key: str) -> str:
-            return plan.metric(schema, key, lambda series: plan.current(schema, series))
+            # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
+            return plan.metric(schema, key, lambda of: over("last_over_time", of, 2 * schema.scrape_s + SLACK_S))
 
         return {
             **{key: plan.metric(schema, key, plan.mean) for key in MEANS},

@@ -37,8 +37,7 @@ from gputop.features.fleet.fleet_reading import (
     JobName,
     LastHour,
     Lost,
-    names_of_numbers,
-    with_scheduler,
+    with_schedulers,
 )
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.plan import AGE, DIALECT_LABEL, HOST, LATE, LOOKBACKS_S, UP, marked
@@ -157,8 +156,8 @@ class HostNames:
             (self.of(recorded), recorded.job.within(recorded.cluster) if self.several else recorded.job, recorded.user)
             for recorded, _ in rows
         ]
-        jobs = names_of_numbers(job for _, job, _ in owners)
-        return [(host, with_scheduler(job, jobs), user) for host, job, user in owners]
+        jobs = with_schedulers([job for _, job, _ in owners])
+        return [(host, job, user) for (host, _, user), job in zip(owners, jobs, strict=True)]
 
     def _plain(self, recorded: RecordedHost) -> str:
         return self._names_by_place.get(recorded.place, recorded.host) if recorded.place[1] else recorded.host

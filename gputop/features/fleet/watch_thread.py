@@ -44,7 +44,9 @@ class FleetWatch:
         self._due, self._asked_at = clock(), object()
         self._answered: dict[str, object] = {}
         """What was asked for last of the hosts on screen, of the open one and of the hour."""
-        self._worker = Worker("fleet", self._turn, again=self._pause_s, close=fleet.close)
+        self._worker = Worker(
+            "fleet", self._turn, again=lambda: max(0.05, self._due - self._clock()), close=fleet.close
+        )
 
     def start(self, notify: Callable[[], object]) -> None:
         """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
@@ -97,9 +99,6 @@ class FleetWatch:
         if self._answered.get(name) != of and not self._worker.stopping.is_set():
             self._answered[name] = of
             self._guarded(work)
-
-    def _pause_s(self) -> float:
-        return max(0.05, self._due - self._clock())
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do the work. Whatever goes wrong in it is shown, and the loop goes on: no answer ends the screen."""

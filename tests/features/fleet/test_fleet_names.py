@@ -6,7 +6,7 @@ import pytest
 
 from gputop.features.fleet.decode_answers import owner_of, scrape_seconds
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of
-from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, filled, names_of_numbers, with_scheduler
+from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, filled, with_schedulers
 from gputop.features.fleet.promql import Scope
 from gputop.model.metrics import GPU_METRICS
 
@@ -55,11 +55,9 @@ def test_the_host_is_the_first_label_that_names_one(labels: dict[str, str], host
 
 def test_a_number_without_a_scheduler_takes_the_name_that_it_has_elsewhere() -> None:
     slurm, number, pod = JobName("slurm", "7"), JobName("job", "7"), JobName("pod", "7")
-    known = names_of_numbers([NO_JOB, number, pod, slurm])
-    assert [with_scheduler(job, known) for job in (number, JobName("job", "8"), pod, NO_JOB)] == [
-        "slurm 7", "job 8", "pod 7", "",
-    ]  # fmt: skip
-    assert with_scheduler(number, known).kind == "slurm"
+    jobs = [number, JobName("job", "8"), pod, NO_JOB, slurm]
+    assert with_schedulers(jobs) == ["slurm 7", "job 8", "pod 7", "", "slurm 7"]
+    assert with_schedulers(jobs)[0].kind == "slurm" and with_schedulers([number, pod, NO_JOB]) == [number, pod, NO_JOB]
 
 
 def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job() -> None:
