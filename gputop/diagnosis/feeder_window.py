@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import FeederKind, Feeders, FeederShares, WaitEnd
+from gputop.model.feeders import PIN_MEMORY_THREAD, FeederKind, Feeders, FeederShares, Via, WaitEnd
 
 Leading = Literal["cpu", "disk", "network"]
 STATES = 9
@@ -30,6 +30,7 @@ OF_MOST = 0.2
 """A process that was waited for in so much less of the looks than another was a bystander then [judged]."""
 BY_NAME = "name"
 """What resolved a wait for which nothing but the name of a process says whom it is for."""
+PIN_MEMORY_KIND = "pin_memory threads"
 PROOFS = ("socket", "connections")
 PROVEN_FOR_S = 30.0
 """For so long after its sockets were last seen receiving, polling counts as waiting for the network."""
@@ -49,6 +50,7 @@ class FeederRow(Struct, frozen=True):
     why_blind: str | None = None
     what: FeederKind = "workers"
     mount: str | None = None
+    address: str = ""
 
 
 class _Tick(Struct, frozen=True):
@@ -69,6 +71,7 @@ class _Sums(Struct):
     count: int = 0
     values: tuple[float, ...] = (0.0,) * STATES
     proven_at: float = float("-inf")
+    address: str = ""
 
     @property
     def useful(self) -> float:
@@ -118,7 +121,7 @@ class FeederWindow:
             if feeder is None:
                 feeder = self._sums[row.key] = _Sums(row.key, row)
             feeder.count += 1
-            feeder.latest = row
+            feeder.latest, feeder.address = row, row.address or feeder.address
             feeder.values = tuple(map(add, feeder.values, row.values))
             if row.by in PROOFS:
                 feeder.proven_at = t
@@ -163,14 +166,33 @@ class FeederWindow:
         least, knows = OF_MOST * max(named.values()), not sums.keys().isdisjoint(named)
         return [row for row in rows if (row.key < 0 and not knows) or named.get(abs(row.key), 0) >= least]
 
-    def _are_called_feeders(self) -> bool:
-        """Whether most of what the main thread waits for is known by its name alone."""
-        shares = Counter[bool]()
+    def _via(self) -> tuple[Via | None, bool]:
+        """By what the main thread mostly waits for others or threads of its own, and whether that is what it mostly
+        waits for at all."""
+        shares, elsewhere = Counter[Via](), 0.0
         for tick in self._ticks:
             for end in tick.ends:
                 if end.pids:
-                    shares[end.via == "name"] += round(end.pct)
-        return shares[True] > shares[False]
+                    shares[end.via] += round(end.pct)
+                elif end.via not in ("timer", "gpu"):
+                    elsewhere += end.pct
+        return max(shares, key=lambda via: shares[via], default=None), shares.total() > elsewhere
+
+    def _is_pin_memory(self) -> bool:
+        """Whether of the main thread's own threads it waits for the one that pins memory."""
+        threads = [end for tick in self._ticks for end in tick.ends if end.via == "thread"]
+        pins = sum(end.pct for end in threads if end.detail.startswith(PIN_MEMORY_THREAD))
+        return 2.0 * pins > sum(end.pct for end in threads)
+
+    @property
+    def address(self) -> str:
+        """Where the main thread's own connection leads; empty where that was not seen."""
+        shares = Counter[str]()
+        for tick in self._ticks:
+            for end in tick.ends:
+                if end.via == "network" and end.detail:
+                    shares[end.detail] += round(end.pct)
+        return max(shares, key=lambda address: shares[address], default="")
 
     def feeders(self) -> Feeders | None:
         """The feeders, and the busiest of them; None where no sample of the window knows any feeder."""
@@ -208,10 +230,13 @@ class FeederWindow:
         active = sum([feeder.part(named) >= HALF_AS_MUCH * most for feeder in peers])
         keys = {feeder.key for feeder in peers}
         rows = [row for row in self._ticks[-1].rows if row.key in keys]
-        n = latest.count if best.key < 0 else max(1, len(rows))
+        n, kind = latest.count if best.key < 0 else max(1, len(rows)), latest.kind
+        if best.key < 0 and self._is_pin_memory():
+            n, kind = 1, PIN_MEMORY_KIND
+        via, is_waited_for = self._via()
         return Feeders(
             n=n,
-            kind=latest.kind,
+            kind=kind,
             busiest=busiest,
             mean=_mean(peers),
             leading=self._leading,
@@ -219,12 +244,14 @@ class FeederWindow:
             active=n if best.key < 0 else min(active, n),
             uneven=best.key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
             any_disk=max(0.0, self._any_disk / len(self._ticks) / 100.0),
-            by=latest.by or (BY_NAME if self._are_called_feeders() else None),
+            by=latest.by or (BY_NAME if via == "name" else None),
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,
             what=latest.what,
             any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
             mount=latest.mount,
+            address=best.address,
+            via=via if is_waited_for and via != "name" else None,
         )
 
 

@@ -239,7 +239,15 @@ def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: 
     if None in shares:
         shares = tuple([percent or 0.0 for percent in shares])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
-    return FeederRow(key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount)
+    return FeederRow(
+        key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount, address_of(p)
+    )
+
+
+def address_of(p: ProcessSample) -> str:
+    """Where the connection leads for which a process mostly waits; empty where that was not seen."""
+    ends = [end for end in p.waits_for or () if end.via == "network"]
+    return max(ends, key=lambda end: end.pct).detail if ends else ""
 
 
 _OF_WAIT = {"network": "network", "pipe": "network", "lock": "lock", "sleep": "sleep", "queue": "poll"}

@@ -118,6 +118,8 @@ class HostSide(Struct, frozen=True):
     """The GPU's process has no socket of its own, and its parent, with which it is connected, takes requests."""
     rx: float | None = None
     """Bytes a second that the GPU's process receives, where its sockets were asked."""
+    address: str = ""
+    """Where the main thread's own connection leads; empty where that was not seen."""
     loaders: int = 0
     feeders: Feeders | None = None
     """None in recordings made before feeders were measured: they are judged by the means over loaders."""

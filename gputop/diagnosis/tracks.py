@@ -375,6 +375,7 @@ class GpuTrack:
             fetches=p is not None and p.feed_by == "main socket",
             served=p is not None and p.feed_by == SERVED_BY_PARENT,
             rx=None if p is None else p.net_rx_bytes_per_s,
+            address=window.feeders.address,
             loaders=tick.loader_count or ceil(window.sums.total("loaders") / len(window.sums)),
             feeders=feeders,
             accounted=window.account.says_something,

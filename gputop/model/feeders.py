@@ -63,6 +63,12 @@ def rank_among_owners(owner: Owner) -> tuple[bool, float, int]:
     return owner.type != "G", owner.gpu_mem_bytes or 0.0, -owner.pid
 
 
+Via = Literal[
+    "pipe", "socket", "child", "thread", "network", "file", "lock", "gpu", "timer", "stopped", "name", "unknown",
+]  # fmt: skip
+"""By what a thread is held up: ``pipe`` and ``socket`` lead to processes of this machine, ``network`` to another one,
+``thread`` to threads of its own process, ``file`` to a disk or a mount. ``name``: who it is was not seen, and ``pids``
+are those that are called loaders."""
 FeederKind = Literal["workers", "helpers", "beside", "ray", "children", "threads"]
 """What feeds: loaders proper, other descendants that work, processes beside the tree, Ray tasks, children that live for
 a moment each, threads of the GPU process."""
@@ -102,6 +108,10 @@ class Feeders(Struct, frozen=True):
     """The part of the latest sample in which what one of them waits for is not known yet: nothing follows from that."""
     mount: str | None = None
     """The networked file system on which the busiest one waits."""
+    address: str = ""
+    """Where the busiest one's connection leads, as ``10.0.0.7:443``; empty where that was not seen."""
+    via: Via | None = None
+    """By what the main thread was seen waiting for them; None where it was not, or who they are is not known."""
 
     @property
     def key(self) -> int | None:
@@ -165,18 +175,17 @@ def main_looks(counted: Iterable[tuple[str, int]]) -> MainLooks:
     return MainLooks(tuple(counts.items()))
 
 
-Via = Literal[
-    "pipe", "socket", "child", "thread", "network", "file", "lock", "gpu", "timer", "stopped", "name", "unknown",
-]  # fmt: skip
-"""By what a thread is held up: ``pipe`` and ``socket`` lead to processes of this machine, ``network`` to another one,
-``thread`` to threads of its own process, ``file`` to a disk or a mount. ``name``: who it is was not seen, and ``pids``
-are those that are called loaders."""
 VIAS: frozenset[str] = frozenset(get_args(Via))
 
 
 MOST_PIDS_IN_WORDS = 4
 WHERE_RANKS_MEET = ", where its ranks meet"
-"""The end of a ``detail`` that is the address at which the ranks of the job find each other, by its environment."""
+"""Follows an address in a ``detail``: there the ranks of the job find each other, by its environment. After it stands
+who was not seen of them."""
+
+
+PIN_MEMORY_THREAD = "pt_data_pin"
+"""The beginning of the name of the thread of DataLoader(pin_memory=True)."""
 
 
 class WaitEnd(Struct, frozen=True):

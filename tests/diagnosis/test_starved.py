@@ -80,6 +80,9 @@ HIDDEN = train(starttime=None, main_run_pct=None, main_wait_pct=None, main_state
 NO_SIGNALS = {"verdict": "starved_unattributed", "confidence": "low", "says": "no host signals"}
 COMPILES = "python -m torch/_inductor/compile_worker/__main__.py --workers=8"
 NEVER_OF_A_DATALOADER = ("num_workers", "prefetch_factor", "in_order", "persistent")
+ELSEWHERE = (WaitEnd("network", 80.0, detail="10.0.0.7:443"),)
+FETCH = feeders(*[{"network": 100.0}] * 2, waits_for=ELSEWHERE)
+FETCH_PIDS = tuple(row.pid for row in FETCH)
 UNEVEN = feeders({"run": 98.0}, IDLE, IDLE, IDLE)
 
 
@@ -123,6 +126,19 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (40.0, [train(main=2.0), *workers(4, 95.0, role="orphan")], {}, "starved_unattributed"),
         (40.0, [train(main=2.0), *[told(replace(w, role="helper", static=ProcessStatic(command=COMPILES)))
                                    for w in workers(4, 99.0)]], {}, "starved_unattributed"),
+    ],
+    "whom main was seen waiting for is said, and where the network is": [
+        (20.0, [job(waits_for=ends), *FETCH], {}, because("dataloader_io", "network", *words)) for ends, words in (
+            ((WaitEnd("pipe", 90.0, FETCH_PIDS), WaitEnd("timer", 10.0)),
+             ("main waits for 2 workers (a pipe): lock", "waiting for the network (10.0.0.7:443) 100 %")),
+            ((WaitEnd("pipe", 20.0, FETCH_PIDS), WaitEnd("unknown", 80.0)), ("main waits: lock",)),
+            ((WaitEnd("name", 90.0, FETCH_PIDS),), ("main waits: lock", "by name")),
+        )
+    ] + [
+        (20.0, [replace(main_of(network=80.0, sleep=20.0), waits_for=ELSEWHERE)], {},
+         because("main_process", "network", "waits for the network itself (10.0.0.7:443) 80 % of the time")),
+        (20.0, [job(waits_for=(WaitEnd("thread", 90.0, (4711,), "pt_data_pin"),), feed=shares(run=98.0))],
+         {}, because("dataloader_cpu", "cpu", "1 pin_memory thread runnable", "pin_memory=False")),
     ],
     "what starves a GPU is named with its evidence": [
         (20.0, processes, {}, because(verdict, cause, words)) for processes, verdict, cause, words in (
@@ -318,6 +334,8 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
             ("python3 -m ipykernel_launcher -f kernel.json", "", None, "a notebook waits for its next cell"),
             ("python train.py", "10.0.0.7:29500", "ranks", "for other ranks of its job, at 10.0.0.7:29500"),
             ("python train.py", "10.0.0.7:29400", "ranks", "for other ranks of its job, at 10.0.0.7:29400"),
+            ("python train.py", "10.0.0.7:4711, where its ranks meet: 3 of 4 ranks seen, rank 2 missing", "ranks",
+             "3 of 4 ranks seen, rank 2 missing"),
             ("python consume.py", "10.0.0.7:5672", "network", "main: waits for 10.0.0.7:5672 since the start"),
             ("python consume.py", "", None, "main: polls for"),
         )],

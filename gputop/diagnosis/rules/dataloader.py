@@ -142,7 +142,8 @@ def _tell_io(s: Signals) -> RuleResult:
         cause = "pipe" if f.by == "pipe" else main_cause(s, f)
         confidence = "high" if proven or f.by == "thread" else "low" if f.by in ("kinship", BY_NAME) else "medium"
         where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
-        doing = f"waiting for {where} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
+        address = f" ({f.address})" if cause == "network" and f.address else ""
+        doing = f"waiting for {where}{address} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
     if proven:
         doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:

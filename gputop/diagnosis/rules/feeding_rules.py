@@ -192,10 +192,14 @@ def main_words(s: Signals) -> str:
     return ", ".join(f"{name} {share(x)}" for x, name in largest) or "nothing that can be seen"
 
 
+_VIA_WORDS = {"pipe": "a pipe", "socket": "a socket", "child": "their end", "thread": "a lock"}
+
+
 def both_words(s: Signals) -> str:
     """What main and feeders did: part of every evidence of starvation."""
-    line = f"main waits: {main_words(s)}"
     f = s.host.feeders
+    by = None if f is None else _VIA_WORDS.get(f.via or "")
+    line = f"main waits{'' if f is None or by is None else f' for {f.n} {kind_of(f)} ({by})'}: {main_words(s)}"
     if f is None:
         return line
     words = feeder_words(f.busiest)

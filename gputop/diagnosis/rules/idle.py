@@ -68,7 +68,7 @@ def _why_main(s: Signals, main: Stands) -> tuple[str, Cause | None]:
         if s.tick.is_notebook:
             return f"main: the kernel of a notebook waits for its next cell {since}", None
         address = next((end.detail for end in s.tick.ends if end.via == "network" and end.detail), "")
-        if s.tick.nccl or address.endswith((*RENDEZVOUS_PORTS, WHERE_RANKS_MEET)):
+        if s.tick.nccl or address.endswith(RENDEZVOUS_PORTS) or WHERE_RANKS_MEET in address:
             return f"main: waits {since} for other ranks of its job{f', at {address}' if address else ''}", "ranks"
         if address:
             return f"main: waits for {address} {since}", "network"

@@ -12,6 +12,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from gputop.diagnosis.feeder_window import PIN_MEMORY_KIND
 from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, takers_of_cores
 from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import Feeders
@@ -120,6 +121,12 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("cpu", "queued", *FEEDERS_WAIT), "few of many feeders of one kind work",
         "balance the work over the {kind}: one slow one holds up the others", "balance the work",
         partial(_is_uneven, torch=False),
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "DataLoader's pin_memory thread works, and its workers are ahead",
+        "one thread copies each batch to pinned memory: fewer bytes (uint8, converted on the GPU), batches put "
+        "together in the workers (collate_fn), or pin_memory=False", "fewer bytes a batch",
+        lambda s, f: f is not None and f.kind == PIN_MEMORY_KIND,
     ),
     RemedyRow(
         ("cpu", "queued"), "the cgroup's CPU limit cuts periods short",

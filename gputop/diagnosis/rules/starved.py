@@ -341,7 +341,8 @@ def _tell_main(s: Signals) -> RuleResult:
     wait = None if main_runs(s) else own_wait(s)
     alone = None if main_runs(s) or wait is not None else main_alone(s)
     if wait is not None:
-        line += f" {OWN_WAITS[wait[0]]} {share(wait[1])} of the time"
+        address = f" ({host.address})" if wait[0] == "network" and host.address else ""
+        line += f" {OWN_WAITS[wait[0]]}{address} {share(wait[1])} of the time"
         if wait[0] == "network" and (host.rx or 0.0) >= LEAST_RX:
             line += f", receiving {rate(host.rx)}"
     elif alone in ("sleep", "unknown"):

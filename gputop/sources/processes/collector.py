@@ -256,7 +256,7 @@ class ProcessCollector:
             member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
             if place.role == "gpu":
                 member.threads = HostThreads(f"{self._proc}/{pid}", pid)
-                member.meets_at = self._facts.meets_at(pid)
+                member.rank = self._facts.rank(pid)
         elif command and command != member.command:
             member.command = command
             member.watched.look_again()

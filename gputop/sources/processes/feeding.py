@@ -39,7 +39,9 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
     loaders = {other for other, m in kin.items() if m.role == "loader"}
     proper = {other for other in loaders if kin[other].place.rule == "R1"}
     tids = () if mine.threads is None else tuple(mine.threads.feeder_tids)
-    return Job(tuple(kin), frozenset(proper or loaders), tids, meets_at=mine.meets_at)
+    ranks = [m.rank for m in members.values() if m.rank is not None]
+    absent = "" if mine.rank is None else mine.rank.missing(ranks)
+    return Job(tuple(kin), frozenset(proper or loaders), tids, rank=mine.rank, absent=absent)
 
 
 def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:
@@ -216,7 +218,8 @@ class Feeding:
     def _by_threads(self, pid: int, feed: FeedReading, member: Member, reading: ProcessReading) -> FeedReading:
         """What feeds a GPU process from within: its children where they do most, else its threads."""
         track, threads = self._tracks[pid], member.seen_threads
-        pool_pct = None if threads is None else threads.pool_run_pct
+        # Of the pool's time a pin_memory thread is no part.
+        pool_pct = None if threads is None or threads.pin_memory else threads.pool_run_pct
         if pool_pct is None:
             pool_pct = max(0.0, (reading.run_pct or 0.0) - (reading.main_run_pct or 0.0))
         shares = track.threads_shares(pool_pct)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.feeders import NEVER, Rule, not_a_loader, why_words
+from gputop.model.feeders import NEVER, PIN_MEMORY_THREAD, Rule, not_a_loader, why_words
 
 # A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
 BUSY_HELPER_SHARE = 0.3
@@ -118,7 +118,7 @@ def is_nccl_thread(name: str) -> bool:
 
 def is_pin_memory_thread(name: str) -> bool:
     """Whether a thread is that of DataLoader(pin_memory=True)."""
-    return name.startswith("pt_data_pin")
+    return name.startswith(PIN_MEMORY_THREAD)
 
 
 def thread_loader(names: Iterable[str]) -> str | None:

@@ -14,7 +14,7 @@ from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
-from gputop.sources.processes.process_facts import Facts
+from gputop.sources.processes.process_facts import Facts, RunRank
 from gputop.sources.processes.process_threads import HostThreads, Threads
 from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
@@ -51,9 +51,9 @@ class Member:
         "command",
         "facts",
         "family",
-        "meets_at",
         "pid",
         "place",
+        "rank",
         "scanned_at",
         "seen_threads",
         "threads",
@@ -68,8 +68,8 @@ class Member:
         self.threads: HostThreads | None = None
         self.seen_threads: Threads | None = None
         self.scanned_at: float | None = None
-        self.meets_at: int | None = None
-        """The port at which the ranks of its run meet, of a process that holds a GPU and is one of several."""
+        self.rank: RunRank | None = None
+        """Of a process that holds a GPU: which rank of a run it is, if it is one of several."""
         self.allowed_cores: float | None = None
         """Of a process that holds a GPU, as of the last scan of its threads."""
         self.throttling: Throttling | None = None

@@ -1,7 +1,7 @@
 """What does not change while a process lives: owner, command line, batch job, container, cgroup folders.
 
 Here, and only here, a raw command line becomes facts: first what the diagnosis needs is drawn from it, then secrets are
-masked. Of environments nothing is taken but the port at which the ranks of a run meet.
+masked. Of environments nothing is taken but which rank of a run a process is, and the port at which these meet.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -87,7 +88,44 @@ MOST_USERS = 1024
 """User names that are kept: containers bring user numbers of their own."""
 
 
-_OF_A_RANK = (b"MASTER_PORT=", b"WORLD_SIZE=")
+_OF_A_RANK = ("MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+"""As torchrun sets them, and whoever starts ranks for ``torch.distributed`` does."""
+
+
+class RunRank(Struct, frozen=True):
+    """One of the ranks of a run, by the environment that it was started with: who meet at a port, and how many.
+
+    ``number`` is its own; ``first`` and ``here`` are the lowest of its machine and how many that has, None where its
+    environment does not say.
+    """
+
+    meets_at: int
+    of: int
+    number: int | None = None
+    first: int | None = None
+    here: int | None = None
+
+    def missing(self, seen: Iterable[RunRank]) -> str:
+        """Which ranks of its machine are not among those seen: ``3 of 4 ranks seen, rank 2 missing``.
+
+        Empty where none is. Where its run does not say which ranks are on this machine, ``3 of 4 ranks seen here``.
+        """
+        numbers = {rank.number for rank in seen if (rank.meets_at, rank.of) == (self.meets_at, self.of)} - {None}
+        if self.number is None or (self.first is None and len(numbers) >= self.of):
+            return ""
+        if self.first is None or self.here is None:
+            return f"{len(numbers)} of {self.of} ranks seen here"
+        absent = [str(number) for number in range(self.first, self.first + self.here) if number not in numbers]
+        if not absent:
+            return ""
+        named = ", ".join(absent[:MOST_ABSENT]) + (", …" if len(absent) > MOST_ABSENT else "")
+        on = "" if self.here == self.of else " of this machine"
+        ranks = "rank" if len(absent) == 1 else "ranks"
+        return f"{self.here - len(absent)} of {self.here} ranks{on} seen, {ranks} {named} missing"
+
+
+MOST_ABSENT = 4
+"""Ranks that are named; of more the first."""
 
 
 class Facts(Struct, frozen=True):
@@ -122,12 +160,16 @@ class FactsReader:
         """
         return self._patient.read(f"{self._proc}/{pid}/cmdline")
 
-    def meets_at(self, pid: int) -> int | None:
-        """The port at which the ranks of its run meet, by the environment that it was started with; None of no rank."""
+    def rank(self, pid: int) -> RunRank | None:
+        """Which rank of a run a process is; None where it is the only one, or of none."""
         environ = self._patient.read(f"{self._proc}/{pid}/environ") or b""
-        given = dict(entry.partition(b"=")[::2] for entry in environ.split(b"\0") if entry.startswith(_OF_A_RANK))
-        port = given.get(b"MASTER_PORT", b"")
-        return int(port) if port.isdigit() and given.get(b"WORLD_SIZE", b"1") != b"1" else None
+        given = dict(entry.partition("=")[::2] for entry in environ.decode("ascii", "replace").split("\0"))
+        values = [int(text) if (text := given.get(name, "")).isdecimal() else None for name in _OF_A_RANK]
+        port, of, number, local, here = values
+        if port is None or (of or 0) < 2:
+            return None
+        first = None if number is None or local is None else number - local
+        return RunRank(port, of or 0, number, first, here)
 
     def set_aside(self) -> int:
         """How many processes have not given their command line, and hold a reader until they do."""

@@ -133,9 +133,11 @@ class SocketProof:
             by = "main socket"
         if proven and not is_root and by != "thread" and track.polls_inside >= LEAST_FETCH:
             shares = partly(shares, max(0.0, 1.0 - shares.cpu), shares_of(0.0, 0.0, track.recent.inside))
-        if proven and shares.poll + track.in_socket > 0.0 and not own_socket:
-            receives = (news.rx_bytes_per_s or 0.0) >= LEAST_RX
-            shares, by = received(shares, track.in_socket), "socket" if receives else "connections"
+        unproven = shares.poll + track.in_socket
+        if proven and unproven > 0.0 and not own_socket:
+            if by != "thread" or unproven > shares.network:
+                by = "socket" if (news.rx_bytes_per_s or 0.0) >= LEAST_RX else "connections"
+            shares = received(shares, track.in_socket)
         elif by is None and news.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
             by = "no socket"
         listens = news.listens and not proven if is_root else None

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import WHERE_RANKS_MEET, Via
 from gputop.sources.processes.loaders import is_pin_memory_thread
+from gputop.sources.processes.process_facts import RunRank
 from gputop.sources.processes.process_sockets import (
     DENIED_FDS,
     HELD_AGAIN_S,
@@ -161,8 +162,10 @@ class Job(Struct, frozen=True):
     threads: Sequence[str] = ()
     root: int | None = None
     """The GPU process, where the wait of another one is followed."""
-    meets_at: int | None = None
-    """The port at which the ranks of its run meet."""
+    rank: RunRank | None = None
+    """Which rank of a run it is, if it is one."""
+    absent: str = ""
+    """Which other ranks were not seen, in words."""
 
 
 NO_JOB = Job()
@@ -357,8 +360,8 @@ class WaitGraph:
                 return End("socket", detail=f"{LISTENS} :{found[0].ends[0][1]}")
             here, there = found[0].ends
             peer, where, via = found[1], address_words(there), "network"
-            if job.meets_at is not None and job.meets_at in (here[1], there[1]):
-                return End(via, detail=where + WHERE_RANKS_MEET)
+            if job.rank is not None and job.rank.meets_at in (here[1], there[1]):
+                return End(via, detail=where + WHERE_RANKS_MEET + (job.absent and f": {job.absent}"))
         elif peer is None:
             return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
         holders = () if peer is None else self._holding(now, job.pids, lambda ends: peer in ends.sockets, but=pid)

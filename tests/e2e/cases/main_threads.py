@@ -30,7 +30,7 @@ def main_sleeps(gpu: Gpu) -> None:
     gpu.train(endless(look), 0.1, spins=True)
 
 
-@case(("main_process",), ("network",), says=("network",), cores=0.1)
+@case(("main_process",), ("network",), says=("the network itself (127.0.0.1:",), cores=0.1)
 def main_sockets(gpu: Gpu) -> None:
     """The main thread reads a slow socket itself: no loader is to blame, because there is none."""
     connection = connect(gpu.port)
@@ -152,10 +152,18 @@ def rendezvous(gpu: Gpu) -> None:
         me.recv(1)
 
 
-@case(("idle",), ("ranks",), says=("other ranks",), cores=0.1, watch_s=90.0, never=("network", "disk", "cpu"))
+@case(
+    ("idle",),
+    ("ranks",),
+    says=("other ranks", "1 of 2 ranks seen, rank 1 missing"),
+    cores=0.1,
+    watch_s=90.0,
+    never=("network", "disk", "cpu"),
+)
 def ranks(gpu: Gpu) -> None:
     """The same of a process that was started as one of two, which meet at that socket's port."""
-    meets = {"WORLD_SIZE": "2", "MASTER_PORT": str(gpu.own_port)}
+    local = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    meets = {"WORLD_SIZE": "2", "MASTER_PORT": str(gpu.own_port), **local}
     if os.environ.get("MASTER_PORT") != meets["MASTER_PORT"]:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **meets})
     rendezvous(gpu)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import socket
@@ -9,11 +10,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from queue import Queue
 from typing import Any
 
 from tests.e2e.case import CALM, case
 from tests.e2e.job import Gpu
-from tests.e2e.loads import compute, connect, receive
+from tests.e2e.loads import compute, connect, endless, fed_by, receive
+
+PR_SET_NAME = 15
 
 
 class Items:
@@ -173,3 +177,19 @@ def sidecars(gpu: Gpu) -> None:
     threading.Thread(target=track, daemon=True).start()
     gpu.train(batches, 0.2)
     del kept
+
+
+@case(("dataloader_cpu",), ("cpu", "queued"), 1, ("pin_memory thread",), cores=1.0, never=("lock", "network", "disk"))
+def pin_memory(gpu: Gpu) -> None:
+    """Workers that are ahead of a pin_memory thread, which copies each batch on one core: it alone holds main up."""
+    ready = fed_by([lambda: endless(lambda: b"")] * 2)
+    pinned: Queue[bytes] = Queue(2)
+
+    def pin() -> None:
+        # As PyTorch names it.
+        ctypes.CDLL(None).prctl(PR_SET_NAME, b"pt_data_pin")
+        for _ in ready:
+            pinned.put(compute(0.4))
+
+    threading.Thread(target=pin, daemon=True).start()
+    gpu.train(endless(pinned.get), 0.05)

@@ -243,7 +243,7 @@ def mount_hangs(gpu: Gpu) -> None:
     fuse_reads(gpu)
 
 
-@case(("dataloader_io",), ("fetch", "network"), 2, cores=0.2)
+@case(("dataloader_io",), ("fetch", "network"), 2, ("for 2 workers (a pipe)", "network (127.0.0.1:"), cores=0.2)
 def socket_timeout(gpu: Gpu) -> None:
     """Workers whose sockets have a timeout: the kernel shows poll, which says nothing of what they wait for."""
 

@@ -280,6 +280,15 @@ def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(fake: FakeProc) 
     assert (root.feed_run_pct or 0.0) >= 90.0
 
 
+def test_what_a_pin_memory_thread_runs_is_time_on_a_core(fake: FakeProc) -> None:
+    def work(second: int) -> None:
+        fake.process(ROOT, threads={101: "pt_data_pin"}, runs=1, cpu_ticks=100 * second, wchan="futex_wait_queue")
+        fake.write(f"proc/{ROOT}/task/101/stat", "101 (pt_data_pin) R 1 1 " + "0 " * 40)
+
+    (root,) = read(fake, 20, work)
+    assert (root.feed_run_pct, root.feed_queued_pct) == (pytest.approx(100.0), pytest.approx(0.0))
+
+
 def test_whoever_takes_the_cores_outside_the_trees_is_named(fake: FakeProc) -> None:
     def work(second: int) -> None:
         fake.process(WORKER, "pt_data_worker", ppid=ROOT, run_ns=10**8 * second + 1, wait_ns=9 * 10**8 * second)

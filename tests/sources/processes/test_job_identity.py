@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.model.snapshot import CgroupName
-from gputop.sources.processes.process_facts import FactsReader, JobIdentity, job_identity
+from gputop.sources.processes.process_facts import FactsReader, JobIdentity, RunRank, job_identity
 from gputop.sources.simulation.life import slurm
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -61,16 +61,32 @@ def test_the_container_is_named_by_its_engine_and_short_id(cgroup: str, containe
 
 
 @pytest.mark.parametrize(
-    ("environ", "port"),
-    [("WORLD_SIZE=4\0MASTER_ADDR=n1\0MASTER_PORT=29511\0", 29511), ("WORLD_SIZE=1\0MASTER_PORT=29511\0", None),
+    ("environ", "rank"),
+    [("WORLD_SIZE=4\0MASTER_ADDR=n1\0MASTER_PORT=29511\0", RunRank(29511, 4)),
+     ("RANK=5\0LOCAL_RANK=1\0LOCAL_WORLD_SIZE=4\0WORLD_SIZE=8\0MASTER_PORT=29511\0", RunRank(29511, 8, 5, 4, 4)),
+     ("WORLD_SIZE=1\0MASTER_PORT=29511\0", None),
      ("MASTER_PORT=29511\0", None), ("WORLD_SIZE=2\0MASTER_PORT=x\0", None), ("", None)],
 )  # fmt: skip
-def test_ranks_of_a_run_meet_at_the_port_of_their_environment(tmp_path: Path, environ: str, port: int | None) -> None:
+def test_which_rank_of_a_run_a_process_is_says_its_environment(
+    tmp_path: Path, environ: str, rank: RunRank | None
+) -> None:
     fake = FakeProc(tmp_path)
     fake.write("proc/7/environ", environ)
     facts = FactsReader(str(fake.proc), str(fake.sys))
-    assert (facts.meets_at(7), facts.meets_at(8)) == (port, None)
+    assert (facts.rank(7), facts.rank(8)) == (rank, None)
     facts.close()
+
+
+@pytest.mark.parametrize(
+    ("me", "seen", "words"),
+    [(RunRank(1, 4, 0, 0, 4), (0, 1, 3), "3 of 4 ranks seen, rank 2 missing"),
+     (RunRank(1, 4, 0, 0, 4), (0, 1, 2, 3), ""),
+     (RunRank(1, 16, 9, 8, 8), (9,), "1 of 8 ranks of this machine seen, ranks 8, 10, 11, 12, … missing"),
+     (RunRank(1, 4, 0), (0, 1), "2 of 4 ranks seen here"), (RunRank(1, 2, 0), (0, 1), ""), (RunRank(1, 4), (), "")],
+)  # fmt: skip
+def test_ranks_that_are_not_seen_are_named(me: RunRank, seen: tuple[int, ...], words: str) -> None:
+    others = [RunRank(1, me.of, number) for number in seen]
+    assert me.missing([*others, RunRank(2, me.of, 2), RunRank(1, me.of + 1, 2)]) == words
 
 
 def test_a_job_inside_a_container_has_both() -> None:

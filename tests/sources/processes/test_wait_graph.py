@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from gputop.model.feeders import WaitEnd
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import wait_look
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.process_facts import RunRank
 from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
 from gputop.sources.processes.wait_graph import (
     ONE_OF_MANY,
@@ -65,7 +66,7 @@ class Watched:
 
     def __init__(self, pids: dict[str, int], pid: int, root: int | None = None) -> None:
         self.pids, self.pid, self.root = pids, pid, root
-        self.meets_at: int | None = None
+        self.rank: RunRank | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -83,7 +84,7 @@ class Watched:
         loaders = frozenset(self.pids[name] for name in called)
         kin = tuple(children_of("/proc", self.root or self.pid))
         job = (
-            Job(kin, loaders, tids, meets_at=self.meets_at)
+            Job(kin, loaders, tids, rank=self.rank)
             if self.root is None
             else Job((self.root, *kin), loaders, root=self.root)
         )
@@ -260,13 +261,35 @@ connection.recv(1)
 """
         with watched(program) as main:
             main.until(End("network", detail=f"127.0.0.1:{port}"))
-            main.meets_at = port
+            main.rank = RunRank(port, 2)
             main.until(End("network", detail=f"127.0.0.1:{port}, where its ranks meet"))
         with watched(program.replace("connection.recv", "connection.settimeout(1000); connection.recv")) as main:
             main.until(End("network", detail=f"127.0.0.1:{port}"))
     serving = "server = socket.create_server(('127.0.0.1', 0))\nready(port=server.getsockname()[1])\nserver.accept()"
     with watched(serving) as main:
         main.until(End("socket", detail=f"listens at :{main.pids['port']}"))
+
+
+def test_a_rank_that_waits_where_all_meet_says_who_was_not_seen() -> None:
+    program = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = str(server.getsockname()[1])
+        environ = {**os.environ, "MASTER_PORT": port, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+        ranks = []
+        for rank in "013":
+            mine = {**environ, "RANK": rank, "LOCAL_RANK": rank}
+            ranks.append(subprocess.Popen([sys.executable, "-c", program, port], env=mine))
+            stack.callback(ranks[-1].wait)
+            stack.callback(ranks[-1].kill)
+        collector = stack.enter_context(closing(ProcessCollector(clock=time.monotonic)))
+        listed = [GpuProcess(gpu, rank.pid, 1e9, "C") for gpu, rank in enumerate(ranks)]
+        said, end = "", time.monotonic() + WITHIN_S
+        while not said.endswith(", where its ranks meet: 3 of 4 ranks seen, rank 2 missing"):
+            assert time.monotonic() < end, said
+            time.sleep(0.2)
+            first, *_ = collector.read(time.monotonic(), listed, dict.fromkeys(range(3), 0.0))
+            said = " ".join(wait.detail for wait in first.waits_for or ())
 
 
 def test_a_lock_is_held_by_the_threads_that_wait_for_none_and_leads_on_through_their_pipe() -> None:
