@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import compress, count, groupby
+from operator import ne, or_
 
 from gputop.paint.glyphs import Depth
 from gputop.paint.line import Row, cells, is_narrow
@@ -101,6 +103,8 @@ def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
 LEAST_UNCHANGED = 8
 """Runs of changed cells closer than this are written as one: a move of the cursor costs about as many bytes."""
 RESET = "\x1b[0m"
+COVERED = "\0"
+"""In place of the second cell of a wide character; no text that is shown has it."""
 
 
 class Differ:
@@ -127,49 +131,48 @@ class Differ:
         return "".join(parts)
 
     def _row(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
-        becomes = _cells(new)
-        for begin, end in changed_runs(_cells(old), becomes):
-            parts.append(f"\x1b[{y + 1};{begin + 1}H")
-            for char, style in becomes[begin:end]:
+        first = _alike(old, new)
+        column = sum([cells(text) for text, _ in old[:first]])
+        old, new = old[first:], new[first:]
+        last = _alike(old[::-1], new[::-1])
+        was, were = _cells(old[: len(old) - last])
+        text, styles = _cells(new[: len(new) - last])
+        differ = map(or_, map(ne, was, text), map(ne, were, styles))
+        for begin, end in _runs(compress(count(), differ)):
+            # A wide character is written whole, also where it covers a cell that did not change.
+            begin -= COVERED in (text[begin], was[begin])
+            end += text[end : end + 1] == COVERED
+            parts.append(f"\x1b[{y + 1};{column + begin + 1}H")
+            for style, run in groupby(styles[begin:end]):
                 if style != self._style:
                     parts.append(self._code(self._style, style))
                     self._style = style
-                parts.append(char)
+                begin, done = begin + len(list(run)), begin
+                parts.append(text[done:begin].replace(COVERED, ""))
 
 
-def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs so close to each other that a move of the cursor between them would cost more, as one."""
-    joined: list[tuple[int, int]] = []
-    for begin, end in runs:
-        if joined and begin - joined[-1][1] < LEAST_UNCHANGED:
-            joined[-1] = (joined[-1][0], end)
+def _alike(one: Row, other: Row) -> int:
+    """How many spans two rows have in common from their beginning."""
+    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
+
+
+def _runs(columns: Iterable[int]) -> list[tuple[int, int]]:
+    """Columns as (begin, end), with those in one between which a move of the cursor would cost more."""
+    runs: list[tuple[int, int]] = []
+    for column in columns:
+        if runs and column - runs[-1][1] < LEAST_UNCHANGED:
+            runs[-1] = (runs[-1][0], column + 1)
         else:
-            joined.append((begin, end))
-    return joined
+            runs.append((column, column + 1))
+    return runs
 
 
-def _cells(row: Row) -> list[tuple[str, str]]:
-    """A row cell by cell; the second cell of a wide character is empty."""
-    row_cells: list[tuple[str, str]] = []
-    for text, style in row:
-        if text.isascii() or is_narrow(text):
-            row_cells += [(char, style) for char in text]
-        else:
-            for char in text:
-                row_cells.append((char, style))
-                if cells(char) == 2:
-                    row_cells.append(("", style))
-    return row_cells
-
-
-def changed_runs(was: Sequence[tuple[str, str]], becomes: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
-    """(begin, end) of the cells that differ, close runs joined, no wide character cut in two."""
-    differ = [i for i, (a, b) in enumerate(zip(was, becomes, strict=False)) if a != b]
-    differ += range(min(len(was), len(becomes)), len(becomes))
-    whole: list[tuple[int, int]] = []
-    for begin, end in _joined((i, i + 1) for i in differ):
-        # A wide character is written whole, also where it covers a cell that did not change.
-        begin -= begin > 0 and (becomes[begin][0] == "" or (begin < len(was) and was[begin][0] == ""))
-        end += end < len(becomes) and becomes[end][0] == ""
-        whole.append((begin, end))
-    return whole
+def _cells(row: Row) -> tuple[str, list[str]]:
+    """A row cell by cell: characters, and their styles."""
+    text, styles = "", []
+    for piece, style in row:
+        if not (piece.isascii() or is_narrow(piece)):
+            piece = "".join([char + COVERED * (cells(char) - 1) for char in piece])
+        text += piece
+        styles += [style] * len(piece)
+    return text, styles

@@ -91,7 +91,7 @@ def _drawn(
 
 def runs(cells: Iterable[Span]) -> tuple[Span, ...]:
     """Neighbours of one style as one span."""
-    return tuple(("".join([text for text, _ in run]), style) for style, run in groupby(cells, itemgetter(1)))
+    return tuple(("".join(map(itemgetter(0), run)), style) for style, run in groupby(cells, itemgetter(1)))
 
 
 @lru_cache(maxsize=4096)
@@ -158,11 +158,14 @@ def area(values: Sequence[Column], rows: int, style: str, top: float | None) -> 
     An eighth stays free above the highest value, so that charts do not run together. Where ``top`` is unknown nothing
     can be drawn to scale: blank.
     """
-    heights = [UNKNOWN if not top else _eighths(value, top, rows * 8 - 1) for value in values]
-    return [
-        [("".join([LOWER[max(0, min(8, height - floor))] for height in heights]), style)]
-        for floor in range((rows - 1) * 8, -1, -8)
-    ]
+    most = rows * 8 - 1
+    heights = [_eighths(value, top, most) for value in values] if top else [UNKNOWN] * len(values)
+    drawn: list[list[Span]] = []
+    for floor in range((rows - 1) * 8, -1, -8):
+        # What is not known finds the last one.
+        cell_of = [LOWER[max(0, min(8, height - floor))] for height in range(most + 1)] + [LOWER[0]]
+        drawn.append([("".join([cell_of[height] for height in heights]), style)])
+    return drawn
 
 
 def round_top(highest: float) -> float:

@@ -6,7 +6,7 @@ import pyte
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.output.ansi import Differ, ansi_text, changed_runs
+from gputop.output.ansi import Differ, ansi_text
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES
 from tests.support.examples import looks, text_of
@@ -78,6 +78,6 @@ def test_a_number_that_changes_costs_a_few_bytes() -> None:
 
 
 def test_runs_that_are_close_are_written_as_one() -> None:
-    was = [(char, "text") for char in "a" * 40]
-    becomes = [(char, "text") for char in "b" + "a" * 5 + "b" + "a" * 20 + "b" + "a" * 12]
-    assert changed_runs(was, becomes) == [(0, 7), (27, 28)]
+    before = [Line().add("a" * 40, "text").row(40)]
+    now = [Line().add("b" + "a" * 5 + "b" + "a" * 20 + "b" + "a" * 12, "text").row(40)]
+    assert Differ(THEMES["mono"], "none").changes(before, now) == "\x1b[1;1H\x1b[0mbaaaaab\x1b[1;28Hb\x1b[0m"
