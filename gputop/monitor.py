@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from operator import attrgetter
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, NewType
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -112,7 +112,7 @@ class SmSources:
         self._last.pop(uuid, None)
 
 
-Judgement = NewType("Judgement", bytes)
+Judgement: TypeAlias = bytes
 """What verdicts rest on at one moment: all that a monitor remembers, but for the charts, packed.
 
 A monitor that goes on from it says what the one that it was taken from would have said. It never leaves the process.
@@ -167,7 +167,7 @@ class Monitor:
         packer = pickle.Pickler(to_parts, pickle.HIGHEST_PROTOCOL)
         packer.dispatch_table = _PACKED_AS
         packer.dump((self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t))
-        return Judgement(b"".join((*parts, deflater.flush())))
+        return b"".join((*parts, deflater.flush()))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
@@ -20,11 +20,15 @@ from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 
 class PackedFrames(Struct, frozen=True):
-    """Packed frames; ``first_t`` and ``last_t`` are the times of the first and the last, Unix seconds."""
+    """Packed frames; ``first_t`` and ``last_t`` are the times of the first and the last, Unix seconds.
+
+    ``judged`` is what had been judged before them, once a minute: from there the rest can be judged.
+    """
 
     first_t: float
     last_t: float
     data: bytes
+    judged: bytes | None
 
 
 class OlderFrames(Struct, frozen=True):
@@ -41,8 +45,11 @@ class Past(RecordedTimeline):
 
     path = "this run"
 
-    def __init__(self, blocks: tuple[PackedFrames | OlderFrames, ...], last: Snapshot) -> None:
+    def __init__(self, earlier: Iterable[OlderFrames], packed: Sequence[PackedFrames], last: Snapshot) -> None:
+        blocks: tuple[PackedFrames | OlderFrames, ...] = (*earlier, *packed)
         self._blocks = blocks
+        self.judged = [(block.first_t, block.judged) for block in packed if block.judged is not None]
+        """Times of frames, each with what had been judged until then, oldest first."""
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
         self.gpus = tuple(gpu.static for gpu in last.gpus)
@@ -70,8 +77,8 @@ class Past(RecordedTimeline):
 
 KEPT_S = 660.0
 """Ten minutes of history and a window of diagnosis."""
-PLACE_S = 60.0
-"""Distance of the places at which it is kept what had been judged until then, however fast frames come."""
+JUDGED_S = 60.0
+"""How often what had been judged until then is kept."""
 BLOCK_FRAMES = 20
 
 
@@ -82,43 +89,45 @@ class Memory:
         self._earlier: tuple[OlderFrames, ...] = ()
         """What came before the first block: kept whole or not at all, so that it can be judged from its beginning."""
         self._blocks: deque[PackedFrames] = deque()
-        self.places: deque[tuple[float, Any]] = deque()
-        """Times of blocks from which the rest can be judged, each with what had been judged until then, if that is
-        known; what is kept begins with the first of them."""
+        self._judged: bytes | None = None
+        self._judged_t = float("-inf")
+        """When it was last asked what had been judged."""
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
         self._first_t = 0.0
         self._last: Snapshot | None = None
 
-    def add(self, snapshot: Snapshot, frame: bytes | None = None, judged: Callable[[], object] = lambda: None) -> None:
-        """Append one frame; ``frame`` is its line, where it was made already. ``judged`` is asked once a minute.
+    def add(self, snapshot: Snapshot, judged: Callable[[], bytes | None], frame: bytes | None = None) -> None:
+        """Append one frame; ``frame`` is its line, where it was made already.
 
-        After a clock that stepped backwards the memory starts over.
+        ``judged`` gives what had been judged before it, if that is known, and is asked once a minute. After a clock
+        that stepped backwards the memory starts over.
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
-            self.places.clear()
-            self._earlier, self._lines, self._count = (), [], 0
+            self._earlier, self._lines, self._count, self._judged_t = (), [], 0, float("-inf")
         if self._count >= BLOCK_FRAMES or (self._count and not self._encoder.fits(snapshot)):
             self._blocks.append(self._packed())
-            self._lines, self._count = [], 0
+            self._forget(snapshot.t - KEPT_S)
+            self._lines, self._count, self._judged = [], 0, None
         if not self._count:
             # As it is read back.
             self._first_t = round(snapshot.t, 3)
             self._lines += self._encoder.key_lines(snapshot)
-            if not self.places or self._first_t - self.places[-1][0] >= PLACE_S:
-                self.places.append((self._first_t, judged()))
+            if self._first_t - self._judged_t >= JUDGED_S:
+                self._judged, self._judged_t = judged(), self._first_t
         self._lines += self._encoder.frame_lines(snapshot, frame=frame)
         self._count += 1
         self._last = snapshot
-        oldest = snapshot.t - KEPT_S
+
+    def _forget(self, oldest: float) -> None:
+        """Drop what came before a time, but for what leads to it from the last place where it had been judged."""
         if self._earlier and self._earlier[-1].last_t < oldest:
             self._earlier = ()
-        while len(self.places) > 1 and not self._earlier and self.places[1][0] <= oldest:
-            self.places.popleft()
-        while self._blocks and not self._earlier and self._blocks[0].first_t < self.places[0][0]:
-            self._blocks.popleft()
+        blocks = self._blocks
+        while not self._earlier and any(b.judged is not None and b.first_t <= oldest for b in islice(blocks, 1, None)):
+            blocks.popleft()
 
     def begin_with(self, earlier: Iterable[OlderFrames]) -> None:
         """Put older frames before the first frame that is kept, unless something is missing between them and it."""
@@ -133,11 +142,11 @@ class Memory:
         """What is kept now, frozen; None before the first frame."""
         if self._last is None:
             return None
-        return Past((*self._earlier, *self._blocks, self._packed()), self._last)
+        return Past(self._earlier, [*self._blocks, self._packed()], self._last)
 
     def _packed(self) -> PackedFrames:
         assert self._last is not None
         # Line by line: all of them in one text would be as much memory again.
         packer = zlib.compressobj()
         packed = [packer.compress(line) for line in self._lines]
-        return PackedFrames(self._first_t, self._last.t, b"".join((*packed, packer.flush())))
+        return PackedFrames(self._first_t, self._last.t, b"".join((*packed, packer.flush())), self._judged)

@@ -45,7 +45,7 @@ class Checkpoint(Struct, frozen=True):
 class Judged:
     """Walks over ``frames``, each with the number of its segment, and judges them in order.
 
-    ``checkpoints`` were made before, by another walk: the walk goes on from each that it meets.
+    ``checkpoints`` are those of a live run, whose past has one segment: the walk goes on from each that it meets.
     """
 
     def __init__(
@@ -54,10 +54,8 @@ class Judged:
         self._frames = frames
         self._interval_s = interval_s
         self._monitor = Monitor(interval_s, charts=False)
-        self._checkpoint_of_place = {(checkpoint.segment, checkpoint.t): checkpoint for checkpoint in checkpoints}
-        self._places: dict[int, list[Checkpoint]] = {}
-        for checkpoint in checkpoints:
-            self._places.setdefault(checkpoint.segment, []).append(checkpoint)
+        self._made_before = {checkpoint.t: checkpoint for checkpoint in checkpoints}
+        self._places: dict[int, list[Checkpoint]] = {0: list(checkpoints)}
         self._count = len(checkpoints)
         self._last: dict[int, tuple[str, Flag | None, Level]] = {}
         self._findings: tuple[Finding, ...] = ()
@@ -90,15 +88,13 @@ class Judged:
             self.advance(until=float("-inf"), clock=clock)
 
     def _take(self, segment: int, snapshot: Snapshot) -> None:
-        place = (segment, snapshot.t)
-        checkpoint = self._checkpoint_of_place.get(place)
         places = self._places.setdefault(segment, [])
-        if checkpoint is not None:
+        if (checkpoint := self._made_before.get(snapshot.t)) is not None:
             self._monitor = Monitor(self._interval_s, charts=False, after=checkpoint.judgement)
         elif segment != self.place[0] or not places or snapshot.t - places[-1].t >= self.every_s:
             self._keep(places, Checkpoint(snapshot.t, self._monitor.judgement(), segment))
         frame = self._monitor.feed(snapshot)
-        self.place = place
+        self.place = segment, snapshot.t
         for d in frame.diagnoses:
             head = head_of(d)
             level = LEVEL_OF_ROLE[head.role]

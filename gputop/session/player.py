@@ -416,8 +416,7 @@ class Playback:
             return False
 
         source = self._replay_past(past)
-        checkpoints = () if self.session is None else self.session.checkpoints
-        self.player = Player(source, own_past=True, checkpoints=checkpoints)
+        self.player = Player(source, own_past=True, checkpoints=[Checkpoint(*place) for place in past.judged])
         source.start(notify)
         self.player.stand_at_end(None if self.session is None else self.session.monitor.frozen())
         self.take()

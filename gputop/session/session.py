@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gputop.model.alert_board import AlertBoard
     from gputop.recording.recent_past import Memory, OlderFrames, Past
     from gputop.recording.writer import Recorder, Rounder
-    from gputop.session.judged import Checkpoint
 
 
 # Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.
@@ -145,7 +144,7 @@ class Session:
         if self._rounder is not None:
             snapshot, line = self._rounder.take(snapshot)
         if self._memory is not None:
-            self._memory.add(snapshot, line, self.monitor.judgement)
+            self._memory.add(snapshot, self.monitor.judgement, line)
         frame = self.monitor.feed(snapshot)
         if frame.periods is not snapshot.periods:
             snapshot = replace(snapshot, periods=frame.periods)
@@ -167,15 +166,7 @@ class Session:
 
         self._memory = Memory()
         if self.monitor.latest is not None:
-            self._memory.add(self.monitor.latest.snapshot)
-
-    @property
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """Places from which what is remembered can be judged as it was judged live, oldest first."""
-        from gputop.session.judged import Checkpoint
-
-        places = () if self._memory is None else self._memory.places
-        return tuple(Checkpoint(t, judgement) for t, judgement in places if judgement is not None)
+            self._memory.add(self.monitor.latest.snapshot, lambda: None)
 
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""

@@ -23,7 +23,7 @@ from gputop.recording.reader import Recording
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import report_recording
 from gputop.session import judged
-from gputop.session.judged import Judged, frame_at
+from gputop.session.judged import Checkpoint, Judged, frame_at
 from gputop.session.player import Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
@@ -192,7 +192,7 @@ def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_jud
     past = session.past()
     assert past is not None
     assert past.begin > MOMENT + FREED_AFTER_S, "what made the GPU idle is no longer remembered"
-    player = Player(RecordedSource(past), own_past=True, checkpoints=session.checkpoints)
+    player = Player(RecordedSource(past), own_past=True, checkpoints=[Checkpoint(*place) for place in past.judged])
     player.source.pause()
     for t in (past.end, past.begin, *Random(7).sample(range(round(past.begin), round(past.end)), 6)):
         player.seek(t)

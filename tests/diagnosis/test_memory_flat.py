@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.monitor import Monitor
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.recording.recent_past import Memory
+from gputop.session.session import Session
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 from tests.support.held import held_bytes
@@ -28,15 +28,14 @@ MOST_GROWTH_BYTES = 50_000
 @pytest.mark.long
 def test_a_thousand_snapshots_as_fast_as_possible_leave_memory_flat_after_warm_up() -> None:
     snapshots = [snapshot_at(MOMENT + s, gpus=GPUS, started=MOMENT) for s in range(RECORDED)]
-    monitor, painter, memory = Monitor(), Painter(), Memory()
+    session, painter = Session(Monitor()), Painter()
+    session.remember()
     sizes = []
     tracemalloc.start()
     try:
         for number in range(ROUNDS):
             for snapshot in snapshots:
-                now = replace(snapshot, t=snapshot.t + number * RECORDED)
-                frame = monitor.feed(now)
-                memory.add(now)
+                frame = session.take(replace(snapshot, t=snapshot.t + number * RECORDED))
             painter.paint(frame, View(), 160, 48)
             if number >= WARM:
                 sizes.append(held_bytes())

@@ -67,7 +67,7 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     for tick, snapshot in enumerate(_short_lived(LIVES)):
         frame = monitor.feed(snapshot)
         events.of(frame)
-        memory.add(snapshot)
+        memory.add(snapshot, lambda: b"")
         if tick % 50 == 0:
             painter.paint(frame, View(), 160, 48)
     assert too_large(monitor, events, memory, painter) == []

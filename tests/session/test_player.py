@@ -26,7 +26,7 @@ def run(seconds: int, gpus: int = GPUS, judge: Callable[[Snapshot], object] = la
     memory = Memory()
     for second in range(seconds):
         snapshot = rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=gpus))
-        memory.add(snapshot)
+        memory.add(snapshot, lambda: None)
         judge(snapshot)
     past = memory.past()
     assert past is not None

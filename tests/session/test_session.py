@@ -120,7 +120,7 @@ def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minu
         session.take(replace(fine(k), interval_s=2.0))
     past = session.past()
     assert past is not None and 660.0 <= T0 + 838 - past.begin <= 760.0
-    assert session.checkpoints[0].t == past.begin and len(session.checkpoints) <= 12
+    assert past.judged[0][0] == past.begin and len(past.judged) <= 12
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
