@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
-from gputop.features.prove.prove_report import HardwareReport
 from gputop.model.quantity import clean_text
 
 FOLDER = Path(__file__).parents[2] / "docs" / "hardware"
@@ -26,6 +27,46 @@ hardware report" takes the file.
 """
 
 MOST_BYTES, MOST_TEXT = 256 << 10, 200
+
+
+class ReportedStage(Struct, frozen=True):
+    """One stage of the experiment. Percent and watts; None where nothing was measured or expected."""
+
+    title: str
+    expected_pct: float | None
+    util_pct: float | None
+    sm_pct: float | None
+    dram_pct: float | None
+    power_w: float | None
+    ok: bool | None
+
+
+class ReportedSource(Struct, frozen=True):
+    """One source of SM activity, as ``gputop doctor`` tells it."""
+
+    source: str
+    ok: bool
+    reason: str
+
+
+class HardwareReport(Struct, frozen=True):
+    """One GPU, seen once. ``exit_status`` is that of ``gputop prove``: 0 right, 1 wrong, 3 not measured."""
+
+    kind: Literal["gputop hardware report"]
+    schema: Literal[1]
+    gputop: str
+    date: str
+    gpu: str
+    architecture: str | None
+    multiprocessors: int
+    driver: str | None
+    kernel: str
+    sm_source: str
+    exit_status: Literal[0, 1, 3]
+    words: str
+    stages: tuple[ReportedStage, ...]
+    sources: tuple[ReportedSource, ...] = ()
+    by: str = ""
 
 
 class NoReport(Exception):

@@ -22,26 +22,29 @@ from gputop.features.prove.experiment import AllCopied, Beat, Copied, CudaFailed
 from gputop.system.children import say, told
 
 LIBRARY = "libcuda.so.1"
-_ALWAYS: Mapping[str, tuple[Any, ...]] = {"cuInit": (c_uint,), "cuGetErrorName": (c_int, POINTER(c_char_p))}
+_TYPES: dict[str, Any] = {
+    "int": c_int, "unsigned": c_uint, "size_t": c_size_t, "CUdeviceptr": c_uint64, "float": c_float, "void*": c_void_p,
+    "char*": c_char_p,
+}  # fmt: skip
+_ALWAYS = {"cuInit": "unsigned", "cuGetErrorName": "int, char**"}
 
 
 class CudaError(Exception):
     """A call of the driver library that failed; ``code`` is its CUresult, None where the library lacks something."""
 
     def __init__(self, call: str, code: int | None, words: str) -> None:
-        super().__init__(f"{call}: {words}" if code is None else f"{call}: {words} ({code})")
+        super().__init__(call, code, words)
         self.code = code
-        self._arguments = (call, code, words)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), self._arguments
+    def __str__(self) -> str:
+        call, code, words = self.args
+        return f"{call}: {words}" if code is None else f"{call}: {words} ({code})"
 
 
 class CudaLibrary:
-    """The calls of the CUDA driver library with these signatures, by ctypes. No toolkit, no PyTorch."""
+    """The calls of the CUDA driver library with these arguments as C types, by ctypes. No toolkit, no PyTorch."""
 
-    def __init__(self, signatures: Mapping[str, tuple[Any, ...]]) -> None:
+    def __init__(self, signatures: Mapping[str, str]) -> None:
         """Raises CudaError."""
         try:
             self._library = ctypes.CDLL(LIBRARY)
@@ -51,7 +54,8 @@ class CudaLibrary:
             function = getattr(self._library, name, None)
             if function is None:
                 raise CudaError(name, None, "is not in this driver's libcuda")
-            function.argtypes, function.restype = types, c_int
+            function.argtypes = [_TYPES.get(kind) or POINTER(_TYPES[kind[:-1]]) for kind in types.split(", ")]
+            function.restype = c_int
         self.call("cuInit", 0)
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -75,22 +79,20 @@ MULTIPROCESSORS, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN = 16, 8, 97
 """CUdevice_attribute of cuda.h."""
 MOST_DYNAMIC_SHARED = 8
 """CUfunction_attribute of cuda.h."""
-_OF_KERNELS: dict[str, tuple[Any, ...]] = {
-    "cuDriverGetVersion": (POINTER(c_int),),
-    "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
-    "cuCtxCreate_v2": (POINTER(c_void_p), c_uint, c_int),
-    "cuModuleLoadData": (POINTER(c_void_p), c_void_p),
-    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
-    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
-    "cuStreamCreate": (POINTER(c_void_p), c_uint),
-    "cuLaunchKernel": (
-        c_void_p, *(c_uint,) * 6, c_uint, c_void_p, POINTER(c_void_p), POINTER(c_void_p),
-    ),
-    "cuStreamSynchronize": (c_void_p,),
-    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
-    "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
-}  # fmt: skip
+_OF_KERNELS = {
+    "cuDriverGetVersion": "int*",
+    "cuDeviceGet": "int*, int",
+    "cuDeviceGetAttribute": "int*, int, int",
+    "cuCtxCreate_v2": "void**, unsigned, int",
+    "cuModuleLoadData": "void**, void*",
+    "cuModuleGetFunction": "void**, void*, char*",
+    "cuFuncSetAttribute": "void*, int, int",
+    "cuStreamCreate": "void**, unsigned",
+    "cuLaunchKernel": f"void*, {'unsigned, ' * 7}void*, void**, void**",
+    "cuStreamSynchronize": "void*",
+    "cuMemAlloc_v2": "CUdeviceptr*, size_t",
+    "cuMemcpyDtoDAsync_v2": "CUdeviceptr, CUdeviceptr, size_t, void*",
+}
 _SCHEDULE_BLOCKING_SYNC = 4
 """CU_CTX_SCHED_BLOCKING_SYNC: waiting uses no CPU."""
 _NON_BLOCKING = 1
@@ -242,23 +244,23 @@ def _run_kernels() -> None:
 
 # Copies over every link, timed by CUDA's own events.
 
-_OF_COPIES: dict[str, tuple[Any, ...]] = {
-    "cuDeviceGetCount": (POINTER(c_int),),
-    "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceCanAccessPeer": (POINTER(c_int), c_int, c_int),
-    "cuCtxCreate_v2": (POINTER(c_void_p), c_uint, c_int),
-    "cuCtxSetCurrent": (c_void_p,),
-    "cuCtxEnablePeerAccess": (c_void_p, c_uint),
-    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
-    "cuMemAllocHost_v2": (POINTER(c_void_p), c_size_t),
-    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
-    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
-    "cuMemcpyPeerAsync": (c_uint64, c_void_p, c_uint64, c_void_p, c_size_t, c_void_p),
-    "cuStreamCreate": (POINTER(c_void_p), c_uint),
-    "cuEventCreate": (POINTER(c_void_p), c_uint),
-    "cuEventRecord": (c_void_p, c_void_p),
-    "cuEventSynchronize": (c_void_p,),
-    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+_OF_COPIES = {
+    "cuDeviceGetCount": "int*",
+    "cuDeviceGet": "int*, int",
+    "cuDeviceCanAccessPeer": "int*, int, int",
+    "cuCtxCreate_v2": "void**, unsigned, int",
+    "cuCtxSetCurrent": "void*",
+    "cuCtxEnablePeerAccess": "void*, unsigned",
+    "cuMemAlloc_v2": "CUdeviceptr*, size_t",
+    "cuMemAllocHost_v2": "void**, size_t",
+    "cuMemcpyHtoDAsync_v2": "CUdeviceptr, void*, size_t, void*",
+    "cuMemcpyDtoHAsync_v2": "void*, CUdeviceptr, size_t, void*",
+    "cuMemcpyPeerAsync": "CUdeviceptr, void*, CUdeviceptr, void*, size_t, void*",
+    "cuStreamCreate": "void**, unsigned",
+    "cuEventCreate": "void**, unsigned",
+    "cuEventRecord": "void*, void*",
+    "cuEventSynchronize": "void*",
+    "cuEventElapsedTime": "float*, void*, void*",
 }
 LINK_BYTES = 64 << 20
 COPIES, BATCHES = 4, 3

@@ -112,13 +112,12 @@ def _file(suffix: str, settings: Settings, proof: Proof, proof_verdict: ProofVer
 
 def _report(path: Path, settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> None:
     """Write the file that docs/hardware.md is made of, with what doctor says of this GPU."""
-    from gputop import __version__
     from gputop.features.prove.prove_report import hardware_report
     from gputop.sources.doctor_report import examine
 
     doctor = examine(str(proof.before.static.index), sm=sm_options(settings))
     source_rows = doctor["gpus"][0]["rungs"] if doctor["gpus"] else ()
-    write_private(path, json_text(hardware_report(proof, proof_verdict, source_rows, __version__)))
+    write_private(path, json_text(hardware_report(proof, proof_verdict, source_rows)))
     say(f"wrote {path}: the card, its driver and what was measured, without names")
 
 

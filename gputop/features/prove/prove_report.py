@@ -6,10 +6,9 @@ import platform
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from gputop import __version__
 from gputop.features.prove.experiment import FULL_UTIL, ProofVerdict, Result
@@ -142,73 +141,40 @@ def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
 #
 # It names no host, no user and no UUID.
 
-KIND: Literal["gputop hardware report"] = "gputop hardware report"
-
-
-class ReportedStage(Struct, frozen=True):
-    """One stage of the experiment. Percent and watts; None where nothing was measured or expected."""
-
-    title: str
-    expected_pct: float | None
-    util_pct: float | None
-    sm_pct: float | None
-    dram_pct: float | None
-    power_w: float | None
-    ok: bool | None
-
-
-class ReportedSource(Struct, frozen=True):
-    """One source of SM activity, as ``gputop doctor`` tells it."""
-
-    source: str
-    ok: bool
-    reason: str
-
-
-class HardwareReport(Struct, frozen=True, forbid_unknown_fields=False):
-    """One GPU, seen once. ``exit_status`` is that of ``gputop prove``: 0 right, 1 wrong, 3 not measured."""
-
-    kind: Literal["gputop hardware report"]
-    schema: Literal[1]
-    gputop: str
-    date: str
-    gpu: str
-    architecture: str | None
-    multiprocessors: int
-    driver: str | None
-    kernel: str
-    sm_source: str
-    exit_status: Literal[0, 1, 3]
-    words: str
-    stages: tuple[ReportedStage, ...]
-    sources: tuple[ReportedSource, ...] = ()
-    by: str = ""
+_OF_STAGE = ("util_pct", "sm_pct", "dram_pct", "power_w", "ok")
 
 
 def hardware_report(
-    proof: Proof, proof_verdict: ProofVerdict, source_rows: Sequence[Mapping[str, Any]], version: str
+    proof: Proof, proof_verdict: ProofVerdict, source_rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The report of an experiment as JSON-able data. ``source_rows`` are doctor's for this GPU."""
-    static = proof.before.static
-    report = HardwareReport(
-        KIND,
-        1,
-        version,
-        time.strftime("%Y-%m-%d", time.gmtime(proof.results[0].samples[0].t if proof.results[0].samples else None)),
-        static.name,
-        static.architecture,
-        proof.multiprocessors,
-        static.driver,
+    static, samples = proof.before.static, proof.results[0].samples
+    return {
+        "kind": "gputop hardware report",
+        "schema": SCHEMA,
+        "gputop": __version__,
+        "date": time.strftime("%Y-%m-%d", time.gmtime(samples[0].t if samples else None)),
+        "gpu": static.name,
+        "architecture": static.architecture,
+        "multiprocessors": proof.multiprocessors,
+        "driver": static.driver,
         # The release alone: the rest of a kernel's name may name the person who built it.
-        platform.release().partition("-")[0],
-        proof.before.sm_source,
-        {0: 0, 1: 1}.get(proof_verdict.exit_status, 3),  # type: ignore[arg-type]
-        proof_verdict.words,
-        tuple(
-            ReportedStage(r.stage.title, r.stage.expected_pct, r.util_pct, r.sm_pct, r.dram_pct, r.power_w, r.ok)
-            for r in proof.results
-        ),
-        tuple(ReportedSource(row["rung"], row["ok"], row["reason"]) for row in source_rows if row["rung"] != "none"),
-    )
-    built: dict[str, Any] = msgspec.to_builtins(report)
-    return built
+        "kernel": platform.release().partition("-")[0],
+        "sm_source": proof.before.sm_source,
+        "exit_status": proof_verdict.exit_status,
+        "words": proof_verdict.words,
+        "stages": [
+            {
+                "title": found.stage.title,
+                "expected_pct": found.stage.expected_pct,
+                **{key: getattr(found, key) for key in _OF_STAGE},
+            }
+            for found in proof.results
+        ],
+        "sources": [
+            {"source": row["rung"], "ok": row["ok"], "reason": row["reason"]}
+            for row in source_rows
+            if row["rung"] != "none"
+        ],
+        "by": "",
+    }

@@ -104,8 +104,8 @@ class Proof(Struct, frozen=True):
 class Experiment:
     """One GPU of a source that is started here. ``close`` it."""
 
-    def __init__(self, source: Source, watched: Watched, stage_s: float = STAGE_S) -> None:
-        self._source, self._watched, self._stage_s = source, watched, stage_s
+    def __init__(self, source: Source, watched: Watched) -> None:
+        self._source, self._watched = source, watched
         self._arrivals = Arrivals(source)
         self._kernels: Kernels | None = None
         self._gpu: GpuStatic | None = None
@@ -203,7 +203,7 @@ class Experiment:
         begun, begun_t = time.monotonic(), time.time()
         samples: list[StageSample] = []
         uuid = self._gpu.uuid
-        length_s = self._stage_s
+        length_s = STAGE_S
         while time.monotonic() - begun < length_s:
             self._kernels.heard()
             for snapshot in self._wait():

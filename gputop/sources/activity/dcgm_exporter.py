@@ -359,13 +359,11 @@ def entity_of(gpu: GpuStatic) -> Entity | None:
 class DcgmExporter:
     """The source of one GPU, or of one MIG device: then the values cover its whole GPU instance."""
 
+    name: Literal["dcgm-exporter"] = "dcgm-exporter"
+
     def __init__(self, exporter: Exporter, entity: Entity) -> None:
         self._exporter = exporter
         self._entity = entity
-
-    @property
-    def name(self) -> Literal["dcgm-exporter"]:
-        return "dcgm-exporter"
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
         return self._exporter.activity(self._entity, now)

@@ -249,13 +249,11 @@ class Dmon:
 class Dcgmi:
     """The source of one whole GPU; of a MIG instance it only says why there is nothing."""
 
+    name: Literal["dcgmi"] = "dcgmi"
+
     def __init__(self, dmon: Dmon, gpu: GpuStatic) -> None:
         self._dmon = dmon
         self._gpu = gpu
-
-    @property
-    def name(self) -> Literal["dcgmi"]:
-        return "dcgmi"
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
         if self._gpu.mig_parent is not None:

@@ -52,6 +52,8 @@ REFUSED_CODES = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPO
 class Gpm:
     """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
 
+    name: Literal["gpm"] = "gpm"
+
     def __init__(
         self,
         handle: Handle,
@@ -74,10 +76,6 @@ class Gpm:
         self._known_metrics = tuple(METRICS)
         self._unknown: dict[str, str] = {}
         self._metrics: list[tuple[Any, str, float]] = []
-
-    @property
-    def name(self) -> Literal["gpm"]:
-        return "gpm"
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
         """The means since the sample before. Raises SmReadFailed, and LostGpu when the GPU itself is gone."""

@@ -305,7 +305,7 @@ def test_every_structure_ends_where_the_library_expects_it() -> None:
 
 def test_a_structure_of_another_size_is_not_made() -> None:
     with pytest.raises(TypeError, match="where the library takes 99"):
-        structure("NVPW_X", 99, ())
+        structure("NVPW_X", 99, "")
 
 
 @pytest.mark.parametrize("half", ["host", "target"])

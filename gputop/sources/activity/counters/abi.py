@@ -43,195 +43,168 @@ class NvperfError(Exception):
     """A call that did not succeed. ``status`` is the library's answer, None where the call does not exist."""
 
     def __init__(self, call: str, status: int | None) -> None:
-        status_text = (
-            "is not in this library" if status is None else f"{STATUS.get(status, 'unknown status')} ({status})"
-        )
-        super().__init__(f"{call}: {status_text}")
+        super().__init__(call, status)
         self.call, self.status = call, status
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), (self.call, self.status)
+    def __str__(self) -> str:
+        if self.status is None:
+            return f"{self.call}: is not in this library"
+        return f"{self.call}: {STATUS.get(self.status, 'unknown status')} ({self.status})"
+
+
+_TYPES: dict[str, Any] = {
+    "size_t": c_size_t, "int32_t": c_int32, "uint8_t": c_uint8, "uint16_t": c_uint16, "uint32_t": c_uint32,
+    "uint64_t": c_uint64, "double": c_double, "void*": pointer, "char*": c_char_p,
+}  # fmt: skip
+
+
+def members(declaration: str) -> list[tuple[str, Any]]:
+    """The members of a structure as C declares them: ``size_t count, uint32_t* domains``."""
+    pairs = (member.split(" ") for member in declaration.split(", ") if member)
+    return [(name, _TYPES.get(kind) or POINTER(_TYPES[kind[:-1]])) for kind, name in pairs]
 
 
 class RawCounterRequest(ctypes.Structure):
     """A counter to be collected; domain 0 lets the library choose. Its size in calls is ``REQUEST_SIZE``."""
 
-    _fields_ = (("priv", pointer), ("name", c_char_p), ("domain", c_uint32), ("keep_instances", c_uint8))
+    _fields_ = members("void* priv, char* name, uint32_t domain, uint8_t keep_instances")
 
 
 class EvalRequest(ctypes.Structure):
     """A metric to be evaluated, as the library has encoded its name. Its size in calls is ``EVAL_SIZE``."""
 
-    _fields_ = (("index", c_size_t), ("kind", c_uint8), ("rollup", c_uint8), ("submetric", c_uint16))
+    _fields_ = members("size_t index, uint8_t kind, uint8_t rollup, uint16_t submetric")
 
 
 class PciBusId(ctypes.Structure):
     """Where a GPU is plugged in."""
 
-    _fields_ = (("domain", c_uint32), ("bus", c_uint16), ("device", c_uint16))
+    _fields_ = members("uint32_t domain, uint16_t bus, uint16_t device")
 
 
 class ImageOptions(ctypes.Structure):
     """What a counter data image is to hold; begins with its own size, but has no private field."""
 
-    _fields_ = (
-        ("structSize", c_size_t),
-        ("prefix", pointer),
-        ("prefix_size", c_size_t),
-        ("max_samples", c_uint32),
-        ("append_mode", c_uint32),
+    _fields_ = members(
+        "size_t structSize, void* prefix, size_t prefix_size, uint32_t max_samples, uint32_t append_mode"
     )
 
 
+_TYPES |= {kind.__name__: kind for kind in (RawCounterRequest, EvalRequest, PciBusId, ImageOptions)}
 REQUEST_SIZE, EVAL_SIZE, OPTIONS_SIZE = 21, 12, 32
 
-_DEVICE = (("device", c_size_t),)
-_EVALUATOR = (("evaluator", pointer),)
-_CONFIG = (("config", pointer),)
-_IMAGE_BYTES = (("image", pointer), ("image_size", c_size_t))
-_COPIED = (("allocated", c_size_t), ("buffer", pointer), ("copied", c_size_t))
-_REQUESTS = (
-    ("request_size", c_size_t),
-    ("count", c_size_t),
-    ("requests", POINTER(RawCounterRequest)),
-)
-_EVALUATE = (
-    ("requests", POINTER(EvalRequest)),
-    ("count", c_size_t),
-    ("request_size", c_size_t),
-    ("request_stride", c_size_t),
-)
-_DOMAINS = (("count", c_size_t), ("domains", POINTER(c_uint32)))
-
-HOST_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = {
-    "NVPW_InitializeHost": (16, ()),
-    "NVPW_RawCounterConfig_GetSupportedChipNames": (32, (("names", POINTER(c_char_p)), ("count", c_size_t))),
-    "NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize": (32, (("chip", c_char_p), ("size", c_size_t))),
+Calls = Mapping[str, tuple[int, str]]
+HOST_CALLS: Calls = {
+    "NVPW_InitializeHost": (16, ""),
+    "NVPW_RawCounterConfig_GetSupportedChipNames": (32, "char** names, size_t count"),
+    "NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize": (32, "char* chip, size_t size"),
     "NVPW_Device_MetricsEvaluator_Initialize": (
         64,
-        (("scratch", pointer), ("scratch_size", c_size_t), ("chip", c_char_p), *_IMAGE_BYTES, *_EVALUATOR),
+        "void* scratch, size_t scratch_size, char* chip, void* image, size_t image_size, void* evaluator",
     ),
-    "NVPW_MetricsEvaluator_Destroy": (24, _EVALUATOR),
+    "NVPW_MetricsEvaluator_Destroy": (24, "void* evaluator"),
     "NVPW_MetricsEvaluator_ConvertMetricNameToMetricEvalRequest": (
         48,
-        (*_EVALUATOR, ("name", c_char_p), ("request", POINTER(EvalRequest)), ("request_size", c_size_t)),
+        "void* evaluator, char* name, EvalRequest* request, size_t request_size",
     ),
     "NVPW_MetricsEvaluator_GetMetricRawDependencies": (
         88,
-        (
-            *_EVALUATOR, *_EVALUATE,
-            ("names", POINTER(c_char_p)), ("count_names", c_size_t),
-            ("optional", POINTER(c_char_p)), ("count_optional", c_size_t),
-        ),
+        "void* evaluator, EvalRequest* requests, size_t count, size_t request_size, size_t request_stride, "
+        "char** names, size_t count_names, char** optional, size_t count_optional",
     ),
-    "NVPW_MetricsEvaluator_SetDeviceAttributes": (40, (*_EVALUATOR, *_IMAGE_BYTES)),
+    "NVPW_MetricsEvaluator_SetDeviceAttributes": (40, "void* evaluator, void* image, size_t image_size"),
     "NVPW_MetricsEvaluator_EvaluateToGpuValues": (
         96,
-        (
-            *_EVALUATOR, *_EVALUATE, *_IMAGE_BYTES,
-            ("range", c_size_t), ("isolated", c_uint8), ("values", POINTER(c_double)),
-        ),
+        "void* evaluator, EvalRequest* requests, size_t count, size_t request_size, size_t request_stride, "
+        "void* image, size_t image_size, size_t range, uint8_t isolated, double* values",
     ),
-    "NVPW_Device_RawCounterConfig_Create": (40, (("chip", c_char_p), ("kind", c_uint32), *_CONFIG)),
-    "NVPW_RawCounterConfig_Destroy": (24, _CONFIG),
-    "NVPW_RawCounterConfig_SetCounterAvailability": (32, (*_CONFIG, ("image", pointer))),
-    "NVPW_RawCounterConfig_GetAllAvailableRawCounterDomains": (40, (*_CONFIG, *_DOMAINS)),
-    "NVPW_RawCounterConfig_BeginPassGroup": (40, (*_CONFIG, *_DOMAINS)),
-    "NVPW_RawCounterConfig_EndPassGroup": (40, (*_CONFIG, *_DOMAINS)),
-    "NVPW_RawCounterConfig_AddRawCounters": (48, (*_CONFIG, *_REQUESTS)),
-    "NVPW_RawCounterConfig_GenerateConfigImage": (24, _CONFIG),
-    "NVPW_RawCounterConfig_GetConfigImage": (48, (*_CONFIG, *_COPIED)),
-    "NVPW_RawCounterConfig_GetNumPasses": (32, (*_CONFIG, ("passes", c_size_t))),
-    "NVPW_CounterDataBuilder_Create": (32, (("builder", pointer), ("chip", c_char_p))),
-    "NVPW_CounterDataBuilder_Destroy": (24, (("builder", pointer),)),
-    "NVPW_CounterDataBuilder_AddRawCounters": (48, (("builder", pointer), *_REQUESTS)),
-    "NVPW_CounterDataBuilder_GetCounterDataPrefix": (48, (("builder", pointer), *_COPIED)),
-}  # fmt: skip
-"""The host library's calls: the size that each structure names, and its fields behind size and private pointer."""
+    "NVPW_Device_RawCounterConfig_Create": (40, "char* chip, uint32_t kind, void* config"),
+    "NVPW_RawCounterConfig_Destroy": (24, "void* config"),
+    "NVPW_RawCounterConfig_SetCounterAvailability": (32, "void* config, void* image"),
+    "NVPW_RawCounterConfig_GetAllAvailableRawCounterDomains": (40, "void* config, size_t count, uint32_t* domains"),
+    "NVPW_RawCounterConfig_BeginPassGroup": (40, "void* config, size_t count, uint32_t* domains"),
+    "NVPW_RawCounterConfig_EndPassGroup": (40, "void* config, size_t count, uint32_t* domains"),
+    "NVPW_RawCounterConfig_AddRawCounters": (
+        48,
+        "void* config, size_t request_size, size_t count, RawCounterRequest* requests",
+    ),
+    "NVPW_RawCounterConfig_GenerateConfigImage": (24, "void* config"),
+    "NVPW_RawCounterConfig_GetConfigImage": (48, "void* config, size_t allocated, void* buffer, size_t copied"),
+    "NVPW_RawCounterConfig_GetNumPasses": (32, "void* config, size_t passes"),
+    "NVPW_CounterDataBuilder_Create": (32, "void* builder, char* chip"),
+    "NVPW_CounterDataBuilder_Destroy": (24, "void* builder"),
+    "NVPW_CounterDataBuilder_AddRawCounters": (
+        48,
+        "void* builder, size_t request_size, size_t count, RawCounterRequest* requests",
+    ),
+    "NVPW_CounterDataBuilder_GetCounterDataPrefix": (
+        48,
+        "void* builder, size_t allocated, void* buffer, size_t copied",
+    ),
+}
+"""The host library's calls: the size that each structure names, and its members behind size and private pointer."""
 
-TARGET_CALLS: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]] = {
-    "NVPW_InitializeTarget": (16, ()),
-    "NVPW_CUDA_LoadDriver": (16, ()),
-    "NVPW_GetDeviceCount": (24, (("count", c_size_t),)),
-    "NVPW_Device_GetNames": (40, (*_DEVICE, ("name", c_char_p), ("chip", c_char_p))),
-    "NVPW_Device_GetPciBusIds": (32, (("ids", POINTER(PciBusId)), ("count", c_size_t))),
+TARGET_CALLS: Calls = {
+    "NVPW_InitializeTarget": (16, ""),
+    "NVPW_CUDA_LoadDriver": (16, ""),
+    "NVPW_GetDeviceCount": (24, "size_t count"),
+    "NVPW_Device_GetNames": (40, "size_t device, char* name, char* chip"),
+    "NVPW_Device_GetPciBusIds": (32, "PciBusId* ids, size_t count"),
     "NVPW_GPU_PeriodicSampler_IsGpuSupported": (
         56,
-        (
-            *_DEVICE, ("supported", c_uint8), ("architecture", c_int32), ("sli", c_int32), ("vgpu", c_int32),
-            ("confidential", c_int32), ("cmp", c_int32), ("wsl", c_int32), ("mig", c_int32),
-        ),
+        "size_t device, uint8_t supported, int32_t architecture, int32_t sli, int32_t vgpu, int32_t confidential, "
+        "int32_t cmp, int32_t wsl, int32_t mig",
     ),
-    "NVPW_GPU_PeriodicSampler_GetSupportedTriggerSources": (
-        40,
-        (*_DEVICE, ("sources", POINTER(c_uint32)), ("count", c_size_t)),
-    ),
-    "NVPW_GPU_PeriodicSampler_GetCounterAvailability": (40, (*_DEVICE, ("size", c_size_t), ("image", pointer))),
-    "NVPW_GPU_PeriodicSampler_IsRecordBufferKeepLatestModeSupported": (25, (*_DEVICE, ("supported", c_uint8))),
+    "NVPW_GPU_PeriodicSampler_GetSupportedTriggerSources": (40, "size_t device, uint32_t* sources, size_t count"),
+    "NVPW_GPU_PeriodicSampler_GetCounterAvailability": (40, "size_t device, size_t size, void* image"),
+    "NVPW_GPU_PeriodicSampler_IsRecordBufferKeepLatestModeSupported": (25, "size_t device, uint8_t supported"),
     "NVPW_GPU_PeriodicSampler_CalculateRecordBufferSize": (
         56,
-        (
-            *_DEVICE, ("config", pointer), ("config_size", c_size_t), ("max_undecoded", c_size_t),
-            ("size", c_size_t),
-        ),
+        "size_t device, void* config, size_t config_size, size_t max_undecoded, size_t size",
     ),
     "NVPW_GPU_PeriodicSampler_CounterDataImage_CalculateSize": (
         40,
-        (*_DEVICE, ("options", POINTER(ImageOptions)), ("size", c_size_t)),
+        "size_t device, ImageOptions* options, size_t size",
     ),
     "NVPW_GPU_PeriodicSampler_CounterDataImage_Initialize": (
         48,
-        (*_DEVICE, ("options", POINTER(ImageOptions)), *_IMAGE_BYTES),
+        "size_t device, ImageOptions* options, void* image, size_t image_size",
     ),
     "NVPW_GPU_PeriodicSampler_BeginSession_V2": (
         68,
-        (
-            *_DEVICE, ("max_ranges", c_size_t), ("triggers", POINTER(c_uint32)), ("trigger_count", c_size_t),
-            ("interval", c_uint64), ("buffer_size", c_size_t), ("append_mode", c_uint32),
-        ),
+        "size_t device, size_t max_ranges, uint32_t* triggers, size_t trigger_count, uint64_t interval, "
+        "size_t buffer_size, uint32_t append_mode",
     ),
-    "NVPW_GPU_PeriodicSampler_EndSession": (24, _DEVICE),
-    "NVPW_GPU_PeriodicSampler_SetConfig": (
-        48,
-        (*_DEVICE, ("config", pointer), ("config_size", c_size_t), ("pass_index", c_size_t)),
-    ),
-    "NVPW_GPU_PeriodicSampler_StartSampling": (24, _DEVICE),
-    "NVPW_GPU_PeriodicSampler_StopSampling": (24, _DEVICE),
-    "NVPW_GPU_PeriodicSampler_CpuTrigger": (24, _DEVICE),
+    "NVPW_GPU_PeriodicSampler_EndSession": (24, "size_t device"),
+    "NVPW_GPU_PeriodicSampler_SetConfig": (48, "size_t device, void* config, size_t config_size, size_t pass_index"),
+    "NVPW_GPU_PeriodicSampler_StartSampling": (24, "size_t device"),
+    "NVPW_GPU_PeriodicSampler_StopSampling": (24, "size_t device"),
+    "NVPW_GPU_PeriodicSampler_CpuTrigger": (24, "size_t device"),
     "NVPW_GPU_PeriodicSampler_GetRecordBufferStatus_V2": (
         72,
-        (
-            *_DEVICE, ("ask_unread", c_uint8), ("ask_overflow", c_uint8), ("ask_write", c_uint8),
-            ("ask_read", c_uint8), ("total", c_size_t), ("unread", c_size_t), ("overflow", c_uint8),
-            ("write", c_size_t), ("read", c_size_t),
-        ),
+        "size_t device, uint8_t ask_unread, uint8_t ask_overflow, uint8_t ask_write, uint8_t ask_read, "
+        "size_t total, size_t unread, uint8_t overflow, size_t write, size_t read",
     ),
     "NVPW_GPU_PeriodicSampler_DecodeCounters_V3": (
         88,
-        (
-            *_DEVICE, *_IMAGE_BYTES, ("bytes_to_read", c_size_t), ("start", c_uint64), ("end", c_uint64),
-            ("stop_reason", c_uint32), ("merged", c_size_t), ("consumed", c_size_t),
-        ),
+        "size_t device, void* image, size_t image_size, size_t bytes_to_read, uint64_t start, uint64_t end, "
+        "uint32_t stop_reason, size_t merged, size_t consumed",
     ),
-    "NVPW_GPU_PeriodicSampler_AcknowledgeRecordBuffer": (32, (*_DEVICE, ("bytes", c_size_t))),
+    "NVPW_GPU_PeriodicSampler_AcknowledgeRecordBuffer": (32, "size_t device, size_t bytes"),
     "NVPW_PeriodicSampler_CounterData_GetInfo": (
         56,
-        (*_IMAGE_BYTES, ("total", c_size_t), ("populated", c_size_t), ("completed", c_size_t)),
+        "void* image, size_t image_size, size_t total, size_t populated, size_t completed",
     ),
-    "NVPW_PeriodicSampler_CounterData_GetSampleTime": (
-        48,
-        (("image", pointer), ("range", c_size_t), ("start", c_uint64), ("end", c_uint64)),
-    ),
-}  # fmt: skip
+    "NVPW_PeriodicSampler_CounterData_GetSampleTime": (48, "void* image, size_t range, uint64_t start, uint64_t end"),
+}
 """The target library's calls, as ``HOST_CALLS``."""
 
 
-def structure(name: str, size: int, fields: tuple[tuple[str, Any], ...]) -> type[ctypes.Structure]:
+def structure(name: str, size: int, declaration: str) -> type[ctypes.Structure]:
     """The structure of one call. Raises TypeError where this machine lays it out otherwise than the library expects."""
-    members = (("structSize", c_size_t), ("priv", pointer), *fields)
-    made = type(f"{name}_Params", (ctypes.Structure,), {"_fields_": members})
-    last: str = members[-1][0]
+    fields = [("structSize", c_size_t), ("priv", pointer), *members(declaration)]
+    made = type(f"{name}_Params", (ctypes.Structure,), {"_fields_": fields})
+    last = fields[-1][0]
     end = getattr(made, last).offset + getattr(made, last).size
     if end != size:
         raise TypeError(f"{name}: {end} bytes on this machine, where the library takes {size}")
@@ -241,17 +214,17 @@ def structure(name: str, size: int, fields: tuple[tuple[str, Any], ...]) -> type
 class Library:
     """One loaded library: ``call(name, **fields)`` fills a structure, calls, and gives it back with the answers."""
 
-    def __init__(self, path: str, calls: Mapping[str, tuple[int, tuple[tuple[str, Any], ...]]]) -> None:
+    def __init__(self, path: str, calls: Calls) -> None:
         """Raises OSError where there is none, NvperfError where it lacks a call (DCGM ships such a stub)."""
         # Local and bound at once: nothing of it may be found under the same name by other libraries.
         self._library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL | os.RTLD_NOW)
         self._calls: dict[str, tuple[Any, type[ctypes.Structure], int]] = {}
-        for name, (size, fields) in calls.items():
+        for name, (size, declaration) in calls.items():
             function = getattr(self._library, name, None)
             if function is None:
                 raise NvperfError(name, None)
             function.restype = c_int32
-            self._calls[name] = function, structure(name, size, fields), size
+            self._calls[name] = function, structure(name, size, declaration), size
 
     def call(self, name: str, /, **fields: Any) -> Any:
         """Raises NvperfError for every status but success."""

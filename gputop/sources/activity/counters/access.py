@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from time import CLOCK_BOOTTIME, CLOCK_MONOTONIC, clock_gettime
-from typing import Any
 
 from msgspec import Struct
 
@@ -37,12 +36,8 @@ class NoLibraries(Exception):
     """No libraries that may be used. ``fix`` is what would help."""
 
     def __init__(self, reason: str, fix: str) -> None:
-        super().__init__(reason)
+        super().__init__(reason, fix)
         self.reason, self.fix = reason, fix
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), (self.reason, self.fix)
 
 
 def find(driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None) -> str:

@@ -308,13 +308,11 @@ class CountersClient:
 class CounterReader:
     """The source of one GPU; of a split one it only says why there is nothing."""
 
+    name: Literal["counters"] = "counters"
+
     def __init__(self, counters: CountersClient, gpu: Callable[[], GpuStatic]) -> None:
         """``gpu`` gives the facts as they are known by then: the PCI address comes after the first reading."""
         self._counters, self._gpu = counters, gpu
-
-    @property
-    def name(self) -> Literal["counters"]:
-        return "counters"
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
         gpu = self._gpu()
