@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gputop.features.memory_snapshot.allocator_snapshot import (
     ALLOC,
@@ -46,43 +46,43 @@ class HeldMemory(Struct, frozen=True):
 
 
 class Reserved(Struct, frozen=True):
-    """What the allocator holds of the driver, at the end of the snapshot. The parts sum to ``reserved``.
+    """What the allocator holds of the driver, at the end of the snapshot. The parts sum to ``reserved_bytes``.
 
-    ``rounding`` is what was added to requests, ``awaiting`` was freed and is still in use by a stream. What is free
-    is in segments with something in use (``free_in_used``), or in empty ones (``free_whole``): empty_cache() returns
-    these.
+    ``rounding_bytes`` is what was added to requests, ``awaiting_free_bytes`` was freed and is still in use by a stream.
+    What is free is in segments with something in use (``free_beside_used_bytes``), or in empty ones
+    (``free_segments_bytes``): empty_cache() returns these.
     """
 
-    reserved: int = field(name="reserved_bytes")
-    allocated: int = field(name="allocated_bytes")
-    rounding: int = field(name="rounding_bytes")
-    awaiting: int = field(name="awaiting_free_bytes")
-    free_in_used: int = field(name="free_beside_used_bytes")
-    free_whole: int = field(name="free_segments_bytes")
-    largest_free: int = field(name="largest_free_bytes")
-    fragmented_pct: float = field(name="fragmentation_pct")
+    reserved_bytes: int
+    allocated_bytes: int
+    rounding_bytes: int
+    awaiting_free_bytes: int
+    free_beside_used_bytes: int
+    free_segments_bytes: int
+    largest_free_bytes: int
+    fragmentation_pct: float
     """The share of the reserved memory that is free and cannot be given back."""
     segments: int
 
     @property
     def free(self) -> int:
         """Reserved and not in use."""
-        return self.free_in_used + self.free_whole
+        return self.free_beside_used_bytes + self.free_segments_bytes
 
 
 class OutOfMemory(Struct, frozen=True):
     """An allocation that failed: bytes asked for, free on the device, and free in what the allocator held.
 
-    ``missing`` bytes more would have sufficed if the free pieces were one; 0 where only fragmentation stood against it.
+    ``missing_bytes`` more would have sufficed if the free pieces were one; 0 where only fragmentation stood against it.
     """
 
-    wanted: int = field(name="wanted_bytes")
-    device_free: int = field(name="device_free_bytes")
-    reserved: int = field(name="reserved_bytes")
-    in_use: int = field(name="in_use_bytes")
-    cached_free: int = field(name="cached_free_bytes")
+    wanted_bytes: int
+    device_free_bytes: int
+    reserved_bytes: int
+    in_use_bytes: int
+    cached_free_bytes: int
     """Held by the allocator and not in use."""
-    missing: int = field(name="missing_bytes")
+    missing_bytes: int
     fragmented: bool
     place: str
     alive: tuple[HeldMemory, ...]
@@ -94,41 +94,41 @@ class Growth(Struct, frozen=True):
     place: str
     category: Category
     bytes_a_step: int
-    first: int = field(name="first_bytes")
-    last: int = field(name="last_bytes")
+    first_bytes: int
+    last_bytes: int
     steps: int
     frames: tuple[str, ...]
 
 
 class DeviceReport(Struct, frozen=True):
-    """One device. ``peak`` is None without events, and then ``alive`` is of the end; ``survived`` was allocated during
-    the recording and is still alive. ``curve`` are (event, bytes in use, bytes reserved), thinned out.
+    """One device. ``peak_bytes`` is None without events, and then ``alive`` is of the end; ``survived`` was allocated
+    during the recording and is still alive. ``curve`` are (event, bytes in use, bytes reserved), thinned out.
     """
 
     index: int
     events: int
-    peak: int | None = field(name="peak_bytes")
+    peak_bytes: int | None
     peak_event: int | None
-    peak_reserved: int | None = field(name="peak_reserved_bytes")
-    preexisting: int = field(name="preexisting_bytes")
-    reserved: Reserved = field(name="end")
+    peak_reserved_bytes: int | None
+    preexisting_bytes: int
+    end: Reserved
     tables_are: Literal["at the end", "at the peak"]
     """Of which moment ``alive`` and ``categories`` are."""
-    categories: Mapping[str, int] = field(name="categories_bytes")
+    categories_bytes: Mapping[str, int]
     alive: tuple[HeldMemory, ...]
     survived: tuple[HeldMemory, ...]
     steps: int
-    step_name: str | None = field(name="steps_from")
+    steps_from: str | None
     growth: tuple[Growth, ...]
-    failures: tuple[OutOfMemory, ...] = field(name="out_of_memory")
+    out_of_memory: tuple[OutOfMemory, ...]
     curve: tuple[tuple[int, int, int], ...]
 
     @property
     def contradicts_itself(self) -> bool:
         """Whether more is in use than was reserved, which no allocator can do."""
-        pool = self.reserved
-        is_over = pool.allocated + pool.rounding + pool.awaiting > pool.reserved
-        return is_over or (self.peak or 0) > (self.peak_reserved or self.peak or 0)
+        pool = self.end
+        is_over = pool.allocated_bytes + pool.rounding_bytes + pool.awaiting_free_bytes > pool.reserved_bytes
+        return is_over or (self.peak_bytes or 0) > (self.peak_reserved_bytes or self.peak_bytes or 0)
 
 
 class MemoryReport(Struct, frozen=True):
@@ -173,19 +173,19 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     return DeviceReport(
         index=device.index,
         events=len(events),
-        reserved=_reserved(device),
-        peak=in_use[peak] if has_events else None,
-        peak_reserved=max(reserved) if has_events else None,
+        end=_reserved(device),
+        peak_bytes=in_use[peak] if has_events else None,
+        peak_reserved_bytes=max(reserved) if has_events else None,
         peak_event=peak if has_events else None,
-        preexisting=sum(size for size, _ in before.values()),
+        preexisting_bytes=sum(size for size, _ in before.values()),
         alive=_by_place(at_peak.values(), stacks),
-        categories=_by_category(at_peak.values(), stacks),
+        categories_bytes=_by_category(at_peak.values(), stacks),
         survived=_by_place(survived.values(), stacks) if has_events else (),
         steps=len(bounds),
-        step_name=device.step_name or None,
+        steps_from=device.step_name or None,
         tables_are="at the peak" if has_events else "at the end",
         growth=_growth([alive[at] for at in bounds], stacks),
-        failures=tuple(_failure(events, at, alive[at], reserved[at], stacks) for at in failures),
+        out_of_memory=tuple(_failure(events, at, alive[at], reserved[at], stacks) for at in failures),
         curve=_thinned(in_use, reserved) if has_events else (),
     )
 

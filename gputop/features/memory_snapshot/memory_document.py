@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.thresholds import FRAGMENTED_BYTES, FRAGMENTED_PCT
 from gputop.diagnosis.types import Level
@@ -48,9 +48,9 @@ SMALLER: dict[Category, str] = {
 
 
 class MemoryFinding(Struct, frozen=True):
-    """One thing that is wrong on a device. ``kind``: ``out_of_memory``, ``growth`` or ``fragmentation``."""
+    """One thing that is wrong on a device. ``id``: ``out_of_memory``, ``growth`` or ``fragmentation``."""
 
-    kind: str = field(name="id")
+    id: str
     level: Level
     headline: str
     evidence: tuple[str, ...]
@@ -59,19 +59,19 @@ class MemoryFinding(Struct, frozen=True):
 
 def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding, ...]:
     """The worst first."""
-    all_findings = [_failure(failure, report) for failure in device.failures[-1:]]
+    all_findings = [_failure(failure, report) for failure in device.out_of_memory[-1:]]
     all_findings += [_growth(device.growth)] if device.growth else []
-    pool = device.reserved
-    if pool.fragmented_pct >= FRAGMENTED_PCT and pool.free_in_used >= FRAGMENTED_BYTES:
+    pool = device.end
+    if pool.fragmentation_pct >= FRAGMENTED_PCT and pool.free_beside_used_bytes >= FRAGMENTED_BYTES:
         all_findings.append(
             MemoryFinding(
                 "fragmentation",
                 "yellow",
-                f"FRAGMENTED: {memory_size(pool.free_in_used)} of {memory_size(pool.reserved)} reserved are free and "
-                "cannot be given back",
+                f"FRAGMENTED: {memory_size(pool.free_beside_used_bytes)} of {memory_size(pool.reserved_bytes)} "
+                "reserved are free and cannot be given back",
                 (
-                    f"they lie beside blocks in use; the largest free piece is {memory_size(pool.largest_free)}, and "
-                    f"{memory_size(pool.free_whole)} more are whole segments, which empty_cache() returns",
+                    f"they lie beside blocks in use; the largest free piece is {memory_size(pool.largest_free_bytes)}, "
+                    f"and {memory_size(pool.free_segments_bytes)} more are whole segments, which empty_cache() returns",
                 ),
                 _unfragmented(report),
             )
@@ -82,13 +82,13 @@ def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding,
 def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
     where = f" at {oom.place}" if report.stacks else ""
     lines = [
-        f"{memory_size(oom.in_use)} of {memory_size(oom.reserved)} reserved were in use, "
-        f"{memory_size(oom.device_free)} free on the device, {memory_size(oom.cached_free)} free inside of what "
-        "was reserved"
+        f"{memory_size(oom.in_use_bytes)} of {memory_size(oom.reserved_bytes)} reserved were in use, "
+        f"{memory_size(oom.device_free_bytes)} free on the device, {memory_size(oom.cached_free_bytes)} free inside of "
+        "what was reserved"
     ]
     largest = max(oom.alive, key=lambda row: row.bytes, default=None)
-    if oom.missing:
-        lines.append(f"all free pieces as one would not have sufficed: {memory_size(oom.missing)} were missing")
+    if oom.missing_bytes:
+        lines.append(f"all free pieces as one would not have sufficed: {memory_size(oom.missing_bytes)} were missing")
         remedy = SMALLER[_largest(oom)]
     else:
         lines.append("as one piece it would have sufficed: the free memory is in pieces")
@@ -97,7 +97,8 @@ def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
         lines.append(
             f"most was held by {largest.place}: {memory_size(largest.bytes)} in {largest.allocations} allocations"
         )
-    head = f"OUT OF MEMORY: {memory_size(oom.wanted)} wanted{where}, {memory_size(oom.device_free)} free on the device"
+    wanted, free = memory_size(oom.wanted_bytes), memory_size(oom.device_free_bytes)
+    head = f"OUT OF MEMORY: {wanted} wanted{where}, {free} free on the device"
     return MemoryFinding("out_of_memory", "red", head, tuple(lines), remedy)
 
 
@@ -115,7 +116,8 @@ def _unfragmented(report: MemoryReport) -> str:
 def _growth(grown: tuple[Growth, ...]) -> MemoryFinding:
     a_step = sum(row.bytes_a_step for row in grown)
     lines = tuple(
-        f"{row.place}: {memory_size(row.first)} → {memory_size(row.last)} over {row.steps} steps" for row in grown[:3]
+        f"{row.place}: {memory_size(row.first_bytes)} → {memory_size(row.last_bytes)} over {row.steps} steps"
+        for row in grown[:3]
     )
     head = f"GROWS: {memory_size(a_step)} more are held with each step"
     return MemoryFinding("growth", "red", head, lines, LET_GO)
@@ -146,18 +148,18 @@ def memory_document(report: MemoryReport, top: int) -> Document:
 
 
 def _device(report: MemoryReport, device: DeviceReport, top: int) -> Iterator[Block]:
-    pool = device.reserved
+    pool = device.end
     yield Heading(f"GPU {device.index} · {count(pool.segments, 'segment')} · {count(device.events, 'event')}")
     for finding in findings(report, device):
-        yield Verdict(finding.level, finding.headline, finding.kind, finding.evidence, finding.remedy)
+        yield Verdict(finding.level, finding.headline, finding.id, finding.evidence, finding.remedy)
     yield Figures(tuple(_figures(device)))
     if device.contradicts_itself:
         yield Notes((CONTRADICTS,))
     yield Drawing(_curve(device)) if device.curve else Notes((NO_EVENTS,))
-    whole = sum(device.categories.values()) or 1
+    whole = sum(device.categories_bytes.values()) or 1
     parts = tuple(
         (_COLOURS[name], f"{CATEGORY_WORDS.get(name, name)}, {memory_size(size)}", 100.0 * size / whole)
-        for name, size in device.categories.items()
+        for name, size in device.categories_bytes.items()
     )
     yield from part(
         f"By category, {device.tables_are}", Breakdown(parts), *([Items((CATEGORY_NOTE,))] if report.stacks else [])
@@ -167,22 +169,28 @@ def _device(report: MemoryReport, device: DeviceReport, top: int) -> Iterator[Bl
 
 
 def _figures(device: DeviceReport) -> Iterator[tuple[str, str, str]]:
-    pool = device.reserved
-    if device.peak is not None:
-        before = f"; {memory_size(device.preexisting)} from before the recording" if device.preexisting else ""
+    pool = device.end
+    if device.peak_bytes is not None:
+        before = (
+            f"; {memory_size(device.preexisting_bytes)} from before the recording" if device.preexisting_bytes else ""
+        )
         at = f"after {device.peak_event} of {count(device.events, 'event')}"
         yield (
             "peak in use",
-            memory_size(device.peak),
-            f"{at}; at most {memory_size(device.peak_reserved or 0)} reserved{before}",
+            memory_size(device.peak_bytes),
+            f"{at}; at most {memory_size(device.peak_reserved_bytes or 0)} reserved{before}",
         )
-    yield "allocated at the end", memory_size(pool.allocated), f"of {memory_size(pool.reserved)} reserved"
-    yield "free beside blocks in use", memory_size(pool.free_in_used), f"{pool.fragmented_pct:.0f} % fragmentation"
-    yield "free in empty segments", memory_size(pool.free_whole), "what empty_cache() returns"
-    yield "largest free piece", memory_size(pool.largest_free), ""
-    yield "rounding", memory_size(pool.rounding), ""
-    if pool.awaiting:
-        yield "freed, in use by a stream", memory_size(pool.awaiting), ""
+    yield "allocated at the end", memory_size(pool.allocated_bytes), f"of {memory_size(pool.reserved_bytes)} reserved"
+    yield (
+        "free beside blocks in use",
+        memory_size(pool.free_beside_used_bytes),
+        f"{pool.fragmentation_pct:.0f} % fragmentation",
+    )
+    yield "free in empty segments", memory_size(pool.free_segments_bytes), "what empty_cache() returns"
+    yield "largest free piece", memory_size(pool.largest_free_bytes), ""
+    yield "rounding", memory_size(pool.rounding_bytes), ""
+    if pool.awaiting_free_bytes:
+        yield "freed, in use by a stream", memory_size(pool.awaiting_free_bytes), ""
 
 
 def _places(title: str, rows: Sequence[HeldMemory], top: int) -> tuple[Block, ...]:

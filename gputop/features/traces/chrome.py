@@ -17,7 +17,7 @@ from operator import add, attrgetter
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.traces.chunks import EventText, Text, framing
@@ -40,24 +40,31 @@ from gputop.features.traces.columns import (
 Value = int | float | str | None
 
 
-class Args(Struct, gc=False, frozen=True):
+_KEYS = {
+    "blocks": "blocks per SM", "occupancy": "est. achieved occupancy %", "operation": "Collective name",
+    "group": "Process Group Name", "seq": "Seq", "sent": "In msg nelems", "received": "Out msg nelems",
+    "ranks": "Group size", "sm_active": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+}  # fmt: skip
+
+
+class Args(Struct, gc=False, frozen=True, rename=_KEYS):
     """The arguments of an event that are used here. Only ROCm's traces need ``grid``; collectives and hardware counters
     have those after it."""
 
     device: Value = None
     stream: Value = None
     correlation: Value = None
-    blocks: Value = field(name="blocks per SM", default=None)
-    occupancy: Value = field(name="est. achieved occupancy %", default=None)
+    blocks: Value = None
+    occupancy: Value = None
     grid: Any = None
-    operation: Value = field(name="Collective name", default=None)
-    group: Value = field(name="Process Group Name", default=None)
-    seq: Value = field(name="Seq", default=None)
-    sent: Value = field(name="In msg nelems", default=None)
-    received: Value = field(name="Out msg nelems", default=None)
-    ranks: Value = field(name="Group size", default=None)
+    operation: Value = None
+    group: Value = None
+    seq: Value = None
+    sent: Value = None
+    received: Value = None
+    ranks: Value = None
     dtype: Any = None
-    sm_active: Value = field(name="sm__cycles_active.avg.pct_of_peak_sustained_elapsed", default=None)
+    sm_active: Value = None
 
 
 class ChromeEvent(Struct, gc=False, frozen=True):

@@ -127,11 +127,11 @@ class CounterSample(Struct, frozen=True):
 class PageFaults(Struct, frozen=True):
     """Unified memory on one device: page faults of the GPU, and its migrations between host and device.
 
-    ``faults_ms`` is how long the GPU's groups of faults took in all, ``moved_bytes`` went in either direction.
+    ``handling_ms`` is how long the GPU's groups of faults took in all, ``moved_bytes`` went in either direction.
     """
 
     gpu_faults: int
-    faults_ms: float = field(name="handling_ms")
+    handling_ms: float
     cpu_faults: int
     moved_bytes: int
 

@@ -243,7 +243,7 @@ def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
     shares = {"compute": row.compute, "comm": row.comm, "copy": row.copy, "idle": row.idle}
     bar = Bar(tuple((name, name, value * row.ms / longest_ms) for name, value in shares.items()))
     cells = [f"{value:.1f}" for value in (*shares.values(), row.data)]
-    return (row.name, bar, f"{row.ms:.1f}", *cells, "  ".join(word for word in (row.flag, row.phase) if word))
+    return (row.step, bar, f"{row.ms:.1f}", *cells, "  ".join(word for word in (row.flag, row.phase) if word))
 
 
 def _category_table(m: Measures) -> Table:

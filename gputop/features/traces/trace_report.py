@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
 from gputop.features.traces.columns import PageFaults
@@ -43,7 +43,7 @@ class StepShare(Struct, frozen=True):
     ``flag`` is ``first``, or ``slow`` (over twice the median); ``phase`` is a server's iteration's.
     """
 
-    name: str = field(name="step")
+    step: str
     ms: float
     compute: float
     comm: float
@@ -64,14 +64,14 @@ class Under(Struct, frozen=True):
 class StreamWaitRow(Struct, frozen=True):
     """Idle time before work that had long been launched: ``kernel`` on ``stream``, how often, and its share.
 
-    ``after`` ended last before it, on ``after_stream``; ``call`` is the call that launched it.
+    ``after`` ended last before it, on ``after_stream``; ``launch`` is the call that launched it.
     """
 
     kernel: str
     stream: int
     after: str
     after_stream: int
-    call: str = field(name="launch")
+    launch: str
     times: int
     pct: float
 

@@ -179,7 +179,7 @@ def _device_waits(m: Measures, level: Level) -> _Conclusion:
 
 def _wait_words(row: StreamWaitRow) -> str:
     after = f"{row.after} on stream {row.after_stream}" if row.after_stream != row.stream else row.after
-    inside = " inside of a graph" if GRAPH_LAUNCH.match(row.call) else ""
+    inside = " inside of a graph" if GRAPH_LAUNCH.match(row.launch) else ""
     return f"stream {row.stream} waits{inside} before {row.kernel}, after {after}: {row.times} ×, {row.pct:.1f} points"
 
 
@@ -342,9 +342,9 @@ def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
     yield flag is not None and conclusion.flag is None, f"also busy but not working ({flag})"
     if (faults := m.page_faults) is not None:
         yield (
-            faults.faults_ms >= SLOW_FAULTS / 100.0 * m.window_ms,
-            f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU, {faults.faults_ms:.1f} ms to handle "
-            f"them, {file_size(faults.moved_bytes)} moved → {PREFETCH}",
+            faults.handling_ms >= SLOW_FAULTS / 100.0 * m.window_ms,
+            f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU, {faults.handling_ms:.1f} ms to "
+            f"handle them, {file_size(faults.moved_bytes)} moved → {PREFETCH}",
         )
     yield cause != "module_load" and loading >= SOME_COMM, f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}"
 

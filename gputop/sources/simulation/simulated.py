@@ -6,9 +6,10 @@ and verdicts need is simply asked for.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from math import floor
 from typing import Any, cast
@@ -368,25 +369,28 @@ SIMULATED_RX = 9.4e6
 LOOKS = 3
 """As often as the deep look at a real process takes its stack."""
 
-_TORCH = "torch/utils/data/dataloader.py"
-_FETCH = (
-    ("_try_get_data", _TORCH, 0),
-    ("__next__", _TORCH, 0),
-    ("train_epoch", "train.py", 88),
-    ("main", "train.py", 141),
-)
-_STEP = (("backward", "torch/_tensor.py", 0), ("train_epoch", "train.py", 93), ("main", "train.py", 141))
-_MAIN: Mapping[str, tuple[tuple[str, str, int], ...]] = {
-    "rl.py": (("forward", "policy.py", 40), ("act", "rl.py", 71), ("rollout", "rl.py", 58), ("main", "rl.py", 120)),
-    "fsdp.py": (("all_reduce", "torch/distributed/distributed_c10d.py", 0), ("step", "fsdp.py", 64),
-                ("main", "fsdp.py", 102)),
-    "vllm.entrypoints.openai.api_server": (("execute_model", "vllm/worker/model_runner.py", 0),
-                                           ("run_forever", "asyncio/base_events.py", 0)),
-    "ipykernel_launcher": (("select", "selectors.py", 0), ("run_forever", "asyncio/base_events.py", 0)),
-}  # fmt: skip
+Frames = tuple[tuple[str, str, int], ...]
+
+
+def _stack(text: str) -> Frames:
+    """The frames of ``function file:line < caller …``, the innermost first."""
+    frames = (re.fullmatch(r"(\S+) (\S+):(\d+)", frame) for frame in text.split(" < "))
+    return tuple((frame[1], frame[2], int(frame[3])) for frame in frames if frame)
+
+
+_TORCH = "torch/utils/data/dataloader.py:0"
+_FETCH = _stack(f"_try_get_data {_TORCH} < __next__ {_TORCH} < train_epoch train.py:88 < main train.py:141")
+_STEP = _stack("backward torch/_tensor.py:0 < train_epoch train.py:93 < main train.py:141")
+_LOOP = "run_forever asyncio/base_events.py:0"
+_MAIN = {
+    "rl.py": _stack("forward policy.py:40 < act rl.py:71 < rollout rl.py:58 < main rl.py:120"),
+    "fsdp.py": _stack("all_reduce torch/distributed/distributed_c10d.py:0 < step fsdp.py:64 < main fsdp.py:102"),
+    "vllm.entrypoints.openai.api_server": _stack(f"execute_model vllm/worker/model_runner.py:0 < {_LOOP}"),
+    "ipykernel_launcher": _stack(f"select selectors.py:0 < {_LOOP}"),
+}
 """Where the main thread stands, by the script; 0 where the line differs from version to version."""
-_READING = (("read_image", "dataset.py", 31), ("__getitem__", "dataset.py", 22), ("_worker_loop", _TORCH, 0))
-_DECODING = (("decode", "transforms.py", 57), ("__getitem__", "dataset.py", 24), ("_worker_loop", _TORCH, 0))
+_READING = _stack(f"read_image dataset.py:31 < __getitem__ dataset.py:22 < _worker_loop {_TORCH}")
+_DECODING = _stack(f"decode transforms.py:57 < __getitem__ dataset.py:24 < _worker_loop {_TORCH}")
 _CHANNELS = {"queue": "futex_wait_queue", "disk": "folio_wait_bit_common", "network": "do_epoll_wait"}
 
 
@@ -490,14 +494,14 @@ def _sockets(process: ProcessSample, t: float) -> SocketList:
     return SocketList(t, (SocketGroup(443, False, False, 4, SIMULATED_RX),))
 
 
-def _main_stack(process: ProcessSample, words: list[str]) -> tuple[tuple[str, str, int], ...]:
+def _main_stack(process: ProcessSample, words: list[str]) -> Frames:
     if process.role != "gpu":
         return _READING
     stack_of_program = next((stack for name, stack in _MAIN.items() if name in words), None)
     return stack_of_program or (_STEP if process.state == "R" else _FETCH)
 
 
-def _inspected_process(process: ProcessSample, frames: tuple[tuple[str, str, int], ...]) -> InspectedProcess:
+def _inspected_process(process: ProcessSample, frames: Frames) -> InspectedProcess:
     stack = ThreadStack(frames, active=process.state == "R")
     return InspectedProcess(ProcessIdentity(process.pid, process.starttime), _threads(process), (stack,) * LOOKS)
 

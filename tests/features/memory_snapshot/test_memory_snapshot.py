@@ -67,17 +67,23 @@ def test_the_sums_at_the_end_are_those_of_pytorchs_own_reader(seed: int, tmp_pat
     from torch.cuda import _memory_viz as viz
 
     snapshot = random_run(seed).snapshot()
-    held = device(tmp_path, snapshot).reserved
+    held = device(tmp_path, snapshot).end
     sums: Counter[str] = Counter()
     for line in viz.memory(snapshot, format_flamegraph=lambda text: text).splitlines():
         path, size = line.rsplit(" ", 1)
         _, state, place, *_ = path.split(";")
         sums["rounding" if place == "<gaps>" and state != "inactive" else state] += int(size)
-    assert held.allocated == sums["active_allocated"]
-    assert held.rounding == sums["rounding"]
+    assert held.allocated_bytes == sums["active_allocated"]
+    assert held.rounding_bytes == sums["rounding"]
     assert held.free == sums["inactive"]
-    assert held.reserved == sum(sums.values()) == held.allocated + held.rounding + held.free + held.awaiting
-    assert sum(viz.calc_active(segment) for segment in snapshot["segments"]) == held.allocated + held.rounding
+    assert (
+        held.reserved_bytes
+        == sum(sums.values())
+        == held.allocated_bytes + held.rounding_bytes + held.free + held.awaiting_free_bytes
+    )
+    assert (
+        sum(viz.calc_active(segment) for segment in snapshot["segments"]) == held.allocated_bytes + held.rounding_bytes
+    )
     viz.segsum(snapshot)  # Raises where the parts do not sum to the segments.
 
 
@@ -98,9 +104,9 @@ def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last:
     totals = [sum(size for size, _ in state.values()) for state in states][before:]
     peak = totals.index(max(totals))
     report = device(tmp_path, memory.snapshot(last))
-    assert (report.peak, report.peak_event) == (max(totals), peak)
-    assert report.preexisting == totals[0]
-    assert sum(report.categories.values()) == report.peak == sum(row.bytes for row in report.alive)
+    assert (report.peak_bytes, report.peak_event) == (max(totals), peak)
+    assert report.preexisting_bytes == totals[0]
+    assert sum(report.categories_bytes.values()) == report.peak_bytes == sum(row.bytes for row in report.alive)
     assert sum(row.allocations for row in report.alive) == len(states[before + peak])
     if last is None:
         names = Counter[str]()
@@ -111,8 +117,8 @@ def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last:
             "_init_group": "optimizer",
             "torch::autograd::Engine::thread_main": "gradients",
         }
-        assert report.categories == {kinds[name]: size for name, size in names.items()}
-    assert max(size for _, size, _ in report.curve) == report.peak
+        assert report.categories_bytes == {kinds[name]: size for name, size in names.items()}
+    assert max(size for _, size, _ in report.curve) == report.peak_bytes
 
 
 def test_places_are_the_innermost_line_that_is_not_of_a_library_and_categories_are_told_by_the_stack(
@@ -134,7 +140,7 @@ def test_a_category_that_the_profiler_recorded_goes_before_the_stack(tmp_path: P
     memory = Allocator()
     memory.alloc(MIB, FORWARD)
     memory.events[-1]["category"] = "optimizer_state"
-    assert device(tmp_path, memory.snapshot()).categories == {"optimizer": MIB}
+    assert device(tmp_path, memory.snapshot()).categories_bytes == {"optimizer": MIB}
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------
@@ -157,17 +163,17 @@ def test_an_allocation_that_failed_for_fragmentation_says_so_and_one_that_could_
     memory = checkerboard(1100 * MIB)
     assert memory.alloc(200 * MIB, FORWARD) == 0
     report = device(tmp_path, memory.snapshot())
-    (failure,) = report.failures
-    assert (failure.wanted, failure.device_free, failure.in_use) == (200 * MIB, 76 * MIB, 512 * MIB)
-    assert (failure.cached_free, failure.missing, failure.place) == (512 * MIB, 0, "ml/model.py:42 forward")
+    (failure,) = report.out_of_memory
+    assert (failure.wanted_bytes, failure.device_free_bytes, failure.in_use_bytes) == (200 * MIB, 76 * MIB, 512 * MIB)
+    assert (failure.cached_free_bytes, failure.missing_bytes, failure.place) == (512 * MIB, 0, "ml/model.py:42 forward")
     status, text = said(capsys, str(tmp_path / "s.pickle"))
     assert status == 1 and "OUT OF MEMORY: 200 MiB wanted at ml/model.py:42 forward" in text
     assert "as one piece it would have sufficed" in text and "expandable_segments:True" in text
 
     memory = checkerboard(1100 * MIB)
     memory.alloc(700 * MIB, FORWARD)
-    (failure,) = device(tmp_path, memory.snapshot()).failures
-    assert failure.missing == (700 - 76 - 512) * MIB
+    (failure,) = device(tmp_path, memory.snapshot()).out_of_memory
+    assert failure.missing_bytes == (700 - 76 - 512) * MIB
     text = said(capsys, str(tmp_path / "s.pickle"))[1]
     assert "112 MiB were missing" in text and "activation checkpointing" in text
 
@@ -177,9 +183,9 @@ def test_free_memory_beside_blocks_in_use_is_fragmentation_and_whole_segments_ar
     for _ in range(2):
         memory.alloc(1024 * MIB + 1, OPTIMIZER)
     memory.free(memory.alloc(512 * MIB + 1, OPTIMIZER))
-    held = device(tmp_path, memory.snapshot()).reserved
-    assert held.free_in_used == 512 * MIB + 2 * (2 * MIB - 512)
-    assert held.free_whole == held.largest_free == 514 * MIB
+    held = device(tmp_path, memory.snapshot()).end
+    assert held.free_beside_used_bytes == 512 * MIB + 2 * (2 * MIB - 512)
+    assert held.free_segments_bytes == held.largest_free_bytes == 514 * MIB
     many = Allocator()
     for _ in range(3):
         many.segments += checkerboard(1 << 40).segments
@@ -187,7 +193,7 @@ def test_free_memory_beside_blocks_in_use_is_fragmentation_and_whole_segments_ar
         for block in (segment, *segment["blocks"]):
             block["address"] += number << 34
     report = analyse(read_snapshot(str(dumped(tmp_path / "f.pickle", many.snapshot()))))
-    assert [found.kind for found in findings(report, report.devices[0])] == ["fragmentation"]
+    assert [found.id for found in findings(report, report.devices[0])] == ["fragmentation"]
 
 
 def test_what_holds_more_at_each_step_is_named_and_what_only_the_first_step_makes_is_not(
@@ -254,7 +260,7 @@ def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
     assert status == 0 and "no events: record with" in text and "no stacks: record with" in text
     assert "By category, at the end" in text
     (report,) = analyse(read_snapshot(path)).devices
-    assert report.peak is None and report.reserved.allocated == 5 * MIB
+    assert report.peak_bytes is None and report.end.allocated_bytes == 5 * MIB
 
 
 def test_a_file_with_more_in_use_than_was_reserved_is_said_to_contradict_itself(
@@ -270,7 +276,7 @@ def test_blocks_as_pytorch_2_0_wrote_them_are_read(tmp_path: Path) -> None:
     block = {"size": 1024, "state": "active_allocated", "history": [{"addr": 1, "real_size": 1000, "frames": FORWARD}]}
     segment = {"address": 4096, "total_size": 2048, "stream": 0, "blocks": [block, {"size": 1024, "state": "inactive"}]}
     report = device(tmp_path, [segment])
-    assert (report.reserved.allocated, report.reserved.rounding, report.reserved.free) == (1000, 24, 1024)
+    assert (report.end.allocated_bytes, report.end.rounding_bytes, report.end.free) == (1000, 24, 1024)
     assert report.alive[0].place == "ml/model.py:42 forward"
 
 

@@ -148,11 +148,11 @@ def maker_end(maker: TraceMaker) -> int:
 def test_steps_tile_the_window_and_a_chosen_part_of_them_is_analysed_alone(judge: Judge) -> None:
     document = planted("single_process", steps=6)
     whole = judge(document).measures
-    assert [row.name for row in whole.steps_table] == [f"#{n}" for n in range(6)]
+    assert [row.step for row in whole.steps_table] == [f"#{n}" for n in range(6)]
     assert sum(row.ms for row in whole.steps_table) == pytest.approx(whole.window_ms)
     assert whole.steps_table[0].flag == "first"
     part = judge(document, first=2, last=3).measures
-    assert [row.name for row in part.steps_table] == ["#2", "#3"]
+    assert [row.step for row in part.steps_table] == ["#2", "#3"]
     assert part.window_ms == pytest.approx(sum(row.ms for row in whole.steps_table[2:4]))
     with pytest.raises(TraceError, match=r"no step 7–9: it has 0–5"):
         judge(document, first=7, last=9)

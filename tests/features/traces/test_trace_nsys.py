@@ -147,7 +147,7 @@ def test_page_faults_of_unified_memory_are_said_with_what_they_cost(tmp_path: Pa
     report = judge(export(tmp_path / "x.sqlite", tables, rows))
     found = report.measures.page_faults
     assert found is not None
-    assert (found.gpu_faults, found.faults_ms, found.cpu_faults, found.moved_bytes) == (120, 0.3, 2, 2_500_000)
+    assert (found.gpu_faults, found.handling_ms, found.cpu_faults, found.moved_bytes) == (120, 0.3, 2, 2_500_000)
     (note,) = (note for note in report.verdict.notes if "unified memory" in note)
     assert "120 page faults of the GPU, 0.3 ms to handle them, 2.5 MB moved" in note and "cudaMemPrefetch" in note
     plain = judge(export(tmp_path / "y.sqlite", NEW, job(NEW)))
