@@ -98,9 +98,9 @@ _NODE = (
 )
 
 
-def _one(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> NodeLife:
-    """A machine with one GPU."""
-    return NodeLife((life,), chip, host)
+def _one(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100, **host_side: Any) -> NodeLife:
+    """A machine with one GPU, and with a host of which something is different."""
+    return NodeLife((life,), chip, replace(host, **host_side))
 
 
 def _rank(number: int = 0, job: Mapping[str, Any] = {}, **changes: Any) -> GpuLife:
@@ -168,9 +168,9 @@ _ROWS = (
     _row("healthy", "a training job that uses the whole chip", NodeLife((healthy(0), healthy(1))),
          Expected("healthy")),
     _row("small_kernels", "busy but not working: a stream of tiny kernels, launch-bound",
-         _one(SMALL_KERNELS, HostLife(cpu=9)), Expected("small_kernels", "A")),
+         _one(SMALL_KERNELS, cpu=9), Expected("small_kernels", "A")),
     _row("communication", "busy but not working: waiting in NCCL for other ranks",
-         replace(_one(COMMUNICATION, HostLife(cpu=12)), fabric=FabricLife(1, rx=3.0, tx=3.0, drops_per_s=40.0)),
+         replace(_one(COMMUNICATION, cpu=12), fabric=FabricLife(1, rx=3.0, tx=3.0, drops_per_s=40.0)),
          Expected("communication", "A", badges=("fabric_errors",))),
     _row("useful_work", "a job's steps, tokens and MFU, and what a server serves",
          NodeLife(
@@ -186,7 +186,7 @@ _ROWS = (
          Expected("dataloader_cpu")),
     _row("dataloader_cpu_throttled", "starved: workers cut short by the cgroup's CPU limit",
          _one(changed(DATALOADER_CPU, {"workers": Workers(8, Cpu(30, 40), Cpu(42, 56), throttled_pct=62)}),
-              HostLife(cpu=31, psi_cpu=9)),
+              cpu=31, psi_cpu=9),
          Expected("dataloader_cpu", badges=("cpu_limit",))),
     # One of four workers has all the large images. Batches come in order, so the GPU waits for it alone.
     _row("uneven_workers", "starved: one of four workers does all the work",
@@ -195,32 +195,32 @@ _ROWS = (
               DECODING_HOST),
          Expected("dataloader_cpu")),
     _row("dataloader_io", "starved: workers wait for the disk",
-         _one(DATALOADER_IO, HostLife(11, 1, 38, disk_read_mb=12)), Expected("dataloader_io")),
+         _one(DATALOADER_IO, cpu=11, psi_cpu=1, psi_io=38, disk_read_mb=12), Expected("dataloader_io")),
     _row("dataloader_network", "starved: workers wait for the network",
          _one(changed(DATALOADER_IO, {"command": "python train.py --data s3://images", "busy": Cpu(1.5, main=1.0),
                                       "rest": None, "workers": Workers(8, Cpu(1.2, waits="network"))}, duty=0.45),
-              HostLife(cpu=4, net_rx_mb=38)),
+              cpu=4, net_rx_mb=38),
          Expected("dataloader_io")),
     # The main thread augments and copies between the steps; two workers have nothing to do.
     _row("main_process", "starved: the main thread is the bottleneck",
          _one(_starved(LOADS["main_process"], 43, _LOW, STEP_PERIOD_S, 0.2,
                        command="python train.py --metrics-every 1", busy=Cpu(92, main=88), rest=Cpu(101, main=97),
                        workers=Workers(2, Cpu(3.0))),
-              HostLife(cpu=8)),
+              cpu=8),
          Expected("main_process")),
     # Pageable copies: the main thread works on every byte, and the link is half full.
     _row("pcie_transfer", "starved: pageable copies over PCIe",
          _one(_starved(LOADS["pcie_transfer"], 46, LOADS["pcie_transfer.rest"],
                        STEP_PERIOD_S, 0.45, command="python train.py --no-pin", busy=Cpu(96, main=95),
                        workers=Workers(8, Cpu(22, 1))),
-              HostLife(cpu=21)),
+              cpu=21),
          Expected("pcie_transfer")),
     # Every 10 s an epoch ends and four workers are born; for 3 s nothing runs on the GPU.
     _row("worker_restart", "starved: workers are restarted each epoch",
          _one(_starved(LOADS["worker_restart"], 50, Load(power_w=118), 10.0, 0.68,
                        command="python finetune.py --epochs 400", rss_gib=9.4, busy=Cpu(70, main=60),
                        rest=Cpu(12, main=10), workers=Workers(4, Cpu(22), Cpu(90, 2), reborn_every_s=10.0)),
-              HostLife(cpu=22)),
+              cpu=22),
          Expected("worker_restart")),
     # A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script.
     _row("checkpoint_pause", "pauses while a checkpoint is written",
@@ -229,17 +229,17 @@ _ROWS = (
                       command="python train.py --save-every 50", memory_gib=62.0, age_s=7210, rss_gib=24.0,
                       busy=SPINNING, rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820), pin_memory=True,
                       workers=Workers(4, Cpu(24))),
-             used_gib=66.0), HostLife(cpu=18, psi_io=9, disk_write_mb=230)),
+             used_gib=66.0), cpu=18, psi_io=9, disk_write_mb=230),
          Expected("checkpoint_pause")),
     # Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name.
     _row("starved_unattributed", "starved, and the host shows no cause",
          _one(_starved(LOADS["unattributed"], 46, _LOW, STEP_PERIOD_S, 0.46,
                        command="python train.py --sync-server", busy=Cpu(3, main=2, waits="lock"), rss_gib=11.0,
                        workers=Workers(4, Cpu(3))),
-              HostLife(cpu=5)),
+              cpu=5),
          Expected("starved_unattributed")),
-    _row("low_demand", "a server with bursts of requests", _one(_SERVING, HostLife(cpu=5)), Expected("low_demand")),
-    _row("memory_bandwidth", "decoding: bound by memory bandwidth", _one(MEMORY_BANDWIDTH, HostLife(cpu=7)),
+    _row("low_demand", "a server with bursts of requests", _one(_SERVING, cpu=5), Expected("low_demand")),
+    _row("memory_bandwidth", "decoding: bound by memory bandwidth", _one(MEMORY_BANDWIDTH, cpu=7),
          Expected("memory_bandwidth")),
     _row("no_tensor_cores", "all in FP32: the tensor cores sleep",
          _one(_rank(job={"command": "python train.py --fp32", "nccl": False},
@@ -256,27 +256,27 @@ _ROWS = (
          _one(GpuLife(LOADS["hollow"], 3.6, 38,
                       (SimulatedProcess(4713, "python loop.py --elements 64", 3.1, 1800,
                                         Cpu(38.0, main=36.0, waits="sleep"), rss_gib=3.0),)),
-              HostLife(cpu=3)),
+              cpu=3),
          Expected("small_kernels", "C")),
     # Resident on every multiprocessor, and no pipe computes.
     _row("stalled", "warps spin on a lock: resident, and nothing is computed",
          _one(GpuLife(LOADS["stalled"], 9.8, 47,
                       (SimulatedProcess(4719, "./graph --hashtable global", 9.0, 900, SPINNING, user="sim",
                                         rss_gib=4.0),)),
-              HostLife(cpu=4)),
+              cpu=4),
          Expected("stalled")),
     # An exporter publishes SM activity as a mean of 30 s, but not DRAM activity.
     _row("low_sm", "SM activity low, and no DRAM counter to say why",
          _one(replace(SMALL_KERNELS, busy=LOADS["low_sm"],
                       counter=Counter("dcgm-exporter", "the running dcgm-exporter does not publish it", 30.0)),
-              HostLife(cpu=9), A100),
+              cpu=9, chip=A100),
          Expected("low_sm", "A")),
     _row("no_sm_counter", "a GPU without an SM counter: only a bound",
          _one(GpuLife(LOADS["no_sm_counter"], 19.4, 66, (_LORA,), counter=_NO_COUNTER),
               chip=RTX_4090),
          Expected("no_bottleneck_seen")),
     _row("idle_holding_memory", "a forgotten notebook holds memory",
-         _one(IDLE_HOLDING_MEMORY, HostLife(cpu=2, psi_cpu=0)), Expected("idle_holding_memory")),
+         _one(IDLE_HOLDING_MEMORY, cpu=2, psi_cpu=0), Expected("idle_holding_memory")),
     # Machines with something wrong beside the verdict: heat, leaks, lost GPUs, broken counters, hidden processes.
     _row("thermal", "hot: clocks cut",
          _one(_rank(busy=LOADS["thermal"], temp_c=88, clock_share=0.71,
@@ -323,13 +323,13 @@ _ROWS = (
          Expected("healthy", badges=("power_capped",))),
     _row("ecc", "an uncorrected memory error", _one(_rank(ecc_after_s=20.0)), Expected("healthy", badges=("ecc",))),
     _row("pid_namespace", "processes of another PID namespace: no host signals",
-         _one(changed(DATALOADER_CPU, {"visible": False, "workers": None}), HostLife(cpu=58)),
+         _one(changed(DATALOADER_CPU, {"visible": False, "workers": None}), cpu=58),
          Expected("starved_unattributed")),
     # A workstation whose GPU has no memory of its own: the job fills the host's.
     _row("unified_memory", "a GPU that shares the host's memory",
          _one(_rank(job={"memory_gib": 71.0, "command": "python finetune.py --lora", "nccl": False, "job": None},
                     used_gib=71.0, busy=LOADS["unified_memory"]),
-              HostLife(cpu=22, cores=20, memory_gib=84.0, total_gib=119.7), GB10),
+              cpu=22, cores=20, memory_gib=84.0, total_gib=119.7, chip=GB10),
          Expected("healthy")),
     # A workstation whose second GPU is switched off while it is not used.
     _row("asleep", "two GPUs, of which one is asleep and left asleep",
@@ -340,7 +340,7 @@ _ROWS = (
     _row("shared_gpu", "two jobs on one GPU",
          _one(replace(healthy(0), used_gib=64.6, jobs=(
              replace(healthy(0).jobs[0], memory_gib=38.2, util_share=0.62, nccl=False), _EVALUATION)),
-             HostLife(cpu=29)),
+             cpu=29),
          Expected("healthy", badges=("shared_gpu",))),
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import floor
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
@@ -95,7 +96,6 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     noise = 1.0 + 0.02 * ripple(seed, plan.series, t)
     main = min(100.0, (cpu.run if cpu.main is None else cpu.main) * noise)
     state = _state(chance(seed, plan.series + 1, floor(4.0 * t)), main, cpu)
-    run = round(cpu.run * noise, 1)
     rows = [
         ProcessSample(
             job.pid,
@@ -106,17 +106,9 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             gpu_mem_bytes=gpu_mem,
             gpu_time_pct=gpu_time,
             type="C",
-            cpu_pct=run,
-            run_pct=run,
-            wait_pct=round(cpu.wait, 1),
-            main_run_pct=round(main, 1),
-            main_wait_pct=round(min(cpu.wait, 100.0 - main), 1),
-            state=state,
-            main_state=state,
-            waiting_on=_waits(state, cpu),
+            **_activity(cpu, cpu.run * noise, main, cpu.wait, state),
             rss_bytes=job.rss_gib * GIB,
             read_bytes_per_s=cpu.read_mb * _MB,
-            write_bytes_per_s=cpu.write_mb * _MB,
             threads=job.threads,
             throttled_pct=job.workers.throttled_pct if job.workers else 0.0,
             nccl=job.nccl,
@@ -173,7 +165,6 @@ def _add_workers(
         noise = 1.0 + 0.05 * ripple(seed, series, t) + 0.1 * (0.5 - draw)
         run = min(100.0 - wait, cpu.run * works * noise)
         state = _state(draw, run, cpu)
-        run = round(run, 1)
         rows.append(
             ProcessSample(
                 first + i,
@@ -181,23 +172,15 @@ def _add_workers(
                 ppid=job.pid,
                 role=workers.role,
                 gpu=index,
-                cpu_pct=run,
-                run_pct=run,
-                wait_pct=wait,
-                main_run_pct=run,
-                main_wait_pct=wait,
-                state=state,
-                main_state=state,
-                waiting_on=_waits(state, cpu),
+                **_activity(cpu, run, run, wait, state),
                 rss_bytes=workers.rss_gib * GIB,
                 read_bytes_per_s=cpu.read_mb * noise * _MB,
-                write_bytes_per_s=cpu.write_mb * _MB,
                 threads=3,
                 throttled_pct=workers.throttled_pct,
                 nccl=False,
                 age_s=age,
                 static=plan.worker_static,
-                feed=_feed(run, wait) if workers.uneven else FeedTime(),
+                feed=_feed(round(run, 1), wait) if workers.uneven else FeedTime(),
             )
         )
 
@@ -254,5 +237,16 @@ def _state(draw: float, run: float, cpu: Cpu) -> str:
     return "R" if draw < cpu.disk + (run + cpu.wait) / 100.0 else "S"
 
 
-def _waits(state: str, cpu: Cpu) -> str | None:
-    return None if state == "R" else "disk" if state == "D" else cpu.waits
+def _activity(cpu: Cpu, run: float, main: float, wait: float, state: str) -> dict[str, Any]:
+    """What a process and its main thread do, percent of one core."""
+    return {
+        "cpu_pct": round(run, 1),
+        "run_pct": round(run, 1),
+        "wait_pct": round(wait, 1),
+        "main_run_pct": round(main, 1),
+        "main_wait_pct": round(min(wait, 100.0 - main), 1),
+        "state": state,
+        "main_state": state,
+        "waiting_on": None if state == "R" else "disk" if state == "D" else cpu.waits,
+        "write_bytes_per_s": cpu.write_mb * _MB,
+    }
