@@ -16,7 +16,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from gputop.model.snapshot import FabricPort, HostSample
-from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
+from gputop.sources.cgroup import CgroupFolders, MemoryLimit, cgroup_folders, cgroup_text, cpu_quota, memory_limit
 from gputop.sources.fabric import FabricWatch
 from gputop.sources.procfs import Descriptors, ProcessFiles, names_in, read_file
 
@@ -119,8 +119,7 @@ class _Rates(Struct, frozen=True):
 
 class _Limits(Struct, frozen=True):
     cpu_count: float
-    memory_bytes: int | None
-    memory_used_bytes: int | None
+    memory: MemoryLimit | None
 
 
 class HostCollector:
@@ -239,12 +238,11 @@ class HostCollector:
         swap = memory[b"SwapTotal"] - memory[b"SwapFree"] if memory.keys() >= {b"SwapTotal", b"SwapFree"} else None
         if swap is None:
             missing["swap_used_bytes"] = "cannot read /proc/meminfo"
-        limits = self._limits
-        if limits and limits.memory_bytes is not None and limits.memory_bytes < total:
-            used = limits.memory_used_bytes
-            if used is None:
+        limit = self._limits and self._limits.memory
+        if limit and limit.limit_bytes < total:
+            if limit.used_bytes is None:
                 missing["mem_used_bytes"] = "the cgroup does not say how much it holds"
-            return None if used is None else float(used), float(limits.memory_bytes), swap
+            return None if limit.used_bytes is None else float(limit.used_bytes), float(limit.limit_bytes), swap
         # Kernels before 3.14 lack it, and some containers say that more is available than there is.
         available = memory.get(b"MemAvailable", inf)
         return total - (available if available <= total else min(total, free)), total, swap
@@ -271,12 +269,7 @@ class HostCollector:
                 self._folders = CgroupFolders()
         cores = float(len(os.sched_getaffinity(0)))
         quota = cpu_quota(self._folders)
-        memory = memory_limit(self._folders)
-        return _Limits(
-            cores if quota is None else min(cores, quota),
-            memory.limit_bytes if memory else None,
-            memory.used_bytes if memory else None,
-        )
+        return _Limits(cores if quota is None else min(cores, quota), memory_limit(self._folders))
 
 
 def _meminfo(data: bytes) -> dict[bytes, float]:

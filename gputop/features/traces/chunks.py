@@ -26,8 +26,6 @@ from gputop.features.traces.columns import TraceError
 PIECE_BYTES = 8 << 20
 MOST_BYTES = 16 << 30
 """Bytes that a compressed file may unpack to; far above any trace that a profiler wrote."""
-MOST_RATIO = 200
-_RATIO_FROM = 64 << 20
 
 
 class Text:
@@ -66,7 +64,7 @@ class Text:
             if unpacker.eof:
                 is_within, pending, unpacker = False, unpacker.unused_data, zlib.decompressobj(31)
             out += len(piece)
-            if out > MOST_BYTES or (out > _RATIO_FROM and out > MOST_RATIO * file.tell()):
+            if out > MOST_BYTES:
                 raise TraceError("unpacks to more than any trace holds: is this a gzip bomb?")
             if piece:
                 yield piece
