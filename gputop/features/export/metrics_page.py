@@ -79,6 +79,10 @@ class TextPage:
         """Add one family; ``kind`` is Prometheus' type. NaN and infinities are left out."""
         self._add(name, kind, text, (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0))
 
+    def gauge(self, name: str, text: str, samples: Iterable[Sample]) -> None:
+        """Add one family of gauges."""
+        self.family(name, "gauge", text, samples)
+
     def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
         """Add a summary without quantiles: labels, sum and count."""
         lines = (
@@ -225,18 +229,19 @@ def metrics_page(reading: PageReading | None, counters: RunCounters, cost: Expor
     """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
     page = TextPage([name for group in choice.without for name in FAMILIES[group]])
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
-    page.family("gputop_up", "gauge", "1 while the values are current, 0 when they are late", [("", float(up))])
-    page.family("gputop_build_info", "gauge", "Version of gputop", [(labels(("version", __version__)), 1.0)])
+    page.gauge("gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))])
+    page.gauge("gputop_build_info", "Version of gputop", [(labels(("version", __version__)), 1.0)])
     page.family("gputop_cpu_seconds_total", "counter", "CPU time that gputop itself has used", [("", cost.cpu_s)])
     if cost.rss_bytes is not None:
-        page.family("gputop_resident_memory_bytes", "gauge", "Memory that gputop itself uses", [("", cost.rss_bytes)])
+        page.gauge("gputop_resident_memory_bytes", "Memory that gputop itself uses", [("", cost.rss_bytes)])
     if reading is not None:
         snapshot = reading.frame.snapshot
-        text = "Unix time of the newest values of the GPUs"
-        page.family("gputop_last_sample_timestamp_seconds", "gauge", text, [("", reading.gpus_t)])
+        page.gauge(
+            "gputop_last_sample_timestamp_seconds", "Unix time of the newest values of the GPUs", [("", reading.gpus_t)]
+        )
         machine = snapshot.machine
         named = labels(("hostname", machine.hostname), ("driver", machine.driver), ("source", machine.source))
-        page.family("gputop_host_info", "gauge", "The machine", [(named, 1.0)])
+        page.gauge("gputop_host_info", "The machine", [(named, 1.0)])
         if reading.host_fresh:
             _families(page, host_series(), [(snapshot.host, "")])
         gpus = snapshot.gpus if reading.gpus_fresh else ()
@@ -265,18 +270,20 @@ Present = Sequence[tuple[GpuSample, str]]
 
 def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     infos = [(_info(gpu, named, snapshot.machine.driver), 1.0) for gpu, named in present]
-    page.family("gputop_gpu_info", "gauge", "What a GPU is", infos)
-    text = "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such"
-    page.family("gputop_gpu_share", "gauge", text, _shares(present))
+    page.gauge("gputop_gpu_info", "What a GPU is", infos)
+    page.gauge(
+        "gputop_gpu_share",
+        "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such",
+        _shares(present),
+    )
     lost = [(named, 1.0) for gpu, named in present if gpu.lost_reason is not None]
-    page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
+    page.gauge("gputop_gpu_lost", "GPUs that the driver cannot read at present", lost)
     _families(page, [series for series in gpu_series() if series.key not in SM_PROVENANCE], present)
     # The other sources give a mean over one interval, up to date every second.
     elsewhere = [row for row in present if SM_SOURCES[row[0].sm_source].slow or row[0].sm_source not in MEASURED]
     _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], elsewhere)
-    text = "Where SM activity comes from; bound and none are not measured"
     sources = [(f'{named},source="{gpu.sm_source}"', 1.0) for gpu, named in present if gpu.lost_reason is None]
-    page.family("gputop_sm_source", "gauge", text, sources)
+    page.gauge("gputop_sm_source", "Where SM activity comes from; bound and none are not measured", sources)
 
 
 def _shares(present: Present) -> list[Sample]:
@@ -320,21 +327,23 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
 
 def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
     judged = [(named, d) for (_, named), d in zip(present, reading.frame.diagnoses, strict=False)]
-    text = "The state that the GPU's time counts as now"
-    page.family("gputop_gpu_state", "gauge", text, [(f'{named},state="{d.state}"', 1.0) for named, d in judged])
-    text = "Verdicts of the last hour: 1 for the one that stands, 0 for the others"
+    page.gauge(
+        "gputop_gpu_state",
+        "The state that the GPU's time counts as now",
+        [(f'{named},state="{d.state}"', 1.0) for named, d in judged],
+    )
     verdicts = [
         (f'{named},verdict="{verdict}"', float(verdict == d.verdict))
         for named, d in judged
         for verdict in _recent(counters, d)
     ]
-    page.family("gputop_gpu_verdict", "gauge", text, verdicts)
-    text = "Remarks beside the verdict that stand at present"
+    page.gauge("gputop_gpu_verdict", "Verdicts of the last hour: 1 for the one that stands, 0 for the others", verdicts)
     badges = [(f'{named},badge="{badge.id}"', 1.0) for named, d in judged for badge in d.badges if badge.about is None]
-    page.family("gputop_gpu_badge", "gauge", text, badges)
-    text = "SM activity as a share of utilisation, over the window of the diagnosis"
+    page.gauge("gputop_gpu_badge", "Remarks beside the verdict that stand at present", badges)
     scores = [(named, d.efficiency_pct / 100.0) for named, d in judged if d.efficiency_pct is not None]
-    page.family("gputop_gpu_efficiency_ratio", "gauge", text, scores)
+    page.gauge(
+        "gputop_gpu_efficiency_ratio", "SM activity as a share of utilisation, over the window of the diagnosis", scores
+    )
 
 
 def _recent(counters: RunCounters, diagnosis: GpuDiagnosis) -> list[str]:
@@ -354,16 +363,22 @@ def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> Non
     def lane(key: str) -> list[Sample]:
         return [(gpu_label, value / 100.0) for gpu_label, of in lanes if (value := of.get(key)) is not None]
 
-    page.family("gputop_gpu_idle_ratio", "gauge", "Share of time in which no kernel ran", lane("idle_pct"))
-    text = "Dataloader workers of a GPU's job by kind"
-    page.family("gputop_loaders", "gauge", text, _loaders(reading.frame.snapshot.processes, by_index))
+    page.gauge("gputop_gpu_idle_ratio", "Share of time in which no kernel ran", lane("idle_pct"))
+    page.gauge(
+        "gputop_loaders",
+        "Dataloader workers of a GPU's job by kind",
+        _loaders(reading.frame.snapshot.processes, by_index),
+    )
     for key, word, text in LOADER_SERIES:
-        page.family(f"gputop_loader_{word}_ratio", "gauge", text, lane(key))
-    text = "Share of time the main thread of a GPU's job ran or was queued for a core"
-    page.family("gputop_main_thread_running_ratio", "gauge", text, lane("main_pct"))
+        page.gauge(f"gputop_loader_{word}_ratio", text, lane(key))
+    page.gauge(
+        "gputop_main_thread_running_ratio",
+        "Share of time the main thread of a GPU's job ran or was queued for a core",
+        lane("main_pct"),
+    )
     jobs = jobs_by_gpu(reading.frame.snapshot.processes)
     infos = [(f"{gpu_label},{job}", 1.0) for index, gpu_label in by_index.items() for job in jobs.get(index, ())]
-    page.family("gputop_job_info", "gauge", "The jobs that hold a context on a GPU", infos)
+    page.gauge("gputop_job_info", "The jobs that hold a context on a GPU", infos)
 
 
 def _loaders(processes: Sequence[ProcessSample], by_index: Mapping[int, str]) -> list[Sample]:
@@ -396,7 +411,7 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
     rows = [(row, labels(("server", row.place), ("kind", row.kind))) for row in servers]
     for key, word, divisor, text in SERVER_SERIES:
         figures = [(named, getattr(row, key) / divisor) for row, named in rows if getattr(row, key) is not None]
-        page.family(f"gputop_server_{word}", "gauge", text, figures)
+        page.gauge(f"gputop_server_{word}", text, figures)
 
 
 COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]], ...] = (

@@ -43,7 +43,7 @@ class DcgmFamilies:
             ]
             page.family(row.name, kind, GPU_METRICS[row.key].definition, samples)
         free = FB_FREE[self._generation]
-        page.family(free.name, "gauge", "device memory that is free", [
+        page.gauge(free.name, "device memory that is free", [
             (gpu_label, (gpu.mem_total_bytes - gpu.mem_used_bytes) / free.divisor)
             for gpu, gpu_label in rows
             if gpu.mem_total_bytes is not None and gpu.mem_used_bytes is not None
@@ -263,7 +263,7 @@ class PodFamilies:
             # Long names may become equal once they are cut, and a duplicate sample spoils the whole scrape.
             for named in dict.fromkeys(map(_named, pods.get(gpu.static.uuid, ())))
         ]
-        page.family("gputop_pod_info", "gauge", "The pods that the kubelet gave a GPU to", samples)
+        page.gauge("gputop_pod_info", "The pods that the kubelet gave a GPU to", samples)
 
 
 def _named(container: PodContainer) -> str:
