@@ -63,6 +63,11 @@ class GpuStatic(Struct, frozen=True):
     mig_instance: str | None = None
     unified_memory: bool | None = None
 
+    @property
+    def is_split(self) -> bool:
+        """Whether all work of this GPU happens in its MIG instances."""
+        return bool(self.mig_enabled) and self.mig_parent is None
+
 
 class GpuSample(Struct, frozen=True):
     """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""

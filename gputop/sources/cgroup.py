@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.sources.procfs import read_file, read_small
+from gputop.sources.procfs import number_of, read_file, read_small
 
 # cgroup v1 writes "no limit" as the largest page-aligned 63-bit number.
 _UNLIMITED = 1 << 62
@@ -81,20 +81,13 @@ def _is_cgroup(folder: str) -> bool:
     return True
 
 
-def _number(path: str) -> int | None:
-    try:
-        return int(read_small(path))
-    except (OSError, ValueError):
-        return None
-
-
 def _quota(folder: str) -> float | None:
     try:
         fields = read_small(f"{folder}/cpu.max").split()
         return int(fields[0]) / int(fields[1])
     except (OSError, ValueError, IndexError, ZeroDivisionError):
-        quota = _number(f"{folder}/cpu.cfs_quota_us")
-        period = _number(f"{folder}/cpu.cfs_period_us")
+        quota = number_of(f"{folder}/cpu.cfs_quota_us")
+        period = number_of(f"{folder}/cpu.cfs_period_us")
         return quota / period if quota is not None and quota > 0 and period else None
 
 
@@ -107,9 +100,9 @@ def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
     """The tightest memory limit of all ancestors and what that group holds; None without a limit."""
     tightest: tuple[int, str] | None = None
     for folder in folders.memory:
-        limit = _number(f"{folder}/memory.max")
+        limit = number_of(f"{folder}/memory.max")
         if limit is None:
-            limit = _number(f"{folder}/memory.limit_in_bytes")
+            limit = number_of(f"{folder}/memory.limit_in_bytes")
         if limit is not None and limit < _UNLIMITED and (tightest is None or limit < tightest[0]):
             tightest = limit, folder
     if tightest is None:
@@ -119,10 +112,10 @@ def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
 
 def _memory_used(folder: str) -> int | None:
     """Usage minus inactive file pages: the "working set" by which container engines and Kubernetes count."""
-    usage = _number(f"{folder}/memory.current")
+    usage = number_of(f"{folder}/memory.current")
     cache = "inactive_file"
     if usage is None:
-        usage, cache = _number(f"{folder}/memory.usage_in_bytes"), "total_inactive_file"
+        usage, cache = number_of(f"{folder}/memory.usage_in_bytes"), "total_inactive_file"
     if usage is None:
         return None
     return max(0, usage - _keyed(f"{folder}/memory.stat").get(cache, 0))

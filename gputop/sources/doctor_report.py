@@ -42,11 +42,6 @@ def source_row(name: str, ok: bool, reason: str, fix: str | None = None) -> dict
     return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
 
 
-def is_split(gpu: GpuSample) -> bool:
-    """Whether all work of this GPU happens in its MIG instances."""
-    return bool(gpu.static.mig_enabled) and gpu.static.mig_parent is None
-
-
 def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
     """What reading the hardware counters needs, and whether it is here. No counter is taken to find out.
 
@@ -66,7 +61,7 @@ def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
     """The source of one GPU, from what ``counters_here`` has found."""
     row = partial(source_row, "counters")
     if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
-        fix = EACH_FIX if is_split(gpu) else "use GPM"
+        fix = EACH_FIX if gpu.static.is_split else "use GPM"
         return row(False, "not read under MIG: they are of the whole GPU", fix)
     if gpu.sm_source == "counters" and gpu.sm_active_pct is not None:
         return row(True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile")
@@ -122,7 +117,7 @@ def examine(
         "kernel": _kernel(proc),
         "permissions": _permissions(proc),
         "pid_namespace": _pid_namespace(proc),
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in DISTRIBUTIONS}},
         "extras": _extras(),
         "terminal": dict(terminal or {}),
     }
@@ -173,7 +168,7 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
     # The reasons of all sources, from the top.
     reasons, kind = (gpu.sm_lack.reasons, gpu.sm_lack.kind) if gpu.sm_lack is not None else ((), None)
     why = gpu.lost_reason or in_use or next(iter(reasons), "another source is in use")
-    if is_split(gpu):
+    if gpu.static.is_split:
         fix = EACH_FIX
     elif gpu.lost_reason is not None:
         fix = "fix the GPU first"
@@ -191,7 +186,7 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     row, entity = partial(source_row, "dcgm-exporter"), entity_of(gpu.static)
-    if is_split(gpu):
+    if gpu.static.is_split:
         return row(False, SPLIT, EACH_FIX)
     if entity is None:
         return row(False, "the driver does not number this MIG instance", "use GPM")
@@ -232,7 +227,7 @@ def _dcgmi(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> dict[
     from gputop.sources.activity.dcgmi import INSTANCE
 
     row = partial(source_row, "dcgmi")
-    if is_split(gpu):
+    if gpu.static.is_split:
         return row(False, SPLIT, EACH_FIX)
     if gpu.static.mig_parent is not None:
         return row(False, INSTANCE, "use GPM or dcgm-exporter")
@@ -265,7 +260,7 @@ def gpu_problems(snapshot: Snapshot) -> list[str]:
 def _problems_of(gpu: GpuSample) -> Iterator[str]:
     if gpu.lost_reason is not None:
         yield gpu.lost_reason
-    elif gpu.sm_active_pct is None and not is_split(gpu):
+    elif gpu.sm_active_pct is None and not gpu.static.is_split:
         yield f"SM activity is not measured: {gpu.sm_reason}"
     refused = gpu.unavailable.get("util_pct")
     if refused is not None and not gpu.static.mig_enabled and not gpu.asleep:
@@ -340,10 +335,6 @@ def _mapped_library(proc: str) -> str | None:
     except OSError:
         return None
     return next((line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml" in line), None)
-
-
-def _versions() -> dict[str, str | None]:
-    return {"python": platform.python_version(), **{name: _version(name) for name in DISTRIBUTIONS}}
 
 
 def _extras() -> dict[str, dict[str, str | None]]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import NOTHING_MISSING, FabricPort
-from gputop.sources.procfs import names_in, read_small, text_of
+from gputop.sources.procfs import names_in, number_of, text_of
 from gputop.system.worker import Worker
 
 RX, TX, PEAK = "fabric_rx_bytes_per_s", "fabric_tx_bytes_per_s", "fabric_peak_bytes_per_s"
@@ -91,17 +91,8 @@ def _text(path: str) -> str:
     return clean_text(text_of(path).partition("\n")[0])
 
 
-def _number(folder: str, name: str) -> int | None:
-    """A counter, or None: not there, or "N/A (no PMA)" from an adapter that does not count."""
-    try:
-        value = int(read_small(f"{folder}/{name}"))
-    except (OSError, ValueError):
-        return None
-    return value if 0 <= value < 2**64 else None
-
-
 def _total(folder: str, names: tuple[str, ...]) -> int | None:
-    values = [_number(folder, name) for name in names]
+    values = [number_of(f"{folder}/{name}") for name in names]
     counts = [value for value in values if value is not None]
     return sum(counts) if counts and len(counts) == len(values) else None
 
@@ -210,7 +201,7 @@ class _Port:
         """How much the counters have grown since the reading before; the first one is their base."""
         last_counts, grown = self.counts[key], 0
         for name in self._files[key]:
-            value = _number(self.folder, name)
+            value = number_of(f"{self.folder}/{name}")
             if value is None:
                 last_counts.pop(name, None)
                 continue

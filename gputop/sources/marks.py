@@ -184,13 +184,8 @@ def _owner(path: str) -> str:
 
 def listeners() -> list[str]:
     """The sockets of this user's listeners."""
-    return [path for directory in runtime_directories() for path in _listeners(directory)]
-
-
-def _listeners(directory: str) -> list[str]:
-    if not is_ours(directory):
-        return []
-    return [os.path.join(directory, name) for name in names_in(directory) if name.endswith(".sock")]
+    ours = filter(is_ours, runtime_directories())
+    return [os.path.join(place, name) for place in ours for name in names_in(place) if name.endswith(".sock")]
 
 
 def _event(data: bytes) -> Event | None:

@@ -73,6 +73,14 @@ def text_of(path: str) -> str:
         return ""
 
 
+def number_of(path: str, base: int = 10) -> int | None:
+    """The number that a small file holds; None where it cannot be read, or holds none."""
+    try:
+        return int(text_of(path), base)
+    except ValueError:
+        return None
+
+
 def names_in(folder: str) -> list[str]:
     """What a folder holds, in order; nothing where it cannot be read."""
     try:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gputop.model.quantity import numbers
 from gputop.model.source import SourceError
-from gputop.sources.procfs import names_in, text_of
+from gputop.sources.procfs import names_in, number_of, text_of
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = f"no NVIDIA driver found ({LIBRARY} is missing)"
@@ -116,10 +116,10 @@ def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
     folder = f"{sys}/bus/pci/devices"
     gpu_cards = []
     for address in names_in(folder):
-        kind = _hex(f"{folder}/{address}/class")
+        kind = number_of(f"{folder}/{address}/class", 16)
         if kind is None or kind >> 16 not in (_DISPLAY, _ACCELERATOR):
             continue
-        vendor, device = _hex(f"{folder}/{address}/vendor"), _hex(f"{folder}/{address}/device")
+        vendor, device = number_of(f"{folder}/{address}/vendor", 16), number_of(f"{folder}/{address}/device", 16)
         if vendor is not None and device is not None:
             gpu_cards.append(PciCard(address, vendor, device, text_of(f"{folder}/{address}/power/control") == "auto"))
     return tuple(gpu_cards)
@@ -164,10 +164,3 @@ def _named(text: str, card: PciCard) -> str | None:
         if line.startswith(f"\t{card.device:04x}  "):
             return line[7:].strip()
     return None
-
-
-def _hex(path: str) -> int | None:
-    try:
-        return int(text_of(path), 16)
-    except ValueError:
-        return None

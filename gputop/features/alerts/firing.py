@@ -248,16 +248,14 @@ def gpus_firing(change: AlertChange, frame: Frame, positions: Sequence[int], *, 
     data = {
         **ticket_data(frame, positions[0]), "alert": alert.name, "when": alert.when.text, "alert_since": change.since,
         "pci": first.static.pci_bus_id, "test": test, "per": alert.per,
-        "job_id": values.get("job_id"), "gpus": [_gpu_data(gpu, d) for gpu, d in gpus],
+        "job_id": values.get("job_id"),
+        "gpus": [
+            {"gpu": of.index, "uuid": of.uuid, "pci": of.pci_bus_id, **verdict_data(diagnosis)}
+            for of, diagnosis in ((gpu.static, diagnosis) for gpu, diagnosis in gpus)
+        ],
     }  # fmt: skip
     indices = tuple(gpu.static.index for gpu, _ in gpus)
     return Firing(alert, change.t, indices, change.group, values, missing, data)
-
-
-def _gpu_data(gpu: GpuSample, diagnosis: GpuDiagnosis) -> dict[str, Any]:
-    """One of the GPUs, without what it measures."""
-    static = gpu.static
-    return {"gpu": static.index, "uuid": static.uuid, "pci": static.pci_bus_id, **verdict_data(diagnosis)}
 
 
 def bare_firing(alert: Alert, t: float, host: str, reason: str) -> Firing:

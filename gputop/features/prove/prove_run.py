@@ -114,7 +114,8 @@ class Experiment:
         """Start the source, choose the GPU, and see who uses it. Raises SourceError, and UsageError unless forced."""
         self._arrivals.start()
         snapshot = self.first()
-        self._gpu = next((gpu.static for gpu in snapshot.gpus if gpu.lost_reason is None and not _is_split(gpu)), None)
+        statics = (gpu.static for gpu in snapshot.gpus if gpu.lost_reason is None)
+        self._gpu = next((static for static in statics if not static.is_split), None)
         if self._gpu is None:
             raise SourceError("no GPU answers: see `gputop doctor`")
         others = self.others(snapshot)
@@ -230,7 +231,3 @@ def _sample(t: float, gpu: GpuSample, begun_t: float) -> StageSample:
         gpu.dram_active_pct if counts else None,
         gpu.power_w,
     )
-
-
-def _is_split(gpu: GpuSample) -> bool:
-    return bool(gpu.static.mig_enabled) and gpu.static.mig_parent is None

@@ -115,11 +115,6 @@ class Device:
         self._processes_at = float("-inf")
 
     @property
-    def _split(self) -> bool:
-        """Whether this is a GPU whose work all happens in its MIG instances."""
-        return self.parent is None and bool(self.static.mig_enabled)
-
-    @property
     def is_due(self) -> bool:
         """Whether ``find`` has something to do: no handle yet, a lost GPU, or a handle that may be forgotten."""
         outdated = self.parent is not None and self._parent_found != self.parent.times_found
@@ -208,7 +203,7 @@ class Device:
         mig: tuple[Any, int] | None = None
         if parent is not None and (instance := gpu_instance(self.handle)) is not None:
             mig = (parent.handle.raw, instance)
-        if self._split or (parent is not None and mig is None):
+        if self.static.is_split or (parent is not None and mig is None):
             return ()
         below = self._sm_readers_below_gpm()
         if self._sm_source not in ("auto", "gpm"):
@@ -291,7 +286,9 @@ class Device:
             first = self._processes_at < 0
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             # A split GPU lists its instances' processes again: each instance lists its own.
-            self.processes = () if self._split else self._lister.read(now, t, into.values.get("util_pct"), brief=first)
+            self.processes = (
+                () if self.static.is_split else self._lister.read(now, t, into.values.get("util_pct"), brief=first)
+            )
         if self._lister.reason is not None:
             into.missing["processes"] = self._lister.reason
         if not has_memory:
@@ -317,7 +314,7 @@ class Device:
 
     def _ask_activity(self, into: MetricAnswers, now: float) -> ChainState:
         """What the chain's source gives, or why there is nothing."""
-        if self._split:
+        if self.static.is_split:
             standing = ChainState(None, None, SmLack((SPLIT,)))
         else:
             standing = self._cross_check.standing(self._chain, now, into.values.get("util_pct"))
@@ -339,14 +336,14 @@ class Device:
         if self.static.mig_enabled:
             for key in ("util_pct", "mem_util_pct"):
                 if key in missing:
-                    missing[key] = SPLIT if self._split else "NVML gives no utilisation of a MIG instance"
+                    missing[key] = SPLIT if self.static.is_split else "NVML gives no utilisation of a MIG instance"
 
     def _use_host_memory(self, into: MetricAnswers) -> None:
         """Memory of a GPU that has none of its own (GB10, Thor, Orin): what its processes hold of the host's.
 
         A virtual GPU, or one that does not list its processes either, is not taken for one of those.
         """
-        if self.vgpu or self._lister.reason is not None or self.parent is not None or self._split:
+        if self.vgpu or self._lister.reason is not None or self.parent is not None or self.static.is_split:
             return
         if not self.static.unified_memory:
             self.static = replace(self.static, unified_memory=True)

@@ -96,6 +96,8 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     noise = 1.0 + 0.02 * ripple(seed, plan.series, t)
     main = min(100.0, (cpu.run if cpu.main is None else cpu.main) * noise)
     state = _state(chance(seed, plan.series + 1, floor(4.0 * t)), main, cpu)
+    # Where its feeders are measured.
+    is_measured = job.workers is not None and job.workers.uneven
     rows = [
         ProcessSample(
             job.pid,
@@ -119,8 +121,8 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             static=plan.static,
             main=MainTime() if cpu.mount is None else MainTime(disk=cpu.disk, unread=0.0),
             mount=cpu.mount,
-            main_looks=_main_looks(job.workers, state),
-            feeder_threads=0 if job.workers is not None and job.workers.uneven else None,
+            main_looks=MainLooks((("run" if state == "R" else "queue", _LOOKS),)) if is_measured else None,
+            feeder_threads=0 if is_measured else None,
             framework="torch" if job.pin_memory or (job.workers is not None and job.workers.kind == "torch") else None,
         )
     ]
@@ -188,13 +190,6 @@ def _add_workers(
 def _feed(run: float, wait: float) -> FeedTime:
     """What a worker does: what is left is waiting for work."""
     return FeedTime(run, wait, disk=0.0, network=0.0, lock=0.0, sleep=0.0, poll=round(100.0 - run - wait, 1))
-
-
-def _main_looks(workers: Workers | None, state: str) -> MainLooks | None:
-    """What the looks at the main thread found, where feeders are measured."""
-    if workers is None or not workers.uneven:
-        return None
-    return MainLooks((("run" if state == "R" else "queue", _LOOKS),))
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
