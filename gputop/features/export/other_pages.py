@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -84,32 +85,32 @@ class ProtobufError(Exception):
     """Why bytes are not a message, in one line."""
 
 
-def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The number and content of each length-delimited field. Raises ProtobufError."""
+def message(data: bytes) -> dict[int, list[bytes]]:
+    """The contents of each length-delimited field by its number. Raises ProtobufError."""
+    contents: dict[int, list[bytes]] = defaultdict(list)
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
         kind = key & 7
         if kind == _LEN:
-            size, at = _varint(data, at)
-            if size > len(data) - at:
-                raise ProtobufError("the answer breaks off")
-            yield key >> 3, data[at : at + size]
-            at += size
+            size, begin = _varint(data, at)
+            at = begin + size
+            contents[key >> 3].append(data[begin:at])
         elif kind == _VARINT:
             _, at = _varint(data, at)
         elif kind in (_I64, _I32):
             at += 8 if kind == _I64 else 4
-            if at > len(data):
-                raise ProtobufError("the answer breaks off")
         else:
             raise ProtobufError("the answer is not a message of this API")
+    if at > len(data):
+        raise ProtobufError("the answer breaks off")
+    return contents
 
 
-def text(value: bytes) -> str:
-    """A text field. Raises ProtobufError for what is not UTF-8."""
+def text(values: Sequence[bytes]) -> str:
+    """A text field, whose last value counts. Raises ProtobufError for what is not UTF-8."""
     try:
-        return value.decode()
+        return values[-1].decode() if values else ""
     except UnicodeDecodeError:
         raise ProtobufError("the answer holds a text that is not UTF-8") from None
 
@@ -148,32 +149,13 @@ Pods = Mapping[str, Sequence[PodContainer]]
 
 def parse(answer: bytes) -> Pods:
     """The containers by device of a ListPodResourcesResponse. Raises ProtobufError for anything else."""
-    by_device: dict[str, set[PodContainer]] = {}
-    for number, pod in fields(answer):
-        if number != 1:
-            continue
-        names, containers = {1: "", 2: ""}, []
-        for inner, content in fields(pod):
-            if inner in names:
-                names[inner] = text(content)
-            elif inner == 3:
-                containers.append(_container(content))
-        for name, devices in containers:
-            container = PodContainer(names[2], names[1], name)
-            for device in devices:
-                by_device.setdefault(device.partition("::")[0], set()).add(container)
+    by_device: dict[str, set[PodContainer]] = defaultdict(set)
+    for pod in map(message, message(answer)[1]):
+        for container in map(message, pod[3]):
+            named = PodContainer(text(pod[2]), text(pod[1]), text(container[1]))
+            for device in (device for devices in container[2] for device in message(devices)[2]):
+                by_device[text([device]).partition("::")[0]].add(named)
     return {uuid: sorted(sharing) for uuid, sharing in by_device.items()}
-
-
-def _container(data: bytes) -> tuple[str, list[str]]:
-    """Its name and the ids of its devices."""
-    name, devices = "", []
-    for number, content in fields(data):
-        if number == 1:
-            name = text(content)
-        elif number == 2:
-            devices += [text(device) for inner, device in fields(content) if inner == 2]
-    return name, devices
 
 
 class PodResources:
