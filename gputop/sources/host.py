@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import re
 from math import inf
+from operator import sub
 from typing import Any, cast
-
-from msgspec import Struct
 
 from gputop.model.snapshot import FabricPort, HostSample
 from gputop.sources.cgroup import CgroupFolders, MemoryLimit, cgroup_folders, cgroup_text, cpu_quota, memory_limit
@@ -103,23 +102,13 @@ _MEMORY = (b"MemTotal:", b"MemFree:", b"MemAvailable:", b"Buffers:", b"Cached:",
 _NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
 
 
-class _Pair(Struct, frozen=True):
-    """Two counters (read and written, received and sent, busy and all) at a moment."""
+_DISKS = ("disk_read_bytes_per_s", "disk_write_bytes_per_s")
+_NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
+_USED, _TOTAL, _SWAP = _HELD = ("mem_used_bytes", "mem_total_bytes", "swap_used_bytes")
+_PRESSURE = {"psi_cpu_pct": "cpu", "psi_io_pct": "io", "psi_mem_pct": "memory"}
 
-    now: float
-    first: float
-    second: float
-
-
-class _Rates(Struct, frozen=True):
-    first: float | None
-    second: float | None
-    reason: str | None
-
-
-class _Limits(Struct, frozen=True):
-    cpu_count: float
-    memory: MemoryLimit | None
+Answer = float | str
+"""A value, or why there is none."""
 
 
 class HostCollector:
@@ -128,14 +117,16 @@ class HostCollector:
     def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
         self._proc = proc
         self._sys = sys
-        self._last: dict[str, _Pair] = {}
+        self._last: dict[tuple[str, ...], tuple[float, tuple[float, ...]]] = {}
+        """The moment and the counters of the reading before, by the keys of their rates."""
+        self._times: tuple[int, int] | None = None
         self._slow_at: float | None = None
-        self._disks = _Rates(None, None, _NEEDS_TWO)
-        self._network = _Rates(None, None, _NEEDS_TWO)
-        self._limits: _Limits | None = None
+        self._slow: dict[str, Answer] = {}
+        self._retransmits: Answer = _NEEDS_TWO
+        self._cpu_count: float | None = None
+        self._limit: MemoryLimit | None = None
         self._folders: CgroupFolders | None = None
         self._files = ProcessFiles(proc, Descriptors(_MOST_OPEN))
-        self._retransmits: int | str = _NEEDS_TWO
         self._fabric = FabricWatch(sys)
         self.ports: tuple[FabricPort, ...] = ()
         """The fabric's ports, as of the newest reading."""
@@ -147,120 +138,92 @@ class HostCollector:
 
     def read(self, now: float) -> HostSample:
         """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
-        missing: dict[str, str] = {}
         if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
             self._slow_at = now
-            self._disks = self._rates("disks", now, disk_bytes(self._sys, self._proc))
-            self._network = self._rates("network", now, network_bytes(self._sys, self._proc))
-            self._limits = self._read_limits()
+            self._slow = self._rates(_DISKS, now, disk_bytes(self._sys, self._proc))
+            self._slow |= self._rates(_NETWORK, now, network_bytes(self._sys, self._proc))
+            self._read_limits()
             self._retransmits = tcp_retransmits(self._proc)
-        for rates, keys in (
-            (self._disks, ("disk_read_bytes_per_s", "disk_write_bytes_per_s")),
-            (self._network, ("net_rx_bytes_per_s", "net_tx_bytes_per_s")),
-        ):
-            if rates.reason:
-                missing.update(dict.fromkeys(keys, rates.reason))
-        used, total, swap = self._memory(missing)
         fabric = self._fabric.newest(now)
         self.ports = fabric.ports
-        missing.update(fabric.missing)
-        if isinstance(self._retransmits, str):
-            missing["tcp_retransmits"] = self._retransmits
+        before = self._slow | self._memory()
+        after: dict[str, Answer] = {"tcp_retransmits": self._retransmits, "cpu_pct": self._cpu(), "load1": self._load()}
+        for key, name in _PRESSURE.items():
+            after[key] = self._pressure(key, name, now)
+        found = before | after
         return HostSample(
-            cpu_pct=self._cpu(now, missing),
-            cpu_count=self._limits.cpu_count if self._limits else None,
-            load1=self._load(missing),
-            mem_used_bytes=used,
-            mem_total_bytes=total,
-            swap_used_bytes=swap,
-            disk_read_bytes_per_s=self._disks.first,
-            disk_write_bytes_per_s=self._disks.second,
-            net_rx_bytes_per_s=self._network.first,
-            net_tx_bytes_per_s=self._network.second,
-            psi_cpu_pct=self._pressure("psi_cpu_pct", "cpu", now, missing),
-            psi_io_pct=self._pressure("psi_io_pct", "io", now, missing),
-            psi_mem_pct=self._pressure("psi_mem_pct", "memory", now, missing),
-            tcp_retransmits=None if isinstance(self._retransmits, str) else self._retransmits,
+            cpu_count=self._cpu_count,
+            **cast("dict[str, Any]", {key: value for key, value in found.items() if not isinstance(value, str)}),
             **cast("dict[str, Any]", fabric.values),
-            unavailable=missing,
+            unavailable={**_reasons(before), **fabric.missing, **_reasons(after)},
         )
 
-    def _rates(self, name: str, now: float, counters: tuple[float, float] | str) -> _Rates:
-        """Change a second of two counters; a text instead of counters says why there are none."""
+    def _rates(self, keys: tuple[str, ...], now: float, counters: tuple[float, ...] | str) -> dict[str, Answer]:
+        """Change a second of counters; a text instead of counters says why there are none."""
         if isinstance(counters, str):
-            self._last.pop(name, None)
-            return _Rates(None, None, counters)
-        last = self._last.get(name)
-        self._last[name] = _Pair(now, *counters)
-        if last is None:
-            return _Rates(None, None, _NEEDS_TWO)
-        elapsed = now - last.now
-        if elapsed <= 0.0:
-            return _Rates(None, None, _STEPPED)
+            self._last.pop(keys, None)
+            return dict.fromkeys(keys, counters)
+        last_now, last = self._last.get(keys, (now, None))
+        self._last[keys] = now, counters
+        elapsed = now - last_now
+        if last is None or elapsed <= 0.0:
+            return dict.fromkeys(keys, _NEEDS_TWO if last is None else _STEPPED)
         # A device that was unplugged takes its counters with it: the sum falls, which is not traffic.
-        return _Rates(
-            max(0.0, (counters[0] - last.first) / elapsed), max(0.0, (counters[1] - last.second) / elapsed), None
-        )
+        grown = map(sub, counters, last)
+        return {key: max(0.0, more / elapsed) for key, more in zip(keys, grown, strict=True)}
 
-    def _cpu(self, now: float, missing: dict[str, str]) -> float | None:
+    def _cpu(self) -> Answer:
         """Busy share of all cores: all but idle and iowait. Guest time is already inside user and nice."""
         try:
             # user, nice, system, idle, iowait, irq, softirq, steal; guest time follows, proc(5).
             times = [int(word) for word in self._files.read("stat").split(b"\n", 1)[0].split()[1:9]]
-            idle, every = times[3] + times[4], sum(times)
+            every = sum(times)
+            busy = every - times[3] - times[4]
         except (OSError, ValueError, IndexError):
-            missing["cpu_pct"] = "cannot read /proc/stat"
-            return None
-        last = self._last.get("cpu")
-        self._last["cpu"] = _Pair(now, every - idle, every)
-        if last is None or every <= last.second:
-            missing["cpu_pct"] = _NEEDS_TWO
-            return None
-        return float(min(100.0, max(0.0, 100.0 * (every - idle - last.first) / (every - last.second))))
+            return "cannot read /proc/stat"
+        last, self._times = self._times, (busy, every)
+        if last is None or every <= last[1]:
+            return _NEEDS_TWO
+        return min(100.0, max(0.0, 100.0 * (busy - last[0]) / (every - last[1])))
 
-    def _load(self, missing: dict[str, str]) -> float | None:
+    def _load(self) -> Answer:
         try:
-            return float(os.getloadavg()[0])
+            return os.getloadavg()[0]
         except OSError:
-            missing["load1"] = "cannot read /proc/loadavg"
-            return None
+            return "cannot read /proc/loadavg"
 
-    def _memory(self, missing: dict[str, str]) -> tuple[float | None, float | None, float | None]:
+    def _memory(self) -> dict[str, Answer]:
         """Used and total bytes, of the cgroup where its limit is below the machine's memory; and swap in use."""
+        unreadable = "cannot read /proc/meminfo"
         try:
             memory = _meminfo(self._files.read("meminfo"))
             total = memory[b"MemTotal"]
             free = memory[b"MemFree"] + memory.get(b"Buffers", 0.0) + memory.get(b"Cached", 0.0)
         except (OSError, ValueError, KeyError):
-            for key in ("mem_used_bytes", "mem_total_bytes", "swap_used_bytes"):
-                missing[key] = "cannot read /proc/meminfo"
-            return None, None, None
-        swap = memory[b"SwapTotal"] - memory[b"SwapFree"] if memory.keys() >= {b"SwapTotal", b"SwapFree"} else None
-        if swap is None:
-            missing["swap_used_bytes"] = "cannot read /proc/meminfo"
-        limit = self._limits and self._limits.memory
+            return dict.fromkeys(_HELD, unreadable)
+        has_swap = memory.keys() >= {b"SwapTotal", b"SwapFree"}
+        swap: Answer = memory[b"SwapTotal"] - memory[b"SwapFree"] if has_swap else unreadable
+        limit = self._limit
         if limit and limit.limit_bytes < total:
-            if limit.used_bytes is None:
-                missing["mem_used_bytes"] = "the cgroup does not say how much it holds"
-            return None if limit.used_bytes is None else float(limit.used_bytes), float(limit.limit_bytes), swap
+            unknown = "the cgroup does not say how much it holds"
+            used: Answer = unknown if limit.used_bytes is None else float(limit.used_bytes)
+            return {_SWAP: swap, _USED: used, _TOTAL: float(limit.limit_bytes)}
         # Kernels before 3.14 lack it, and some containers say that more is available than there is.
         available = memory.get(b"MemAvailable", inf)
-        return total - (available if available <= total else min(total, free)), total, swap
+        return {_SWAP: swap, _USED: total - (available if available <= total else min(total, free)), _TOTAL: total}
 
-    def _pressure(self, key: str, name: str, now: float, missing: dict[str, str]) -> float | None:
+    def _pressure(self, key: str, name: str, now: float) -> Answer:
         """Share of our own interval in which some task was stalled, from the kernel's total of microseconds."""
-        counters: tuple[float, float] | str
+        counters: tuple[float, ...] | str
         try:
             some_line = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
-            counters = int(some_line.rpartition(b"total=")[2]) / 1e4, 0.0
+            counters = (int(some_line.rpartition(b"total=")[2]) / 1e4,)
         except (OSError, ValueError):
             counters = _NO_PRESSURE
-        rates = self._rates(key, now, counters)
-        if rates.reason:
-            missing[key] = rates.reason
-        return None if rates.first is None else min(100.0, rates.first)
+        answer = self._rates((key,), now, counters)[key]
+        return answer if isinstance(answer, str) else min(100.0, answer)
 
-    def _read_limits(self) -> _Limits:
+    def _read_limits(self) -> None:
         """What affinity and the cgroup of this very process leave: it runs where the job's owner runs."""
         if self._folders is None:
             try:
@@ -269,7 +232,12 @@ class HostCollector:
                 self._folders = CgroupFolders()
         cores = float(len(os.sched_getaffinity(0)))
         quota = cpu_quota(self._folders)
-        return _Limits(cores if quota is None else min(cores, quota), memory_limit(self._folders))
+        self._cpu_count = cores if quota is None else min(cores, quota)
+        self._limit = memory_limit(self._folders)
+
+
+def _reasons(answers: dict[str, Answer]) -> dict[str, str]:
+    return {key: answer for key, answer in answers.items() if isinstance(answer, str)}
 
 
 def _meminfo(data: bytes) -> dict[bytes, float]:
