@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_APART, SLOW_STEP, WARM_UP_FACTOR
-from gputop.model.quantity import step_time
+from gputop.model.quantity import mean, step_time
 from gputop.model.snapshot import value
 from gputop.model.steps import StepRow
 
@@ -257,17 +257,12 @@ class StepTail:
         for place, (_, words, unit) in enumerate(_SIGNS):
             slow = [signs[place] for length, signs in steps if length > SLOW_STEP * p50]
             rest = [signs[place] for length, signs in steps if length <= SLOW_STEP * p50]
-            of_slow, of_rest = _mean(slow), _mean(rest)
+            of_slow, of_rest = mean(slow), mean(rest)
             if of_slow is not None and of_rest is not None and of_slow - of_rest >= SLOW_APART:
                 signs_found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
         return f"{text}; " + (
             f"in them {', '.join(signs_found)}" if signs_found else "the machine looked no different in them"
         )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None
 
 
 # How long a framework's loop waits for its batches, by the hooks that it calls before and after it fetches one.

@@ -184,8 +184,8 @@ def _lanes(gpu: GpuSample, tick: HostTick | None) -> Mapping[str, float | None]:
         return {"idle_pct": idle}
     lanes: dict[str, float | None] = {"idle_pct": idle}
     p = tick.primary
-    if p is not None and p.main_run_pct is not None:
-        lanes["main_pct"] = min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0))
+    if p is not None and p.main_pct is not None:
+        lanes["main_pct"] = p.main_pct
     if tick.scheduled:
         lanes["loader_run_pct"] = tick.running / tick.scheduled
         lanes["loader_wait_pct"] = tick.queued / tick.scheduled

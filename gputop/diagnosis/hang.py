@@ -89,9 +89,9 @@ class _Seen(Struct):
         if self.since is None or self.high - self.low > FLAT_PCT:
             self.since, self.low, self.high, self.looked_s, self.asleep_s = t, sm, sm, 0.0, 0.0
         p = s.tick.primary
-        if p is not None and p.main_run_pct is not None:
+        if p is not None and p.main_pct is not None:
             self.looked_s += dt
-            self.asleep_s += dt if p.main_run_pct + (p.main_wait_pct or 0.0) <= ASLEEP_PCT else 0.0
+            self.asleep_s += dt if p.main_pct <= ASLEEP_PCT else 0.0
 
     def for_s(self, t: float) -> float:
         return 0.0 if self.since is None else t - self.since

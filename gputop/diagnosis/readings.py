@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
+from gputop.model.quantity import known
 from gputop.model.sm import INTEGRATED, MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 
@@ -93,12 +94,9 @@ class SoFar(Struct):
 def _other_work(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample]) -> str | None:
     """What shows that a GPU works, beside its util. Of a discrete GPU neither power nor clocks do: a context alone
     raises an H100 from 72 to 122 W at its highest clock. Nor does its memory, which copies and video use."""
-    pipes = (
-        gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct,
-    )  # fmt: skip
     for words, value in (
         ("its SMs are", gpu.sm_active_pct),
-        ("a pipe is", max([pipe for pipe in pipes if pipe is not None], default=None)),
+        ("a pipe is", max(known(gpu.pipes), default=None)),
         ("its engine is", gpu.graphics_active_pct),
     ):
         # Of the hardware counters util is the witness, not they of it: `fallback_chain.CrossCheck` ends them.
@@ -153,8 +151,7 @@ def missed(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t
     while the memory is busy or kernels run. One pipe at 0 is a measurement, as every 0 of other sources is."""
     if gpu.sm_active_pct != 0.0 or not SM_SOURCES[gpu.sm_source].dcgm:
         return None
-    pipes = gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct
-    if any(pipes):
+    if any(gpu.pipes):
         return None
     is_busy = (gpu.graphics_active_pct or 0.0) >= ENGINE_RUNS or (gpu.util_pct or 0.0) >= KERNELS_RUN
     return MISSED if gpu.dram_active_pct or is_busy else None

@@ -369,8 +369,7 @@ def _host_side(tick: HostTick) -> list[int | None]:
     p = tick.primary
     main = main_disk = None
     if p is not None:
-        if p.main_run_pct is not None:
-            main = scaled(min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0)))
+        main = scaled(p.main_pct)
         if p.main_state is not None:
             main_disk = 100_000_000 if is_on_disk(p) else 0
         if p.main.disk is not None:
@@ -407,7 +406,7 @@ _NO_WAITS: tuple[int | None, ...] = (None,) * len(_MAIN_WAITS)
 def _main_waits(p: ProcessSample | None) -> list[int | None]:
     """What the main thread waited for beside a disk, in the time that it did not run. A known sample counts, zeros
     included."""
-    if p is None or p.main_run_pct is None:
+    if p is None or p.main_pct is None:
         return [*_NO_WAITS, None, None, None]
     main = p.main
     if main.unread is not None:
@@ -415,7 +414,7 @@ def _main_waits(p: ProcessSample | None) -> list[int | None]:
         return [scaled(wait) for wait in waits]
     # Recordings from before these columns were.
     looks = p.main_looks or MainLooks()
-    rest = 100.0 - min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0))
+    rest = 100.0 - p.main_pct
     if looks.waiting > 0:
         known: Sequence[int | None] = [scaled(rest * looks.of(wait) / looks.waiting) for wait in _MAIN_WAITS]
     elif looks.counts or p.main_state == "R":

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gputop.model.quantity import known
 from gputop.model.snapshot import GpuSample
 
 # What holds a GPU's clocks down: the bits of NVML's nvmlClocksEventReason* and what they are called.
@@ -54,8 +55,7 @@ class Work(Struct, frozen=True):
 
 def work(gpu: GpuSample) -> Work | None:
     """The larger of compute (the busiest arithmetic pipe) and memory (DRAM over its practical peak), if measured."""
-    pipes = (gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct)
-    driven = [Work(value, "C") for value in pipes if value is not None]
+    driven = [Work(value, "C") for value in known(gpu.pipes)]
     if gpu.dram_active_pct is not None:
         driven.append(Work(min(100.0, gpu.dram_active_pct / DRAM_PRACTICAL_PEAK), "M"))
     return max(driven, key=lambda work: work.pct, default=None)

@@ -391,7 +391,6 @@ class ProcessHistory:
 
 
 def _values(p: ProcessSample) -> dict[str, float | None]:
-    main = None if p.main_run_pct is None else min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0))
     values: dict[str, float | None] = {
         "cpu_pct": p.cpu_pct,
         "gpu_time_pct": p.gpu_time_pct,
@@ -401,7 +400,7 @@ def _values(p: ProcessSample) -> dict[str, float | None]:
         "write_bytes_per_s": p.write_bytes_per_s,
         "run_pct": p.run_pct,
         "wait_pct": p.wait_pct,
-        "main_pct": main,
+        "main_pct": p.main_pct,
     }
     if p.state is not None:
         in_disk = p.state == "D" or p.waiting_on == "disk"

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from gputop.model.metrics import Unit
 
@@ -29,6 +29,20 @@ _TYPED = r"(\d{1,18}(?:\.\d{1,9})?|\.\d{1,9})\s*([A-Za-z%/]*)"
 """Compiled when a number is typed: the first frame does not wait for it."""
 _TRUTHS: Mapping[str, float] = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
 _PREFIXES = ("", "k", "M", "G", "T")
+
+
+_T = TypeVar("_T")
+
+
+def known(values: Iterable[_T | None]) -> list[_T]:
+    """Those that are measured."""
+    return [value for value in values if value is not None]
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are measured; None where none is."""
+    measured = known(values)
+    return sum(measured) / len(measured) if measured else None
 
 
 def share(value: float | None) -> str:

@@ -133,6 +133,14 @@ class GpuSample(Struct, frozen=True):
     """What is to be known of a value that is there, by its key; found when it is judged, and in no recording."""
 
     @property
+    def pipes(self) -> tuple[float | None, ...]:
+        """How active each kind of arithmetic pipe is, in percent."""
+        return (
+            self.tensor_active_pct, self.fp64_active_pct, self.fp32_active_pct, self.fp16_active_pct,
+            self.int_active_pct,
+        )  # fmt: skip
+
+    @property
     def sm_reason(self) -> str | None:
         """``sm_lack`` in words."""
         return None if self.sm_lack is None else self.sm_lack.words
@@ -324,6 +332,12 @@ class ProcessSample(Struct, frozen=True):
     framework: str | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+    @property
+    def main_pct(self) -> float | None:
+        """The share of its time in which the main thread ran or waited for a core."""
+        run = self.main_run_pct
+        return None if run is None else min(100.0, run + (self.main_wait_pct or 0.0))
 
     @property
     def main_waits(self) -> str | None:

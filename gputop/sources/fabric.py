@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import clean_text, known
 from gputop.model.snapshot import NOTHING_MISSING, FabricPort
 from gputop.sources.procfs import names_in, number_of, text_of
 from gputop.system.worker import Worker
@@ -93,7 +93,7 @@ def _text(path: str) -> str:
 
 def _total(folder: str, names: tuple[str, ...]) -> int | None:
     values = [number_of(f"{folder}/{name}") for name in names]
-    counts = [value for value in values if value is not None]
+    counts = known(values)
     return sum(counts) if counts and len(counts) == len(values) else None
 
 

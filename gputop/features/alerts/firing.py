@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.alerts.alert_table import PLACEHOLDER, PLACEHOLDERS, Alert, group_of, jobs_by_gpu
-from gputop.model.quantity import clean_text, which_gpus
+from gputop.model.quantity import clean_text, known, which_gpus
 from gputop.model.secrets import masked_words
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot
 from gputop.model.source import SourceError
@@ -100,7 +100,7 @@ class Judge:
                 standing = self._stand(alert, gpu, diagnosis, group, snapshot.t, longest_gap)
                 groups.setdefault(group, []).append((gpu, standing))
             decided = (self._decide(alert, group, members, snapshot.t) for group, members in groups.items())
-            changes += [change for change in decided if change is not None]
+            changes += known(decided)
             if alert.per == "job":
                 gone = [place for place in self._holding if place[0] == alert.name and place[1] not in groups]
                 changes += [replace(self._holding.pop(place), kind="resolved", t=snapshot.t) for place in gone]

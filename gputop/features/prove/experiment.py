@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gputop.model.quantity import known
 from gputop.model.sm import MEASURED, SmSource
 
 TOLERANCE_PCT = 2.0
@@ -128,7 +129,7 @@ def result(stage: Stage, samples: Sequence[StageSample], multiprocessors: int) -
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
+    measured = known(values)
     return median(measured) if measured else None
 
 

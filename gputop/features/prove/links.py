@@ -17,6 +17,7 @@ from gputop.diagnosis.thresholds import LINK_OF_BEST, LINK_SHARE, PCIE_PAIR_SHAR
 from gputop.diagnosis.window import PCIE_LANE_BYTES
 from gputop.features.prove.experiment import AllCopied, Copied, ProofVerdict
 from gputop.features.prove.prove_run import MORE_S, Experiment, Kernels, KernelsFailed, Watched
+from gputop.model.quantity import known
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.output.document import text_lines
@@ -63,7 +64,7 @@ def pcie_peak(gpu: GpuSample) -> float | None:
 
 def link_of(source: GpuSample | None, target: GpuSample | None, bytes_per_s: float, *, direct: bool) -> Link:
     """A measured link, not judged yet. One end at most is None."""
-    ends = [gpu for gpu in (source, target) if gpu is not None]
+    ends = known((source, target))
     peaks: list[float | None]
     if len(ends) == 1:
         way, peaks = "host", [pcie_peak(ends[0])]
@@ -73,7 +74,7 @@ def link_of(source: GpuSample | None, target: GpuSample | None, bytes_per_s: flo
         way, peaks = "nvlink", [gpu.static.nvlink_peak_bytes_per_s for gpu in ends]
     else:
         way, peaks = "pcie", [pcie_peak(gpu) for gpu in ends]
-    known_peaks = [peak for peak in peaks if peak is not None]
+    known_peaks = known(peaks)
     peak = min(known_peaks) if len(known_peaks) == len(peaks) else None
     index = [None if gpu is None else gpu.static.index for gpu in (source, target)]
     return Link(index[0], index[1], way, bytes_per_s, peak)  # type: ignore[arg-type]

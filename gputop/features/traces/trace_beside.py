@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import mean
 from typing import Any
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ from gputop.features.traces.trace_report import (
     RecordedWindow,
     TraceGpuReport,
 )
-from gputop.model.quantity import NOT_MEASURED, number
+from gputop.model.quantity import NOT_MEASURED, mean, number
 from gputop.model.snapshot import Snapshot
 from gputop.output.document import Document, Table, Verdict
 
@@ -183,11 +182,6 @@ def recorded_window(snapshots: Iterable[Snapshot], begin: float | None, end: flo
     gpus = []
     for position, found in enumerate(diagnoser.diagnoses()):
         samples = [snapshot.gpus[position] for snapshot in inside if position < len(snapshot.gpus)]
-        util, sm = _mean(gpu.util_pct for gpu in samples), _mean(gpu.sm_active_pct for gpu in samples)
+        util, sm = mean(gpu.util_pct for gpu in samples), mean(gpu.sm_active_pct for gpu in samples)
         gpus.append(RecordedGpu(found.index, util, sm, found.verdict, found.title))
     return RecordedWindow(None, len(inside), end - begin, tuple(gpus))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return mean(measured) if measured else None
