@@ -178,6 +178,13 @@ def test_slow_steps_are_told_with_what_the_machine_did_in_them() -> None:
         "slow steps: the 99th percentile is 1.20 s, 3.0 × the median; in them tasks waited for the disk 60 % "
         "(1 % otherwise)"
     )
+    for apart_pct, told in ((15.0, True), (14.9, False)):
+        tail = StepTail()
+        for i in range(200):
+            slow = i % 20 == 19
+            tail.add(EndedSteps([1.2 if slow else 0.4]), HostSample(psi_io_pct=10.0 + apart_pct * slow))
+        found = tail.summary(201)
+        assert found is not None and ("tasks waited for the disk" in found.slow_words) is told, found
     steady = tail_of(EndedSteps([9.0] + [0.4] * 150))
     assert steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gputop.diagnosis.attribution import correlate
 from gputop.diagnosis.hardware_health import growth
+from gputop.diagnosis.host_side import Standing
 from gputop.diagnosis.hysteresis import Holds, next_holds
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
@@ -154,3 +155,11 @@ def test_where_requests_come_by_chance_a_slow_mean_decides_whether_a_gpu_waits(
     before, util = Holds(waits=waits), 100.0 - idle
     now = next_holds(before, GpuMeans(u=util), util, may_be_hollow=False, slow_idle=slow, has_nvlink=False)
     assert now.waits == then
+
+
+@pytest.mark.parametrize(("missed_s", "lasts_s"), [(2.5, 12.5), (2.6, 0.0)])
+def test_one_look_that_misses_a_wait_does_not_end_it_and_a_longer_break_does(missed_s: float, lasts_s: float) -> None:
+    standing = Standing()
+    for t, state in ((0.0, "disk"), (10.0, "disk"), (10.0 + missed_s, None), (10.0 + missed_s, "disk")):
+        standing.observe(t, state, None)
+    assert standing.stands is not None and standing.stands.for_s == lasts_s

@@ -63,6 +63,16 @@ def test_a_gpu_that_does_not_exist_is_named_with_those_that_do(nvml_scenario) ->
 
 
 @pytest.mark.nvml
+def test_where_no_gpu_could_be_read_it_says_so_and_ends_with_3(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
+    scenario = nvml_scenario(gpus=1)
+    scenario.error("*", 15, gpu=0)  # NVML_ERROR_GPU_IS_LOST
+    scenario.write()
+    done = gputop("once", "--json", **scenario.environment())
+    assert done.returncode == 3, done.stderr
+    assert "lost" in done.stdout.lower()
+
+
+@pytest.mark.nvml
 def test_once_shows_the_processes_that_pass_the_filter(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
     scenario = nvml_scenario(gpus=2)
     for gpu, pid in ((0, 4000001), (1, 4000002)):

@@ -81,8 +81,8 @@ def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> No
 
 
 def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
-    late = snapshot_data(replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.5}))
-    assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.5})
+    late = snapshot_data(replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.123456789}))
+    assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.123457})
     assert late["gpus"][0]["power_w"] == 412.345679, "six decimals"
 
 

@@ -131,7 +131,9 @@ def test_throttling_is_marked_with_its_reason_under_the_clock() -> None:
     monitor = Monitor()
     for tick in range(60):
         frame = monitor.feed(snap(tick, gpu(throttle_reasons=0x40 if tick > 40 else 0), [train()]))
-    row = next(row for row in _text(frame, 100, 60, span_s=60.0).splitlines() if row.startswith("  slowed"))
+    rows = _painted(frame, 100, 60, state=DetailsView(View(span_s=60.0))).rows
+    row = next(row for row in plain_text(rows).splitlines() if row.startswith("  slowed"))
+    assert {style for row in rows for text, style in row if text.strip() and not text.strip("T ")} == {"level.red"}
     assert "T heat" in row
     chart = row[LABEL_WIDTH : LABEL_WIDTH + 75]
     assert set(chart) == {" ", "T"}

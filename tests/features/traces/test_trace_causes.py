@@ -59,6 +59,19 @@ def test_memory_that_is_allocated_in_several_steps_is_the_loop_s_and_in_one_step
     assert start.measures.share_pct["idle"] == pytest.approx(43.0, abs=1.0)
 
 
+@pytest.mark.parametrize(("us", "starts"), [(49_000, False), (51_000, True)])
+def test_without_steps_a_call_for_memory_is_a_start_from_fifty_milliseconds_on(
+    judge: Judge, us: int, starts: bool
+) -> None:
+    maker = TraceMaker()
+    for _ in range(2):
+        maker.launch(length=50_000)
+        maker.call("cudaMalloc", maker.free + 10, maker.free + us)
+        maker.t = maker.free + us
+    maker.launch(length=50_000)
+    assert bool(judge(maker).measures.once) is starts
+
+
 def test_what_happened_once_hides_nothing_that_comes_again(judge: Judge) -> None:
     """A start of 4 s, and a loop that waits a third of the time: it is the cause, the start stands beside it."""
     maker = TraceMaker()
