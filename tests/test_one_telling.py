@@ -37,6 +37,7 @@ from gputop.paint.view import View
 from gputop.report.lanes import Pictured, pictured
 from gputop.session.judged import Judged
 from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.kept import kept
 
 LATE = 1_780_000_000.0
 SCENARIOS = {"node": 420.0, "straggler": 120.0, "half_working": 120.0}
@@ -58,7 +59,7 @@ class Told:
 
 @pytest.fixture(scope="module", params=SCENARIOS)
 def told(request: pytest.FixtureRequest) -> Iterator[Told]:
-    yield Told(request.param)
+    yield kept(f"told-{request.param}", lambda: Told(request.param))
 
 
 def test_texts_tell_each_gpu_alike(told: Told) -> None:

@@ -55,7 +55,7 @@ def hangs(said: Iterable[tuple[GpuDiagnosis, ...]]) -> bool:
 
 
 def rank_3_waits_for_a_disk(t: int) -> Iterable[Rank]:
-    for index in range(8):
+    for index in range(4):
         if t < BEGINS:
             yield working(index)
         elif index == 3:
@@ -66,14 +66,14 @@ def rank_3_waits_for_a_disk(t: int) -> Iterable[Rank]:
             yield waits(index, main=100.0)
 
 
-def test_seven_gpus_that_spin_for_the_eighth_name_it_and_what_it_waits_for() -> None:
+def test_gpus_that_spin_for_another_name_it_and_what_it_waits_for() -> None:
     said = told(rank_3_waits_for_a_disk)
     last = said[-1]
-    for d in (last[index] for index in range(8) if index != 3):
+    for d in last[:3]:
         assert (d.verdict, d.level, d.cause, d.confidence, d.state) == (
             "hang", "red", "collective", "high", "busy_not_working",
         )  # fmt: skip
-        assert d.evidence[0].startswith("7 GPUs wait for GPU 3: main: waits on the file system nas:/data")
+        assert d.evidence[0].startswith("3 GPUs wait for GPU 3: main: waits on the file system nas:/data")
         assert d.about == 3
         assert "GPU 3" in d.remedy and "py-spy dump --pid 4300" in d.remedy
         assert d.title.startswith("hang: waits inside a kernel for") and d.plain_title == "hang: waits inside a kernel"

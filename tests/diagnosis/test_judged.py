@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -32,7 +33,7 @@ from tests.support.frames import MOMENT
 from tests.support.recording_frames import rounded
 
 GPUS = 2
-LENGTH_S = 300
+LENGTH_S = 240
 FREED_AFTER_S = 80
 VIEW = View()
 JUMPED_TO = (LENGTH_S - 1, 5, 181, 61, 59, 0)
@@ -109,7 +110,7 @@ def test_walking_by_jumps_shows_frame_by_frame_what_playing_shows(
 def test_a_jump_ahead_of_the_walk_is_judged_again_once_the_walk_has_come_there(
     path: str, played: dict[float, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.session.player.HISTORY_S", 150.0)
+    monkeypatch.setattr("gputop.session.player.HISTORY_S", 120.0)
     player = Player(RecordedSource(path))
     player.source.pause()
     player.to_end()
@@ -184,7 +185,7 @@ def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_jud
     monkeypatch.setattr("gputop.recording.recent_past.KEPT_S", 160.0)
     session = Session(Monitor(charts=False))
     live = {}
-    for k, snapshot in enumerate(node(360)):
+    for k, snapshot in enumerate(node(290)):
         frame = session.take(rounded(snapshot))
         if k == 0:
             session.remember()
@@ -204,7 +205,7 @@ def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_jud
 
 def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and_says_which(path: str) -> None:
     player = Player(RecordedSource(path))
-    said = player.open()
+    said = player.open(inf)
     player.take()
     frame = finished(player)
     found = next(finding for finding in frame.findings if finding.level in ("red", "yellow"))
@@ -219,7 +220,7 @@ def test_a_recording_without_a_finding_or_too_short_to_judge_opens_at_its_end_an
         ("short", node(5), "too short to judge", 4), ("well", well, "opened at the end: nothing wrong was seen", 59),
     ):  # fmt: skip
         player = Player(RecordedSource(recorded(tmp_path / f"{name}.jsonl.gz", snapshots)))
-        assert words in player.open()
+        assert words in player.open(inf)
         assert player.take() and player.frame is not None and player.frame.snapshot.t == MOMENT + last
 
 

@@ -29,6 +29,7 @@ from gputop.output.report_text import money_line, report_data, report_markdown, 
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.lanes import Pictured, pictured
 from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.kept import kept
 from tests.support.recording_frames import recorded
 
 NOW = 1_780_000_000.0
@@ -86,7 +87,7 @@ def job(seconds: int = 700, price: object = None, **more: Any) -> JobReport:
 def demo_shown() -> Pictured:
     """The demo's account with its picture."""
     source = SimulatedSource(None, clock=lambda: NOW, events_past=True)
-    return pictured(list(source.past(700.0)), price=2.5)
+    return kept("demo-pictured", lambda: pictured(list(source.past(700.0)), price=2.5))
 
 
 @pytest.fixture(scope="module")
