@@ -33,7 +33,7 @@ from tests.support.frames import MOMENT
 from tests.support.recording_frames import rounded
 
 GPUS = 2
-LENGTH_S = 240
+LENGTH_S = 300
 FREED_AFTER_S = 80
 VIEW = View()
 JUMPED_TO = (LENGTH_S - 1, 5, 181, 61, 59, 0)
@@ -110,7 +110,7 @@ def test_walking_by_jumps_shows_frame_by_frame_what_playing_shows(
 def test_a_jump_ahead_of_the_walk_is_judged_again_once_the_walk_has_come_there(
     path: str, played: dict[float, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.session.player.HISTORY_S", 120.0)
+    monkeypatch.setattr("gputop.session.player.HISTORY_S", 150.0)
     player = Player(RecordedSource(path))
     player.source.pause()
     player.to_end()
