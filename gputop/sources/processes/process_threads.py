@@ -177,17 +177,16 @@ class InnerThreads:
         if len(self._turns) >= MOST_KNOWN:
             self._turns.clear()
         turn = self._turns.setdefault(pid, _Turn())
-        order = tids
+        order, did, begin = tids, list[str](), 0
         if len(tids) > limit:
             did = [tid for tid in tids if now - turn.did.get(tid, -DID_S) < DID_S][: int(FIRST * limit)]
             begin = turn.next % len(tids)
-            turn.next = begin + limit - len(did)
             in_turn = (*tids[begin:], *tids[:begin])[: limit + MOST_MORE]
             order = list(dict.fromkeys((tids[0], *did, *in_turn)))
         if now != self._looked_at:
             self._looked_at, self._more = now, MOST_MORE
         seen: list[InnerThread] = []
-        does = False
+        does, number = False, 0
         for number, tid in enumerate(order):
             if number >= limit:
                 if does or not self._more:
@@ -197,6 +196,7 @@ class InnerThreads:
             if found is not None:
                 seen.append(InnerThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
                 does = does or found[1].wait in _DOES
+        turn.next = begin + max(1, number - 1 - len(did))
         turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
         turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in _DOES)
         return seen

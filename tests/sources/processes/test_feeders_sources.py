@@ -126,17 +126,17 @@ def _track(
     for number in range(looks):
         work(number)
         read.clear()
-        seen = graph.look(T + number / 10, ROOT, ThreadWait("lock", "futex_wait"), job, (), most_threads)
-        track.take(T + number / 10, [seen], between=True, moves=False)
+        seen = graph.look(T + number / 4, ROOT, ThreadWait("lock", "futex_wait"), job, (), most_threads)
+        track.take(T + number / 4, [seen], between=True, moves=False)
     return track, len(read)
 
 
 def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(fake: FakeProc) -> None:
-    names = dict.fromkeys(range(1001, 2001), "python")
+    names = dict.fromkeys(range(1001, 1301), "python")
     fake.process(ROOT, threads=names)
-    for tid in (1500, 1700):
+    for tid in (1150, 1270):
         fake.write(f"proc/{ROOT}/task/{tid}/stat", f"{tid} (python) R 1 1 " + "0 " * 40)
-    track, read = _track(fake, 110, [str(tid) for tid in names])
+    track, read = _track(fake, 40, [str(tid) for tid in names])
     assert read <= 24
     # Each runs on a core of its own, or they share one.
     assert track.threads_shares(200.0) == FeederShares(run=1.0)
@@ -144,17 +144,17 @@ def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_lo
 
 
 def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakeProc) -> None:
-    names = dict.fromkeys(range(101, 121), "python")
+    names = dict.fromkeys(range(101, 113), "python")
     fake.process(ROOT, threads=names)
 
     def work(look: int) -> None:
         for tid in names:
-            works = tid == 101 + 7 * look % 20
+            works = tid == 101 + 7 * look % 12
             fake.write(f"proc/{ROOT}/task/{tid}/wchan", "tcp_sendmsg_locked" if works else "futex_wait_queue")
 
-    track, read = _track(fake, 30, [str(tid) for tid in names], 4, work)
+    track, read = _track(fake, 12, [str(tid) for tid in names], 4, work)
     assert track.threads_shares(1.0) == FeederShares(network=1.0)
-    assert read <= 20
+    assert read <= 12
 
 
 def test_threads_that_hand_on_a_core_are_one_feeder(fake: FakeProc) -> None:
