@@ -32,8 +32,6 @@ REFRESH_SAMPLES = 10
 class Correlation:
     """The last two minutes of (util, runnable loaders) in percent, and the line that they make."""
 
-    __slots__ = ("_pairs", "_samples", "_worded", "_words")
-
     def __init__(self) -> None:
         self._pairs: deque[tuple[float, float]] = deque(maxlen=MOST_PAIRS)
         self._samples = 0

@@ -89,12 +89,9 @@ class _Sums(Struct):
 class FeederWindow:
     """The rows of the last ``seconds``."""
 
-    __slots__ = ("_any_disk", "_any_network", "_leading", "_named", "_seconds", "_sums", "_ticks")
-
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._ticks: deque[_Tick] = deque()
-        self._any_disk = self._any_network = 0.0
         self._sums: dict[int, _Sums] = {}
         self._named = Counter[int]()
         """By process, in how many percent of the looks of each sample the main thread waited for it; summed up."""
@@ -103,15 +100,14 @@ class FeederWindow:
     def latest(self, seconds: float) -> list[tuple[float, float]]:
         """How much any process was on disk, and on the network: means of the last ``seconds``, and of before."""
         horizon = self._ticks[-1].t - seconds + 0.0005 if self._ticks else 0.0
-        new = [tick for tick in self._ticks if tick.t > horizon]
-        count, before = len(new), len(self._ticks) - len(new)
-        if not count or not before:
+        parts = [[tick for tick in self._ticks if (tick.t > horizon) == is_new] for is_new in (True, False)]
+        if not all(parts):
             return []
-        disk, network = sum(tick.disk for tick in new), sum(tick.network for tick in new)
-        return [
-            (disk / count / 100.0, (self._any_disk - disk) / before / 100.0),
-            (network / count / 100.0, (self._any_network - network) / before / 100.0),
+        new, before = [
+            (sum([tick.disk for tick in ticks]) / len(ticks), sum([tick.network for tick in ticks]) / len(ticks))
+            for ticks in parts
         ]
+        return [(now / 100.0, then / 100.0) for now, then in zip(new, before, strict=True)]
 
     def push(self, t: float, rows: Sequence[FeederRow], ends: tuple[WaitEnd, ...] = ()) -> None:
         """Add a sample and drop those older than the window. ``ends`` are what the main thread waited for in it."""
@@ -128,8 +124,6 @@ class FeederWindow:
         disk = max([row.values[DISK] for row in rows if row.key >= 0], default=0.0)
         network = max([row.values[NETWORK] for row in rows if row.key >= 0], default=0.0)
         self._ticks.append(_Tick(t, rows, disk, network, ends))
-        self._any_disk += disk
-        self._any_network += network
         self.keep(self._seconds)
 
     def keep(self, seconds: float) -> None:
@@ -138,8 +132,6 @@ class FeederWindow:
         while self._ticks and self._ticks[0].t <= horizon:
             tick = self._ticks.popleft()
             self._count(tick.ends, -1)
-            self._any_disk -= tick.disk
-            self._any_network -= tick.network
             for row in tick.rows:
                 feeder = self._sums[row.key]
                 feeder.count -= 1
@@ -243,7 +235,7 @@ class FeederWindow:
             pid=abs(best.key),
             active=n if best.key < 0 else min(active, n),
             uneven=best.key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
-            any_disk=max(0.0, self._any_disk / len(self._ticks) / 100.0),
+            any_disk=sum([tick.disk for tick in self._ticks]) / len(self._ticks) / 100.0,
             by=latest.by or (BY_NAME if via == "name" else None),
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,

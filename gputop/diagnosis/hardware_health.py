@@ -18,8 +18,6 @@ MOST_KEPT = 8
 class Health:
     """Collects what happened since the last acknowledgement."""
 
-    __slots__ = ("_ecc", "_remaps", "_xid", "errors", "xids")
-
     def __init__(self) -> None:
         self._ecc: int | None = None
         self._remaps: dict[str, bool] = {}
@@ -96,8 +94,6 @@ Points = Sequence[tuple[float, float]]
 
 class MemoryTrend:
     """Points every 20 s for each process on one GPU; the slope is judged only when memory has grown at all."""
-
-    __slots__ = ("_points", "_t", "leak")
 
     def __init__(self) -> None:
         self._points: dict[int, deque[tuple[float, float]]] = {}

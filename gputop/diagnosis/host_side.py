@@ -327,8 +327,6 @@ class Stands(Struct, frozen=True):
 class Standing:
     """Follows one thread, or the feeders of one GPU as a whole."""
 
-    __slots__ = ("_seen_at", "_since", "stands")
-
     def __init__(self) -> None:
         self.stands: Stands | None = None
         """What has stood up to now."""

@@ -32,8 +32,6 @@ BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 class ZeroRuns:
     """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
 
-    __slots__ = ("_begin", "_last", "_samples", "_saves", "_writes", "ended")
-
     def __init__(self) -> None:
         self._begin: float | None = None
         self._last = 0.0
@@ -87,8 +85,6 @@ DEMAND_MEMORY_S, DEMAND_ENDS_S = 600.0, 120.0
 class Demand:
     """Whether a GPU is used now and then, as by requests: pauses and work by turns, for minutes."""
 
-    __slots__ = ("_ended", "_quiet_since")
-
     def __init__(self) -> None:
         self._quiet_since: float | None = None
         self._ended: deque[float] = deque(maxlen=DEMAND_PAUSES)
@@ -116,8 +112,6 @@ class _Birth(Struct, frozen=True):
 
 class Births:
     """New loaders of one GPU. Those found with the job are no births."""
-
-    __slots__ = ("_begun", "_births", "_parents", "_starttimes")
 
     def __init__(self) -> None:
         self._starttimes: dict[int, int | None] = {}
@@ -200,8 +194,6 @@ class Births:
 class Alternations:
     """Falls from busy (≥ 60 %) to idle (≤ 20 %) in the last 30 seconds."""
 
-    __slots__ = ("_busy", "_falls", "_t")
-
     def __init__(self) -> None:
         self._busy: bool | None = None
         self._falls: deque[float] = deque()
@@ -237,8 +229,6 @@ KNOWN_WITHIN_S = 10.0
 
 class Startup:
     """Whether one job trains already: the times of samples with kernels, of the last seconds."""
-
-    __slots__ = ("_any", "_first_kernels_at", "_loud", "_trains_since", "_was_quiet", "has_trained", "has_worked")
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()

@@ -82,8 +82,6 @@ def candidate(s: Signals) -> Rule:
 class Chooser(Generic[T]):
     """Votes over time for one shown value."""
 
-    __slots__ = ("_votes", "shown", "since")
-
     def __init__(self, shown: T, t: float) -> None:
         self.shown = shown
         self.since = t
@@ -132,8 +130,6 @@ class Chooser(Generic[T]):
 
 class BadgeBoard:
     """The badges of one GPU with the same hysteresis; alarms show at once."""
-
-    __slots__ = ("_choosers", "_latest")
 
     def __init__(self) -> None:
         self._choosers: dict[str, Chooser[bool]] = {}

@@ -178,8 +178,6 @@ class _Sample(Struct, frozen=True, gc=False):
 class Window:
     """Samples of the last ``seconds`` with their sums and counts by column."""
 
-    __slots__ = ("_counts", "_means", "_samples", "_seconds", "_sums")
-
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._samples: deque[_Sample] = deque()

@@ -313,31 +313,23 @@ def _class_of(wait: ThreadWait, *, moves: bool) -> str:
 
 
 def _recent(looks: Collection[_Look]) -> _Recent:
-    own, doing, inside, by = {}, {}, {}, {}  # type: tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]
-    saves = runs = running = times = 0
-    for look in looks:
-        for counts, kind in ((own, look.own), (doing, look.doing), (inside, look.inside), (by, look.by)):
-            if kind is not None:
-                counts[kind] = counts.get(kind, 0) + 1
-        saves += look.saves
-        runs += look.by == "thread" and look.doing is None
-        running += look.running
-        times += look.running > 0
-    first = max(by, key=lambda name: by[name], default=None)
+    columns = zip(*[(look.own, look.doing, look.inside, look.by) for look in looks], strict=True)
+    own, doing, inside, by = (Counter(filter(None, column)) for column in columns)
+    resolved = [name for name, count in by.most_common(1) if count >= DOES * len(looks)]
+    running = [look.running for look in looks if look.running]
     return _Recent(
         _parts(own),
         _parts(doing),
         _parts(inside),
-        saves / max(1, sum(own.values())),
-        first if first is not None and by[first] >= DOES * len(looks) else None,
-        runs / len(looks),
-        running / max(1, times),
+        sum([look.saves for look in looks]) / max(1, own.total()),
+        resolved[0] if resolved else None,
+        sum([look.by == "thread" and look.doing is None for look in looks]) / len(looks),
+        sum(running) / max(1, len(running)),
     )
 
 
-def _parts(counts: Mapping[str, int]) -> dict[str, float]:
-    total = sum(counts.values())
-    return {kind: count / total for kind, count in counts.items()}
+def _parts(counts: Counter[str]) -> dict[str, float]:
+    return {kind: count / counts.total() for kind, count in counts.items()}
 
 
 def shares_of(run: float, queued: float, waits: Mapping[str, float]) -> FeederShares:

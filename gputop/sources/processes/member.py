@@ -37,30 +37,6 @@ _NO_FEED = FeedReading(unread=True)
 class Member:
     """One process of a tree. Written by its collector only."""
 
-    __slots__ = (
-        "_at",
-        "_busy",
-        "_context",
-        "_disk",
-        "_feeds",
-        "_network",
-        "_reading",
-        "_sample",
-        "_statics",
-        "allowed_cores",
-        "command",
-        "facts",
-        "family",
-        "pid",
-        "place",
-        "rank",
-        "scanned_at",
-        "seen_threads",
-        "threads",
-        "throttling",
-        "watched",
-    )
-
     def __init__(self, pid: int, place: ProcessPlace, command: bytes, facts: Facts, watched: WatchedProcess) -> None:
         self.pid = pid
         self.command = command

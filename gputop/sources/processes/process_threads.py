@@ -42,8 +42,6 @@ class Threads(Struct, frozen=True):
 class HostThreads:
     """The threads of one process over time."""
 
-    __slots__ = ("_directory", "_last", "_main", "_names", "_settled", "feeder_tids")
-
     def __init__(self, directory: str, pid: int) -> None:
         self._directory = f"{directory}/task"
         self._main = str(pid)

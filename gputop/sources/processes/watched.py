@@ -106,26 +106,6 @@ class WatchedProcess:
     parent, which are read again now and then. Of a process with more threads that holds for its wait channel.
     """
 
-    __slots__ = (
-        "_children",
-        "_disk",
-        "_files",
-        "_folder",
-        "_io_reason",
-        "_last",
-        "_look",
-        "_main_data",
-        "_main_times",
-        "_pid",
-        "_saw_at",
-        "_starttime",
-        "_stat",
-        "_stat_at",
-        "_still",
-        "_wait",
-        "main_slept",
-    )  # fmt: skip
-
     def __init__(
         self, proc: str, pid: int, starttime: int, descriptors: Descriptors, look: WaitLook | None = None
     ) -> None:
