@@ -15,7 +15,7 @@ from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
 from gputop.recording.format import TYPED
 from tests.tools.reference import MADE_BY, ROOT, TABLE, faults, texts
-from tests.tools.screenshots import FOLDER, TOUR, TOUR_STEPS, pictures, tour, write
+from tests.tools.screenshots import FOLDER, SIZES, TOUR, TOUR_STEPS, pictures, tour, write
 
 README = ROOT / "README.md"
 
@@ -44,11 +44,20 @@ def test_the_pages_name_files_that_exist() -> None:
             assert (ROOT / "gputop" / name).exists() or (ROOT / name).exists(), (page, name)
 
 
+def test_there_is_a_picture_of_every_scenario_and_no_other() -> None:
+    assert {path.name for path in FOLDER.glob("*.svg")} == {*pictures(), TOUR}, (
+        "run `python -m tests.tools.screenshots`"
+    )
+
+
+LOOKED_AT = {f"{name}.svg" for name in SIZES} | {"scenario_mig.svg", "scenario_hang.svg"}
+"""What shows a change of the painter sooner than all of them do, which take a minute of CPU."""
+
+
 @pytest.mark.slow
-def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
-    write(tmp_path)
-    names = {*pictures(), TOUR}
-    assert {path.name for path in FOLDER.glob("*.svg")} == names, "run `python -m tests.tools.screenshots`"
+@pytest.mark.parametrize("names", [LOOKED_AT, pytest.param({*pictures(), TOUR}, marks=pytest.mark.weekly)])
+def test_the_screenshots_show_the_screen_of_today(names: set[str], tmp_path: Path) -> None:
+    write(tmp_path, names)
     old = [name for name in names if (FOLDER / name).read_text() != (tmp_path / name).read_text()]
     assert not old, "run `python -m tests.tools.screenshots`"
 

@@ -200,6 +200,7 @@ def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: 
     assert rows[1] == [1, False, 30, 1, [1.0] * 4]
 
 
+@pytest.mark.weekly
 @pytest.mark.torch
 def test_lightning_s_spawned_ranks_are_watched(program: Any) -> None:
     if importlib.util.find_spec("lightning") is None:

@@ -23,6 +23,8 @@ NEEDS = {
     "Weights & Biases": "wandb", "MLflow": "mlflow", "TensorBoard": "tensorboard", "A notebook": "",
     "A gate in CI": "",
 }  # fmt: skip
+SELDOM = {"Lightning", "Transformers", "Keras", "Weights & Biases", "MLflow", "TensorBoard"}
+"""What starts a whole framework to say what a test of its integration says more closely."""
 FOREIGN_PID = 4_000_000
 """No process here: a container is shown such pids, and then takes all GPUs that it sees for its own."""
 
@@ -33,7 +35,9 @@ def test_there_are_ten_recipes_and_each_is_run() -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvml
-@pytest.mark.parametrize("name", list(NEEDS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.weekly) if name in SELDOM else name for name in NEEDS]
+)
 def test_a_recipe_runs_as_it_stands(name: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> None:
     needs = NEEDS[name]
     if needs and importlib.util.find_spec(needs) is None:

@@ -78,7 +78,8 @@ def run(code: str, tmp_path: Path, *needs: str, **environment: str) -> dict[str,
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed: pip install '.[integrations]'")
     offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch",
-               "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # fmt: skip
+               "GIT_PYTHON_REFRESH": "quiet", "OMP_NUM_THREADS": "1",
+               "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # fmt: skip
     code = DEMO + textwrap.dedent(code)
     done = ran(tmp_path, "-W", "ignore", "-c", code, timeout=280, **offline, **environment)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -50,7 +50,7 @@ def test_eight_seeds_of_one_script_in_one_shell_are_eight_runs(tmp_path: Path) -
 @with_torch
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("run_id", [None, "a"])
+@pytest.mark.parametrize("run_id", [None, pytest.param("a", marks=pytest.mark.weekly)])
 def test_the_ranks_of_torchrun_are_one_run_and_the_next_start_is_another(tmp_path: Path, run_id: str | None) -> None:
     given = () if run_id is None else (f"--rdzv-id={run_id}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
     launched = [

@@ -123,7 +123,7 @@ NO_ACCUSATION = {"starved_unattributed", "healthy", "working", "low_demand", "id
 
 @pytest.mark.parametrize("interval_s", sorted(LOOKS_A_READING))
 @pytest.mark.parametrize("moments", [False, True])
-@pytest.mark.parametrize("util", [70.0, 85.0])
+@pytest.mark.parametrize("util", [pytest.param(70.0, marks=pytest.mark.slow), 85.0])
 def test_a_main_thread_that_is_independent_of_its_gpu_is_never_accused(
     util: float, moments: bool, interval_s: float
 ) -> None:

@@ -79,6 +79,8 @@ def test_a_server_without_visible_processes_is_idle_and_nobody_is_accused() -> N
     assert not any(d.badges for d in said_of("vllm_0.2rps"))
 
 
+SELDOM = (pytest.mark.slow, pytest.mark.weekly)
+"""One threshold by itself: all of them together are moved each time."""
 THRESHOLDS = sorted(name for name in vars(thresholds) if name.isupper())
 
 
@@ -91,7 +93,7 @@ def moved(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
-@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in THRESHOLDS), "all"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=SELDOM) for name in THRESHOLDS), "all"])
 def test_a_threshold_a_tenth_off_gives_no_false_all_clear_and_no_healthy_load_turns_red(
     name: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,14 +54,15 @@ SEEN_ELSEWHERE = {
 
 
 FOUR_TIMES_A_SECOND = ("low_sm",)
-"""What is also watched four times a second in the quick part; all others are in the slow one, and each week those whose
-ten minutes are then thousands of snapshots."""
+"""What is also watched four times a second in the quick part."""
+IN_TIME = ("hang", "straggler", "checkpoint_pause", "worker_restart")
+"""And in the slow one, as their rules look at how things follow each other; all others each week."""
 
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:
     if name in FOUR_TIMES_A_SECOND:
         return []
-    return [pytest.mark.slow, *[pytest.mark.weekly] * looks_back(SCENARIOS[name])]
+    return [pytest.mark.slow, *[pytest.mark.weekly] * (name not in IN_TIME)]
 
 
 def assert_as_expected(scenario: Scenario, interval_s: float, frames: list[Frame]) -> None:

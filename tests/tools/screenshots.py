@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gputop.cli import main
@@ -84,15 +84,16 @@ def _frame(scenario: str | None) -> Frame:
     return frames[-1]
 
 
-def write(folder: Path) -> None:
-    """Make every picture in a folder."""
-    (folder / TOUR).write_text(tour(), encoding="utf-8")
+def write(folder: Path, names: Collection[str]) -> None:
+    """Make these pictures in a folder."""
+    if TOUR in names:
+        (folder / TOUR).write_text(tour(), encoding="utf-8")
     for name, arguments in pictures().items():
-        if main([*arguments, "-o", str(folder / name)]) != 0:
+        if name in names and main([*arguments, "-o", str(folder / name)]) != 0:
             sys.exit(f"{name} could not be made")
 
 
 if __name__ == "__main__":
     for old in FOLDER.glob("*.svg"):
         old.unlink()
-    write(FOLDER)
+    write(FOLDER, {*pictures(), TOUR})
