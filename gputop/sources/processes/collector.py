@@ -295,6 +295,7 @@ class ProcessCollector:
                 member.scanned_at = now
                 member.allowed_cores = allowed_cores(self._proc, pid, member.facts.folders)
                 member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
+                member.watched.continue_in(member.threads.backward_tids)
         return readings
 
     def _gpu_samples(

@@ -38,10 +38,12 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
     kin = {other: m for other, m in members.items() if m.place.root == pid and other != pid}
     loaders = {other for other, m in kin.items() if m.role == "loader"}
     proper = {other for other in loaders if kin[other].place.rule == "R1"}
-    tids = () if mine.threads is None else tuple(mine.threads.feeder_tids)
+    tids, backward = ((), ()) if mine.threads is None else (mine.threads.feeder_tids, mine.threads.backward_tids)
     ranks = [m.rank for m in members.values() if m.rank is not None]
     absent = "" if mine.rank is None else mine.rank.missing(ranks)
-    return Job(tuple(kin), frozenset(proper or loaders), tids, rank=mine.rank, absent=absent)
+    return Job(
+        tuple(kin), frozenset(proper or loaders), tuple(tids), rank=mine.rank, absent=absent, backward=tuple(backward)
+    )
 
 
 def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:

@@ -111,6 +111,11 @@ def is_host_thread(name: str) -> bool:
     return not name.lower().startswith(_OWN_THREADS)
 
 
+def is_backward_thread(name: str) -> bool:
+    """Whether a thread is one of those in which PyTorch computes gradients on a GPU, while ``backward()`` waits."""
+    return name.startswith("pt_autograd")
+
+
 def is_nccl_thread(name: str) -> bool:
     """Whether a thread is NCCL's own (with NCCL_SET_THREAD_NAME=1) or PyTorch's watchdog over it."""
     return name.lower().startswith(("nccl", "pt_nccl"))

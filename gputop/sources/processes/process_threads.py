@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.sources.processes.loaders import (
+    is_backward_thread,
     is_host_thread,
     is_nccl_thread,
     is_pin_memory_thread,
@@ -50,6 +51,8 @@ class HostThreads:
         self._last: tuple[float, int, frozenset[str]] | None = None
         self.feeder_tids: list[str] = []
         """The threads that could prepare data, as of the last scan: the pool, and PyTorch's pin-memory thread."""
+        self.backward_tids: list[str] = []
+        """Those that go on with the work of the main thread while it waits for gradients."""
 
     def scan(self, now: float, cpu_ticks: int, main_run_ns: int | None) -> Threads | None:
         """The threads now; None when they cannot be listed.
@@ -67,6 +70,7 @@ class HostThreads:
         ]
         # Before all others: where there is one, it is what a lock of the main thread is for.
         self.feeder_tids.sort(key=lambda tid: not is_pin_memory_thread(names.get(tid, "")))
+        self.backward_tids = [tid for tid in present if is_backward_thread(names.get(tid, ""))]
         others = [tid for tid in present if not is_host_thread(names.get(tid, ""))]
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),

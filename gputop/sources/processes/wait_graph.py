@@ -105,7 +105,8 @@ _PLAIN = {
 
 
 class _Counted(Struct):
-    """Bytes that a process has written to anything but disks, when they were counted, and when they last grew."""
+    """Bytes that a process has written to anything but disks, less what its pages on disks are larger than what it
+    wrote there; when they were counted, and when they last grew."""
 
     at: float
     elsewhere: int
@@ -130,7 +131,7 @@ class Writers:
         """
         counted = {pid: self._count(now, pid) for pid in pids}
         seen = tuple(pid for pid, c in counted.items() if c is not None and now - c.grown_at <= WROTE_S)
-        return seen or tuple(pid for pid, c in counted.items() if c is not None and c.elsewhere)
+        return seen or tuple(pid for pid, c in counted.items() if c is not None and c.elsewhere > 0)
 
     def _count(self, now: float, pid: int) -> _Counted | None:
         """None where its counters may not be seen."""
@@ -139,7 +140,7 @@ class Writers:
             return before
         try:
             fields = read_small(f"{self._proc}/{pid}/io").split()
-            counted = _Counted(now, max(0, int(fields[3]) - int(fields[11])))
+            counted = _Counted(now, int(fields[3]) - int(fields[11]))
         except (OSError, ValueError, IndexError):
             counted = None
         if counted is not None and before is not None:
@@ -166,6 +167,8 @@ class Job(Struct, frozen=True):
     """Which rank of a run it is, if it is one."""
     absent: str = ""
     """Which other ranks were not seen, in words."""
+    backward: Sequence[str] = ()
+    """The tids in which the GPU process computes gradients: its main thread waits for them by a lock."""
 
 
 NO_JOB = Job()
@@ -235,6 +238,8 @@ class WaitGraph:
         best = min((thread.wait for thread in threads), key=rank_of, default=None)
         running = sum(thread.wait.wait == RAN for thread in threads)
         inside = None if best is None or not most_threads else Inside(best, running)
+        if wait.wait == "lock" and job.backward:
+            threads += self._inner.look(now, pid, job.backward, LEAST_THREADS)
         end = self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS, threads)
         return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart), inside)
 

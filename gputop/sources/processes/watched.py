@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -127,6 +127,7 @@ class WatchedProcess:
         """The main thread's times as last read: as long as it sleeps, the same text comes again."""
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
+        self._continued: dict[str, tuple[int, int]] = {}
         self._wait: ThreadWait | None = None
         self._saw_at = float("-inf")
 
@@ -184,7 +185,7 @@ class WatchedProcess:
 
     def _rates_since(self, now: float, stat: Stat, elapsed: float, missing: dict[str, str]) -> _Rates:
         """The rates since the reading before, ``elapsed`` seconds ago; why some are ``missing``."""
-        main, last = self._main_times, self._last
+        main, last = self._work_times(), self._last
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
             self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
@@ -199,6 +200,10 @@ class WatchedProcess:
     def saw(self, at: float, wait: ThreadWait) -> None:
         """Take over what a look between two readings found the main thread waiting for; ``at`` is monotonic s."""
         self._saw_at, self._wait = at, wait
+
+    def continue_in(self, tids: Iterable[str]) -> None:
+        """Count these threads as the main one from now on: they do its work while it waits for them."""
+        self._continued = {tid: self._continued.get(tid) or self._thread_times(tid) for tid in tids}
 
     def look_again(self) -> None:
         """Read everything of it the next time, whether or not it has run: another process has changed."""
@@ -235,6 +240,23 @@ class WatchedProcess:
         else:
             self.main_slept = False
             self._main_data, self._main_times = data, parse_schedstat(data)
+
+    def _work_times(self) -> tuple[int, int] | None:
+        """How long the main thread and those that continue its work ran and were queued, in nanoseconds."""
+        if self._main_times is None:
+            return None
+        run, queued = self._main_times
+        for tid, before in self._continued.items():
+            times = self._thread_times(tid)
+            run, queued = run + max(0, times[0] - before[0]), queued + max(0, times[1] - before[1])
+        return run, queued
+
+    def _thread_times(self, tid: str) -> tuple[int, int]:
+        """Those of another thread; none of one that has ended."""
+        try:
+            return parse_schedstat(self._files.read(f"task/{tid}/schedstat")) or (0, 0)
+        except OSError:
+            return 0, 0
 
     def _read_stat(self, now: float) -> Stat | None:
         """The process's own ``stat``; None when it is gone or its pid belongs to another process."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from queue import Queue
 
 from tests.e2e.case import case
 from tests.e2e.job import Gpu
@@ -28,6 +31,26 @@ def main_sleeps(gpu: Gpu) -> None:
 
     # The step spins: a sleep while the GPU computes is another thing than one while it idles.
     gpu.train(endless(look), 0.1, spins=True)
+
+
+@case(("main_process",), ("cpu", "queued"), cores=1.0, never=("lock", "unknown"))
+def backward_thread(gpu: Gpu) -> None:
+    """Steps too small for the GPU: half of the time the main thread launches kernels, half of it PyTorch's thread for
+    gradients does, while main waits for that one by a lock."""
+    forwards, backwards = Queue[float](), Queue[bytes]()
+
+    def autograd() -> None:
+        ctypes.CDLL(None).prctl(15, b"pt_autograd_0")
+        while True:
+            backwards.put(compute(forwards.get()))
+
+    def launched() -> bytes:
+        compute(0.05)
+        forwards.put(0.05)
+        return backwards.get()
+
+    threading.Thread(target=autograd, daemon=True).start()
+    gpu.train(endless(launched), 0.02)
 
 
 @case(("main_process",), ("network",), says=("the network itself (127.0.0.1:",), cores=0.1)

@@ -65,6 +65,27 @@ def test_who_is_read_only_when_it_ran_says_what_one_says_who_is_read_in_full(fak
     assert 35 < still < 115
 
 
+def test_threads_that_go_on_with_the_main_one_s_work_count_as_it_from_their_first_reading_on(fake: FakeProc) -> None:
+    """PyTorch computes gradients in threads of its own, for which the main thread waits."""
+
+    def ran(main_ns: int, thread_ns: int) -> None:
+        fake.process(100, run_ns=main_ns, threads={101: "pt_autograd_0"})
+        fake.write("proc/100/task/101/schedstat", f"{thread_ns} 0 1\n")
+
+    ran(0, 7 * 10**9)
+    process = watched(fake, 100)
+    assert read(process, 0.0).main_run_pct is None
+    process.continue_in(["101"])
+    ran(500_000_000, 7_400_000_000)
+    reading = read(process, 1.0)
+    assert (reading.main_run_pct, reading.main_run_ns) == (90.0, 500_000_000)
+    process.continue_in([])
+    ran(1_000_000_000, 7_900_000_000)
+    read(process, 2.0)
+    ran(1_500_000_000, 8_400_000_000)
+    assert read(process, 3.0).main_run_pct == 50.0
+
+
 def test_memory_that_the_kernel_takes_from_a_sleeping_process_is_seen_in_a_while(fake: FakeProc) -> None:
     fake.process(100)
     process = watched(fake, 100)
