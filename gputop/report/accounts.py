@@ -114,6 +114,8 @@ class GpuAccount:
         self._counter: float | None = None
         self._energy_j: float | None = None
         self._power_j = 0.0
+        self._uncounted_j = 0.0
+        """The integral of power since the counter was last read: it is asked every few seconds."""
         self._rhythm: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
         """The last samples of util."""
 
@@ -138,11 +140,12 @@ class GpuAccount:
         if gpu.mem_used_bytes is not None:
             self._peak = max(self._peak or 0.0, gpu.mem_used_bytes)
         self._total = gpu.mem_total_bytes if gpu.mem_total_bytes is not None else self._total
-        if gpu.energy_j is not None:
+        self._uncounted_j += (gpu.power_w or 0.0) * seconds
+        if gpu.energy_j is not None and gpu.energy_j != self._counter:
             # The counter restarts with the driver; what it counted in between is unknown.
             if self._counter is not None:
                 self._energy_j = (self._energy_j or 0.0) + max(0.0, gpu.energy_j - self._counter)
-            self._counter = gpu.energy_j
+            self._counter, self._uncounted_j = gpu.energy_j, 0.0
         if not self.is_split:
             self._seconds.take(diagnosis.seconds)
             self._causes.take(diagnosis.causes)
@@ -153,7 +156,7 @@ class GpuAccount:
     def _energy(self) -> tuple[float, Literal["counter", "power"] | None]:
         """Joules, and where from; None where neither counter nor power was measured over any time."""
         if self._energy_j is not None:
-            return self._energy_j, "counter"
+            return self._energy_j + self._uncounted_j, "counter"
         return self._power_j, "power" if self._means.seconds("power") > 0.0 else None
 
     def report(self) -> GpuReport:

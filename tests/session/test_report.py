@@ -89,6 +89,8 @@ def test_energy_is_the_difference_of_the_counter_else_the_integral_of_power() ->
     assert integrated.gpus[0].energy_kwh == pytest.approx(360.0 * 100 / 3.6e6)
     assert integrated.gpus[0].energy_from == "power"
     assert "~ energy is the integral of power" in report_text(integrated)
+    seldom = report_of([moment(k, energy_j=1e9 + 360.0 * (k // 5 * 5)) for k in range(2004)])
+    assert seldom.gpus[0].energy_kwh == pytest.approx(360.0 * 2003 / 3.6e6)
     unknown = report_of([moment(k, energy_j=None, power_w=None) for k in range(3)])
     assert (unknown.gpus[0].energy_kwh, unknown.gpus[0].energy_from) == (None, None)
     again = report_of([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])

@@ -45,6 +45,7 @@ PROCESSES_S = 2.0
 SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
+NVLINK_KEYS = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
 HELD_UNKNOWN = "unified with the host's memory, and the driver does not say what each process holds of it"
 
 MoreSmReaders = Callable[[Callable[[], GpuStatic]], list[SmReader]]
@@ -323,6 +324,13 @@ class Device:
         else:
             into.values.update(standing.activity.values)
             into.missing.update(standing.activity.missing)
+            others = [key for key in ACTIVITY_KEYS if key not in into.values and key not in into.missing]
+            into.miss(others, f"not measured by {standing.source}")
+            if self.static.nvlink_peak_bytes_per_s is None and not self.static.mig_enabled:
+                # GPM counts 0 bytes of links that are not there (an H200 in a virtual machine).
+                for key in NVLINK_KEYS:
+                    if into.values.get(key) == 0.0:
+                        del into.values[key]
             if standing.reason is not None:
                 into.missing["sm_active_pct"] = standing.reason
         return standing
@@ -332,7 +340,7 @@ class Device:
         values, missing = into.values, into.missing
         for key in GPU_METRICS:
             if key not in values and key not in missing:
-                missing[key] = NO_NVLINK if key.startswith("nvlink") else COLLECTING
+                missing[key] = NO_NVLINK if key in NVLINK_KEYS else COLLECTING
         if self.static.mig_enabled:
             for key in ("util_pct", "mem_util_pct"):
                 if key in missing:

@@ -66,7 +66,6 @@ MEMORY_V2 = replace(MEMORY_V1, arguments=(pynvml.nvmlMemory_v2,))
 
 POWER_LIMIT = _one("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", as_=_thousandth)
 SM_CLOCK_MAX = _one("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)
-ENERGY = _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", as_=lambda mj: (mj / 1000,))
 
 EVERY_TICK = (
     Question(
@@ -101,6 +100,8 @@ FIXED = (
 _UNCORRECTED, _CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
 SELDOM = (
     POWER_LIMIT,
+    # It takes an H200's driver 2.6 ms, a thousand times as long as its power.
+    _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", as_=lambda mj: (mj / 1000,)),
     _one("pstate", "nvmlDeviceGetPerformanceState"),
     _one("fan_pct", "nvmlDeviceGetFanSpeed"),
     _one("encoder_pct", "nvmlDeviceGetEncoderUtilization", as_=_first),
@@ -168,14 +169,13 @@ class Seldom:
         self.due_at = now + SELDOM_S * (0.8 + 0.05 * (turn % 8))
 
 
-# The values that NVML gives as fields: memory temperature, energy and byte counters, in one call a tick.
+# The values that NVML gives as fields: memory temperature and byte counters, in one call a tick.
 
 
 class _Field(Struct, frozen=True):
-    """The key of a field, and its unit: so many counts are one, or one count is so many. A counter becomes a rate."""
+    """The key of a field, and how many of its unit one count is. A counter becomes a rate."""
 
     key: str
-    per: int = 1
     times: int = 1
     counts: bool = False
 
@@ -189,7 +189,6 @@ _MMA_STALL: int = getattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT", -1)
 _NVLINK = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
 _FIELDS = {
     pynvml.NVML_FI_DEV_MEMORY_TEMP: _Field("mem_temp_c"),
-    pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: _Field("energy_j", per=1000),
     pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: _Field("pcie_tx_bytes_per_s", counts=True),
     pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: _Field("pcie_rx_bytes_per_s", counts=True),
     _NVLINK[0]: _Field("nvlink_tx_bytes_per_s", times=KIB, counts=True),
@@ -272,13 +271,9 @@ class FieldValues:
         if answer.__class__ is str:
             for name in self._asked:
                 into.missing.setdefault(_FIELDS[name].key, answer)
-            ENERGY.ask_into(handle, into, now)
             return
         for field in answer:
             self._keep(field, into, now if at is None else at)
-        if "energy_j" in into.missing:
-            del into.missing["energy_j"]
-            ENERGY.ask_into(handle, into, now)
 
     def _keep(self, answer: Any, into: MetricAnswers, now: float) -> None:
         name, value = answer.fieldId, _value_of(answer)
@@ -297,7 +292,7 @@ class FieldValues:
             else:
                 into.put(field.key, rate)
         else:
-            into.put(field.key, value / field.per if field.per > 1 else value)
+            into.put(field.key, value)
 
 
 # The facts of one GPU that do not change, asked once when it is found.

@@ -5,7 +5,7 @@ Knows how to ask, not what: the questions stand in ``gpu_questions.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from time import monotonic
 from typing import Any
@@ -264,7 +264,7 @@ class MetricAnswers:
         else:
             self.missing[key] = f"the driver gives {IMPOSSIBLE} ({value:g})"
 
-    def miss(self, keys: tuple[str, ...], why: str) -> None:
+    def miss(self, keys: Iterable[str], why: str) -> None:
         """Give the reason why these keys have no value."""
         for key in keys:
             self.missing[key] = why

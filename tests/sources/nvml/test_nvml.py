@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from gputop.sources.nvml.driver_processes import NO_SAMPLES, TOO_LONG, GpuProcesses
-from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, FieldValues, Question, Rate
+from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, FieldValues, Question, Rate, Seldom
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, cannot_start
 from gputop.sources.nvml.nvml_session import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script
@@ -126,8 +126,8 @@ def _field(number: int, value: int, code: int = 0) -> Any:
 
 @knows_mma_stall
 def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = [_field(82, 71), _field(83, 5_000_500), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
-    second = [_field(82, 72), _field(83, 5_001_000), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    first = [_field(82, 71), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
+    second = [_field(82, 72), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     sent = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
     first.append(_field(sent, 10))
     second.append(_field(sent, 14))
@@ -136,9 +136,7 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
     fields.ask_into(handle, MetricAnswers(), 10.0, frozenset())
     into = MetricAnswers()
     fields.ask_into(handle, into, 12.0, frozenset())
-    assert into.values == {
-        "mem_temp_c": 72, "energy_j": 5001.0, "pcie_tx_bytes_per_s": 1500.0, "nvlink_tx_bytes_per_s": 2048.0,
-    }  # fmt: skip
+    assert into.values == {"mem_temp_c": 72, "pcie_tx_bytes_per_s": 1500.0, "nvlink_tx_bytes_per_s": 2048.0}
     assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
 
 
@@ -149,7 +147,7 @@ def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.Monkey
     FieldValues(nvlink=False).ask_into(
         Handle("h"), MetricAnswers(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"})
     )
-    assert asked.asked == [("h", (82, 83, 297))]
+    assert asked.asked == [("h", (82, 297))]
 
 
 @knows_mma_stall
@@ -173,13 +171,29 @@ def test_mma_stall_is_shown_where_the_driver_gives_it(monkeypatch: pytest.Monkey
     assert into.values["mma_stall_pct"] == 37
 
 
-def test_energy_falls_back_to_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_fields_gives_a_reason_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     Script(monkeypatch, "nvmlDeviceGetFieldValues", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda _: 1500)
     into = MetricAnswers()
     FieldValues(nvlink=False).ask_into(Handle("handle"), into, 0.0, frozenset())
-    assert into.values == {"energy_j": 1.5}
     assert into.missing["mem_temp_c"] == "not offered by this driver"
+
+
+def test_energy_which_costs_the_driver_milliseconds_is_asked_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def run_bare(_: Handle, name: str, *_arguments: object) -> int:
+        asked.append(name)
+        if name != "nvmlDeviceGetTotalEnergyConsumption":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return 1500
+
+    monkeypatch.setattr(Handle, "run_bare", run_bare)
+    seldom, handle = Seldom(), Handle("handle")
+    for second in range(12):
+        if second >= seldom.due_at:
+            seldom.ask(handle, float(second), 0)
+        assert seldom.answers.values["energy_j"] == 1.5
+    assert asked.count("nvmlDeviceGetTotalEnergyConsumption") == 3
 
 
 @pytest.mark.parametrize("code", [*range(1, 31), 999])
