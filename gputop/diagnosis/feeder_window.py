@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import add, sub
 from typing import Literal
 
@@ -36,6 +37,8 @@ PROVEN_FOR_S = 30.0
 """For so long after its sockets were last seen receiving, polling counts as waiting for the network."""
 NEARLY = 0.1
 """A process is preferred to a thread unless the thread's useful share is larger by more than this."""
+LAST_TICKS = 3
+"""The most feeders of these samples is how many there are: at its end a job's workers go one after the other."""
 
 
 class FeederRow(Struct, frozen=True):
@@ -221,7 +224,8 @@ class FeederWindow:
         working = sum([feeder.useful >= HALF_AS_MUCH * useful for feeder in peers])
         active = sum([feeder.part(named) >= HALF_AS_MUCH * most for feeder in peers])
         keys = {feeder.key for feeder in peers}
-        rows = [row for row in self._ticks[-1].rows if row.key in keys]
+        latest_ticks = islice(reversed(self._ticks), LAST_TICKS)
+        rows = max([[row for row in tick.rows if row.key in keys] for tick in latest_ticks], key=len)
         n, kind = latest.count if best.key < 0 else max(1, len(rows)), latest.kind
         if best.key < 0 and self._is_pin_memory():
             n, kind = 1, PIN_MEMORY_KIND

@@ -210,6 +210,8 @@ class Signals(Struct, frozen=True):
     """Kernels ran in four of the last five seconds."""
     trains_s: float | None
     """Seconds since the job was first seen training; None where it was not."""
+    job_ended: bool
+    """Whether the processes that the window tells of are gone."""
     fabric: FabricSignals | None
     """None where the machine has no fabric and TCP retransmits nothing."""
     peer: Peer | None = None

@@ -19,7 +19,7 @@ from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick, Standing, feeders_state, main_state, saves_pct
 from gputop.diagnosis.hysteresis import Holds, next_holds
 from gputop.diagnosis.idle_runs import Alternations, Births, Demand, Startup, ZeroRuns
-from gputop.diagnosis.readings import BROKEN, busy_pct, busy_second_pct, is_broken, is_refuted
+from gputop.diagnosis.readings import BROKEN, busy_pct, busy_second_pct, is_broken, is_refuted, kernels_pct
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
@@ -176,7 +176,8 @@ class GpuTrack:
         self.util_now = util
         if before is not None and is_refuted(gpu):
             self._window = _OfWindow()
-        began = None if busy is None else self._works(now, dt, busy, tick, measured)
+        ran = kernels_pct(gpu, busy)
+        began = None if busy is None or ran is None else self._works(now, dt, busy, max(busy, ran), tick, measured)
         if measured is not None:
             self._observe_host(t, gpu, now.host, measured)
         window, sm_off = self._window, self._sm_off(gpu)
@@ -186,7 +187,7 @@ class GpuTrack:
         row = row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, pcie_capacity(gpu))
         window.sums.push(t, row)
         if measured is not None:
-            self._account(t, dt, util, HostMeans._make(row[len(GpuMeans._fields) :]), measured)
+            self._account(t, dt, kernels_pct(gpu, util), HostMeans._make(row[len(GpuMeans._fields) :]), measured)
             self._restart_window(t)
         if began is not None:
             # A pause before that, for compiling say, was a part of starting up.
@@ -200,20 +201,24 @@ class GpuTrack:
             return None
         return self._signals(now, gpu, NOBODY if tick is None else tick, sm_off)
 
-    def _account(self, t: float, dt: float, util: float | None, main: HostMeans, tick: HostTick) -> None:
-        """Follow what the main thread and its feeders did, and how much of the idle time that was."""
+    def _account(self, t: float, dt: float, ran: float | None, main: HostMeans, tick: HostTick) -> None:
+        """Follow what the main thread and its feeders did, and how much of the idle time that was.
+
+        ``ran`` is the percentage of the sample in which kernels ran.
+        """
         window = self._window
         window.feeders.push(t, tick.feeders, tick.ends)
-        if util is None:
+        if ran is None:
             return
         mean, looks = window.sums.means().gpu.u, None if tick.primary is None else tick.primary.main_looks
         rows = window.feeders.feeding(tick.feeders) if mean is None or mean < WAITS_BELOW_UTIL else ()
-        window.account.add(t, dt, util, 1 if looks is None else max(1, looks.total), main, rows)
+        window.account.add(t, dt, ran, 1 if looks is None else max(1, looks.total), main, rows)
 
     def _works(
-        self, now: Moment, dt: float, busy: float, tick: HostTick | None, measured: HostTick | None
+        self, now: Moment, dt: float, busy: float, ran: float, tick: HostTick | None, measured: HostTick | None
     ) -> float | None:
-        """Follow when kernels run and when none does; when training began, where that is seen now."""
+        """Follow when kernels run and when none does; when training began, where that is seen now. ``ran``: percent of
+        the sample in which any did, which says nothing of pauses: their first and last seconds are busy in part."""
         t, interval_s = now.t, now.interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary
@@ -221,7 +226,7 @@ class GpuTrack:
             self._window = _OfWindow()
         knows = tick is not None and tick.knows_feeders
         startup = self._job.startup
-        if startup.begins_to_work(t, busy, age_known=knows and tick is not None and tick.age_s is not None):
+        if startup.begins_to_work(t, ran, age_known=knows and tick is not None and tick.age_s is not None):
             self._window = _OfWindow()
         self._falls = self._alternations.observe(t, busy)
         self._has_pauses = self._job.demand.observe(t, busy)
@@ -353,6 +358,7 @@ class GpuTrack:
             resumed=window.resumed and n < least,
             trains_s=startup.trains_s(t),
             steps_now=startup.is_busy(t, interval_s),
+            job_ended=bool(self._job.pids) and not tick.owners,
             fabric=now.fabric,
         )
 

@@ -253,6 +253,9 @@ def _uses(s: Signals) -> tuple[str, ...]:
 
 def _tell_dark(s: Signals) -> RuleResult:
     """Idle is measured; that something was waited for is not, where neither a process nor the host is visible."""
+    if s.job_ended:
+        words = ("its process has ended",)
+        return RuleResult("grey", words, confidence="high", title="idle", short="idle", state="idle")
     line = f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU"
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
