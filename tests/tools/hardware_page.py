@@ -17,10 +17,6 @@ HEAD = """# Seen on
 On which cards gputop has been seen to measure rightly, by whom. Each row is a file that `gputop prove --report FILE`
 wrote: kernels of known width ran for half a minute, and SM activity was compared with what is true.
 """
-EMPTY = """
-**None yet.** gputop was built against a stand-in of the driver with its true binary interface, and its rules were
-checked on telemetry that others had recorded; it has not yet been seen on a GPU by its makers.
-"""
 FOOT = """
 Yours? `gputop prove --report report.json` takes half a minute and names no host and no user; the repository's form "A
 hardware report" takes the file.
@@ -91,8 +87,6 @@ def read_report(data: bytes) -> HardwareReport:
 def page(folder: Path = FOLDER) -> str:
     """The page. Raises SystemExit with one line for a file that is no report."""
     reports = [_read(path) for path in sorted(folder.glob("*.json"))]
-    if not reports:
-        return HEAD + EMPTY + FOOT
     rows = ["", "| card | driver | SM activity by | it was | widest error | gputop | seen | by |", "|" + "---|" * 8]
     for found in sorted(reports, key=lambda report: (report.gpu, report.date)):
         cells = (
