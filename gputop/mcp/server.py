@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
+from msgspec.structs import asdict, replace
 from pydantic import Field, ValidationError
 
 from gputop import __version__
@@ -169,8 +170,7 @@ class Tools:
     def findings(self, file: File, gpu: OneGpu = None, top: Top = 50, full: Full = False) -> Mapping[str, Any]:
         """What changed over a recording, the last first: verdicts and badges, when, with evidence and remedy."""
         _, last = self._last(file, 0.0)
-        rows = [{key: getattr(f, key) for key in f.__struct_fields__} for f in last.findings]
-        rows = [row for row in rows if gpu is None or row.get("gpu") == gpu]
+        rows = [asdict(finding) for finding in last.findings if gpu is None or finding.gpu == gpu]
         return {"count": len(rows), "findings": rows if full else rows[::-1][:top]}
 
     @_tool
@@ -249,7 +249,7 @@ class Tools:
         row = rows.get(verdict)
         if row is None:
             raise Failed(f"no such verdict or badge; there are: {', '.join(sorted(rows))}")
-        return {key: getattr(row, key) for key in row.__struct_fields__}
+        return asdict(row)
 
     @_tool
     def loader(
@@ -326,8 +326,6 @@ class Tools:
         if self._redactor is None:
             return original
         if isinstance(original, Frame):
-            from msgspec.structs import replace
-
             steps = tuple(replace(pace, name=self._redactor.number("run", pace.name)) for pace in original.steps)
             return replace(original, snapshot=self._redactor.snapshot(original.snapshot), steps=steps)
         return self._redactor.snapshot(original)

@@ -73,52 +73,59 @@ _COUNTERS = (*_RATES, "prefix_hits", "prefix_queries")
 _GAUGES = {"queue": ("queue", 1.0, inf), "running": ("running", 1.0, inf), "kv_cache": ("kv_cache_pct", 100.0, 1.0)}
 """What holds now: its name in a row, the row's units in one, and the most that can be. ``kv_cache`` is a share."""
 _HISTOGRAMS = ("first_token", "first_response", "between_tokens")
+
+
+def _names(table: str) -> dict[str, tuple[str, ...]]:
+    """The names of each figure, a line each."""
+    return {key: tuple(names) for key, *names in map(str.split, table.strip().splitlines())}
+
+
+# ``token_rate`` is tokens a second as SGLang itself works them out. Triton's TensorRT-LLM backend takes every request
+# at once, and keeps those that wait itself.
 _OF: Mapping[ServerKind, ServerDialect] = {
     "vllm": ServerDialect(
         ("vllm:",),
-        {
-            "requests": ("vllm:request_success_total",),
-            "tokens": ("vllm:generation_tokens_total",),
-            "prompt_tokens": ("vllm:prompt_tokens_total",),
-            "queue": ("vllm:num_requests_waiting",),
-            "running": ("vllm:num_requests_running",),
-            "kv_cache": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-            "preemptions": ("vllm:num_preemptions_total",),
-            "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-            "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-            "first_token": ("vllm:time_to_first_token_seconds",),
-            "between_tokens": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
-        },
+        _names("""
+            requests        vllm:request_success_total
+            tokens          vllm:generation_tokens_total
+            prompt_tokens   vllm:prompt_tokens_total
+            queue           vllm:num_requests_waiting
+            running         vllm:num_requests_running
+            kv_cache        vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc
+            preemptions     vllm:num_preemptions_total
+            prefix_hits     vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total
+            prefix_queries  vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total
+            first_token     vllm:time_to_first_token_seconds
+            between_tokens  vllm:inter_token_latency_seconds vllm:time_per_output_token_seconds
+        """),
     ),
     "sglang": ServerDialect(
         ("sglang:",),
-        {
-            "requests": ("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
-            "tokens": ("sglang:generation_tokens_total",),
-            "prompt_tokens": ("sglang:prompt_tokens_total",),
-            "queue": ("sglang:num_queue_reqs",),
-            "running": ("sglang:num_running_reqs",),
-            # Tokens a second as the server itself works them out.
-            "token_rate": ("sglang:gen_throughput",),
-            "kv_cache": ("sglang:token_usage",),
-            "preemptions": ("sglang:num_retracted_requests_total",),
-            "prefix_hits": ("sglang:cached_tokens_total",),
-            "prefix_queries": ("sglang:prompt_tokens_total",),
-            "first_token": ("sglang:time_to_first_token_seconds",),
-            "between_tokens": ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
-        },
+        _names("""
+            requests        sglang:num_requests_total sglang:e2e_request_latency_seconds_count
+            tokens          sglang:generation_tokens_total
+            prompt_tokens   sglang:prompt_tokens_total
+            queue           sglang:num_queue_reqs
+            running         sglang:num_running_reqs
+            token_rate      sglang:gen_throughput
+            kv_cache        sglang:token_usage
+            preemptions     sglang:num_retracted_requests_total
+            prefix_hits     sglang:cached_tokens_total
+            prefix_queries  sglang:prompt_tokens_total
+            first_token     sglang:time_to_first_token_seconds
+            between_tokens  sglang:inter_token_latency_seconds sglang:time_per_output_token_seconds
+        """),
         counts_at_end=True,
     ),
     "triton": ServerDialect(
         ("nv_inference_", "nv_trt_llm_"),
-        {
-            "requests": ("nv_inference_request_success",),
-            # The TensorRT-LLM backend takes every request at once, and keeps those that wait itself.
-            "queue": ("nv_trt_llm_request_metrics{request_type=waiting}", "nv_inference_pending_request_count"),
-            "running": ("nv_trt_llm_request_metrics{request_type=scheduled}",),
-            "kv_cache": ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
-            "first_response": ("nv_inference_first_response_histogram_ms",),
-        },
+        _names("""
+            requests        nv_inference_request_success
+            queue           nv_trt_llm_request_metrics{request_type=waiting} nv_inference_pending_request_count
+            running         nv_trt_llm_request_metrics{request_type=scheduled}
+            kv_cache        nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}
+            first_response  nv_inference_first_response_histogram_ms
+        """),
         scale_s=1e-3,
         absent={
             "tokens": "Triton does not count them",
@@ -130,13 +137,13 @@ _OF: Mapping[ServerKind, ServerDialect] = {
     ),
     "tgi": ServerDialect(
         ("tgi_",),
-        {
-            "requests": ("tgi_request_success",),
-            "tokens": ("tgi_request_generated_tokens_sum",),
-            "prompt_tokens": ("tgi_request_input_length_sum",),
-            "queue": ("tgi_queue_size",),
-            "running": ("tgi_batch_current_size",),
-        },
+        _names("""
+            requests       tgi_request_success
+            tokens         tgi_request_generated_tokens_sum
+            prompt_tokens  tgi_request_input_length_sum
+            queue          tgi_queue_size
+            running        tgi_batch_current_size
+        """),
         counts_at_end=True,
         absent={
             "first_token": "TGI does not time it",
