@@ -7,9 +7,19 @@ would give a guessed utilisation.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, convert
+
+_Row = TypeVar("_Row", bound=Struct)
+
+
+def _table(kind: type[_Row], text: str) -> tuple[_Row, ...]:
+    """A row a line, below the names of its fields. Names are as NVML has them; every source is a document of NVIDIA."""
+    head, *lines = (re.split(r" {2,}", line.strip()) for line in text.strip().splitlines())
+    rows = ({field: cell for field, cell in zip(head, line, strict=True) if cell != "–"} for line in lines)
+    return tuple(convert({**row, "source": f"NVIDIA {row['source']}"}, kind, strict=False) for row in rows)
+
 
 SLICES, OF_FOUR = 7, ("A30", "RTX PRO 6000")
 """Slices of compute that MIG makes of a card, and the cards of which it makes four: NVIDIA MIG User Guide, supported
@@ -35,42 +45,38 @@ class Peak(Struct, frozen=True):
     """One product: TFLOPS without sparsity, None where its data sheet gives none. ``fp32`` is without tensor cores."""
 
     name: str
-    fp32: float | None
-    tf32: float | None
-    fp16: float | None
-    bf16: float | None
-    fp8: float | None
     source: str
+    fp32: float | None = None
+    tf32: float | None = None
+    fp16: float | None = None
+    bf16: float | None = None
+    fp8: float | None = None
 
 
-_H100 = "NVIDIA H100 Tensor Core GPU data sheet"
-_H200 = "NVIDIA H200 Tensor Core GPU data sheet"
-_A100 = "NVIDIA A100 Tensor Core GPU data sheet"
-_BLACKWELL = "NVIDIA Blackwell data sheet"
-_GH200 = "NVIDIA GH200 Grace Hopper Superchip data sheet"
-# fmt: off
-PEAKS = (
-    #     name as NVML has it              fp32  tf32    fp16    bf16    fp8
-    Peak(r"B200(?: \d+GB)?",               75.0, 1100.0, 2250.0, 2250.0, 4500.0, f"{_BLACKWELL}, HGX B200"),
-    Peak(r"GB200",                         80.0, 1250.0, 2500.0, 2500.0, 5000.0, f"{_BLACKWELL}, GB200 NVL72"),
-    Peak(r"H200 NVL",                      60.0, 417.5,  835.5,  835.5,  1670.5, _H200),
-    Peak(r"H200",                          67.0, 494.5,  989.5,  989.5,  1979.0, _H200),
-    Peak(r"GH200 (?:480|144)GB(?: HBM3e)?", 67.0, 494.0, 990.0,  990.0,  1979.0, _GH200),
-    Peak(r"H100 80GB HBM3",                67.0, 494.5,  989.5,  989.5,  1979.0, _H100),
-    Peak(r"H100 PCIe",                     51.0, 378.0,  756.5,  756.5,  1513.0, _H100),
-    Peak(r"H100 NVL",                      60.0, 417.5,  835.5,  835.5,  1670.5, _H100),
-    Peak(r"A100(?:-SXM4-[48]0GB|-PCIE-40GB| 80GB PCIe)", 19.5, 156.0, 312.0, 312.0, None, _A100),
-    Peak(r"A30",                           10.3, 82.0,   165.0,  165.0,  None,   "NVIDIA A30 data sheet"),
-    Peak(r"A40",                           37.4, 74.8,   149.7,  149.7,  None,   "NVIDIA A40 data sheet"),
-    Peak(r"A10",                           31.2, 62.5,   125.0,  125.0,  None,   "NVIDIA A10 data sheet"),
-    Peak(r"L40S",                          91.6, 183.0,  362.05, 362.05, 733.0,  "NVIDIA L40S data sheet"),
-    Peak(r"L40",                           90.5, 90.5,   181.05, 181.05, 362.0,  "NVIDIA L40 data sheet"),
-    Peak(r"L4",                            30.3, 60.0,   121.0,  121.0,  242.5,  "NVIDIA L4 data sheet"),
-    Peak(r"V100-SXM2-(?:16|32)GB(?:-LS)?", 15.7, None,   125.0,  None,   None,   "NVIDIA V100 data sheet"),
-    Peak(r"V100-PCIE-(?:16|32)GB",         14.0, None,   112.0,  None,   None,   "NVIDIA V100 data sheet"),
-    Peak(r"T4",                            8.1,  None,   65.0,   None,   None,   "NVIDIA T4 data sheet"),
+PEAKS = _table(
+    Peak,
+    r"""
+name                                       fp32   tf32    fp16    bf16     fp8  source
+B200(?: \d+GB)?                              75   1100    2250    2250    4500  Blackwell data sheet, HGX B200
+GB200                                        80   1250    2500    2500    5000  Blackwell data sheet, GB200 NVL72
+H200 NVL                                     60  417.5   835.5   835.5  1670.5  H200 Tensor Core GPU data sheet
+H200                                         67  494.5   989.5   989.5    1979  H200 Tensor Core GPU data sheet
+GH200 (?:480|144)GB(?: HBM3e)?               67    494     990     990    1979  GH200 Grace Hopper Superchip data sheet
+H100 80GB HBM3                               67  494.5   989.5   989.5    1979  H100 Tensor Core GPU data sheet
+H100 PCIe                                    51    378   756.5   756.5    1513  H100 Tensor Core GPU data sheet
+H100 NVL                                     60  417.5   835.5   835.5  1670.5  H100 Tensor Core GPU data sheet
+A100(-SXM4-[48]0GB|-PCIE-40GB| 80GB PCIe)  19.5    156     312     312       –  A100 Tensor Core GPU data sheet
+A30                                        10.3     82     165     165       –  A30 data sheet
+A40                                        37.4   74.8   149.7   149.7       –  A40 data sheet
+A10                                        31.2   62.5     125     125       –  A10 data sheet
+L40S                                       91.6    183  362.05  362.05     733  L40S data sheet
+L40                                        90.5   90.5  181.05  181.05     362  L40 data sheet
+L4                                         30.3     60     121     121   242.5  L4 data sheet
+V100-SXM2-(?:16|32)GB(?:-LS)?              15.7      –     125       –       –  V100 data sheet
+V100-PCIE-(?:16|32)GB                        14      –     112       –       –  V100 data sheet
+T4                                          8.1      –      65       –       –  T4 data sheet
+""",
 )
-# fmt: on
 
 
 class NoPeak(Exception):
@@ -106,7 +112,7 @@ class Card(Struct, frozen=True):
     name: str
     label: str
     memory_gb: float
-    bandwidth_gb_per_s: float
+    gb_per_s: float
     power_w: float
     source: str
     list_usd: float | None = None
@@ -114,23 +120,24 @@ class Card(Struct, frozen=True):
     """An NVML name of it, where that is not its label."""
 
 
-# fmt: off
-CARDS = (
-    # name as NVML has it, label, GB, GB/s, W, source, list price
-    Card(r"T4", "T4", 16.0, 320.0, 70.0, "NVIDIA T4 data sheet"),
-    Card(r"V100-SXM2-16GB(?:-LS)?", "V100 16 GB", 16.0, 900.0, 300.0, "NVIDIA V100 data sheet", 0.79, "V100-SXM2-16GB"),
-    Card(r"L4", "L4", 24.0, 300.0, 72.0, "NVIDIA L4 data sheet"),
-    Card(r"A10", "A10", 24.0, 600.0, 150.0, "NVIDIA A10 data sheet", 1.29),
-    Card(r"A100-\w+-40GB", "A100 40 GB", 40.0, 1555.0, 400.0, "NVIDIA A100 data sheet", 1.99, "A100-SXM4-40GB"),
-    Card(r"A40", "A40", 48.0, 696.0, 300.0, "NVIDIA A40 data sheet"),
-    Card(r"L40S", "L40S", 48.0, 864.0, 350.0, "NVIDIA L40S data sheet"),
-    Card(r"A100-SXM4-80GB", "A100 80 GB", 80.0, 2039.0, 400.0, "NVIDIA A100 data sheet", 2.79, "A100-SXM4-80GB"),
-    Card(r"H100 PCIe", "H100 PCIe", 80.0, 2000.0, 350.0, "NVIDIA H100 PCIe product brief", 3.29),
-    Card(r"H100 80GB HBM3", "H100 SXM", 80.0, 3350.0, 700.0, "NVIDIA H100 data sheet", 4.29, "H100 80GB HBM3"),
-    Card(r"H200", "H200", 141.0, 4800.0, 700.0, "NVIDIA H200 data sheet"),
-    Card(r"B200(?: \d+GB)?", "B200", 180.0, 8000.0, 1000.0, "NVIDIA HGX B200 data sheet", 6.99),
+CARDS = _table(
+    Card,
+    r"""
+name                    label       example         memory_gb  gb_per_s  power_w  list_usd  source
+T4                      T4          –                      16       320       70         –  T4 data sheet
+V100-SXM2-16GB(?:-LS)?  V100 16 GB  V100-SXM2-16GB         16       900      300      0.79  V100 data sheet
+L4                      L4          –                      24       300       72         –  L4 data sheet
+A10                     A10         –                      24       600      150      1.29  A10 data sheet
+A100-\w+-40GB           A100 40 GB  A100-SXM4-40GB         40      1555      400      1.99  A100 data sheet
+A40                     A40         –                      48       696      300         –  A40 data sheet
+L40S                    L40S        –                      48       864      350         –  L40S data sheet
+A100-SXM4-80GB          A100 80 GB  A100-SXM4-80GB         80      2039      400      2.79  A100 data sheet
+H100 PCIe               H100 PCIe   –                      80      2000      350      3.29  H100 PCIe product brief
+H100 80GB HBM3          H100 SXM    H100 80GB HBM3         80      3350      700      4.29  H100 data sheet
+H200                    H200        –                     141      4800      700         –  H200 data sheet
+B200(?: \d+GB)?         B200        –                     180      8000     1000      6.99  HGX B200 data sheet
+""",
 )
-# fmt: on
 """Smallest memory first, then least power."""
 
 
@@ -211,7 +218,7 @@ def _keeps_up(
     """Whether the means of bandwidth and tensor work fit into a card, and in words what they would take of it."""
     if dram_pct is None or tensor_pct is None:
         return None, "how fast it would be is not known: DRAM and tensor activity were not measured"
-    bandwidth = dram_pct / 100.0 * present.bandwidth_gb_per_s / card.bandwidth_gb_per_s
+    bandwidth = dram_pct / 100.0 * present.gb_per_s / card.gb_per_s
     words = f"its memory bandwidth would be needed to {100 * bandwidth:.0f} %"
     try:
         has, of = (peak_flops(card_name, "fp16")[0] for card_name in (name, card.example or card.label))

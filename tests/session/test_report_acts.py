@@ -230,7 +230,7 @@ def test_each_card_is_found_by_its_name_and_stands_by_its_memory() -> None:
     for card in CARDS:
         name = card.example or card.label
         assert card_of(name) is card and card_of(f"NVIDIA {name}") is card
-        assert card.source and card.power_w > 0.0 and card.bandwidth_gb_per_s > 100.0
+        assert card.source and card.power_w > 0.0 and card.gb_per_s > 100.0
         assert peak_flops(name, "fp16")[0] > 0.0, "a card that is proposed can be compared"
     memory = [card.memory_gb for card in CARDS]
     assert memory == sorted(memory)
