@@ -9,6 +9,7 @@ import pytest
 from gputop.monitor import Frame, Monitor
 from gputop.sources.simulation.scenarios import SCENARIOS, Scenario
 from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.expected_verdicts import EXPECTED
 
 STARTED = 1_780_000_000.0
 PAST_S = 700.0
@@ -27,7 +28,7 @@ class Clock:
 
 
 def looks_back(scenario: Scenario) -> bool:
-    return any({expected.verdict, *expected.badges} & LOOK_BACK for expected in scenario.expected)
+    return any({expected.verdict, *expected.badges} & LOOK_BACK for expected in EXPECTED[scenario.name])
 
 
 def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
@@ -38,7 +39,7 @@ def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
     for snapshot in source.past(PAST_S if looks_back(scenario) else SHORT_PAST_S):
         monitor.feed(snapshot)
     frames = []
-    ticks = round(max(expected.after_s for expected in scenario.expected) / interval_s)
+    ticks = round(max(expected.after_s for expected in EXPECTED[scenario.name]) / interval_s)
     for tick in range(ticks + 1):
         clock.t = STARTED + tick * interval_s
         snapshot = source.poll()
@@ -66,7 +67,7 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
 
 
 def assert_as_expected(scenario: Scenario, interval_s: float, frames: list[Frame]) -> None:
-    for expected in scenario.expected:
+    for expected in EXPECTED[scenario.name]:
         found = frames[round(expected.after_s / interval_s)].diagnoses[expected.gpu]
         badges = {badge.id for badge in found.badges}
         assert (found.verdict, found.busy_not_working) == (expected.verdict, expected.flag), found
@@ -84,7 +85,7 @@ def assert_as_expected(scenario: Scenario, interval_s: float, frames: list[Frame
 def test_a_scenario_reaches_its_diagnosis_and_has_it_in_its_first_frame(scenario: Scenario) -> None:
     frames = watch(scenario, 1.0)
     assert_as_expected(scenario, 1.0, frames)
-    for expected in scenario.expected:
+    for expected in EXPECTED[scenario.name]:
         # What only begins while the program runs cannot be in its first frame.
         if expected.after_s <= 40.0:
             shown = {(f.diagnoses[expected.gpu].verdict, f.diagnoses[expected.gpu].busy_not_working) for f in frames}
@@ -99,7 +100,7 @@ def test_a_scenario_reaches_its_diagnosis_four_times_a_second_too(name: str) -> 
 
 def test_the_quick_part_reaches_every_verdict_and_badge() -> None:
     def reached(names: Iterable[str]) -> set[str]:
-        expected = [one for name in names for one in SCENARIOS[name].expected]
+        expected = [one for name in names for one in EXPECTED[name]]
         return {name for one in expected for name in (one.verdict, *one.badges)}
 
     assert reached(set(SCENARIOS) - SEEN_ELSEWHERE) == reached(SCENARIOS)

@@ -14,6 +14,7 @@ from gputop.model.source import UsageError
 from gputop.sources.simulation.life import busy_share, drift
 from gputop.sources.simulation.scenarios import SCENARIOS, find
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
+from tests.support.expected_verdicts import EXPECTED
 
 STARTED = 1_780_000_000.0
 NAMES = tuple(SCENARIOS)
@@ -156,7 +157,7 @@ def test_every_scenario_has_a_line_and_an_expected_diagnosis() -> None:
     for name, scenario in SCENARIOS.items():
         assert scenario.name == name and 10 < len(scenario.title) < 70 and "\n" not in scenario.title
         gpus = len(scenario.machine.gpus)
-        assert scenario.expected and all(expected.gpu < gpus for expected in scenario.expected)
+        assert EXPECTED[name] and all(expected.gpu < gpus for expected in EXPECTED[name])
 
 
 def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_begins() -> None:

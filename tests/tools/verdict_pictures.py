@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.sources.simulation.scenarios import DEFAULT, SCENARIOS
+from tests.support.expected_verdicts import EXPECTED
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Pictures of verdicts
@@ -21,7 +22,7 @@ def page(made_by: str) -> str:
     """One section for each verdict that a scenario of its own reaches."""
     parts = [HEAD, f"<!-- written by `{made_by}` -->\n"]
     for row in verdict_rows():
-        own = [name for name, one in SCENARIOS.items() if name != DEFAULT and row.id == one.expected[0].verdict]
+        own = [name for name in SCENARIOS if name != DEFAULT and row.id == EXPECTED[name][0].verdict]
         # The scenario that is named after it shows it best.
         name = row.id if row.id in own else own[0] if own else ""
         if row.id == "collecting" or not (DOCS / picture_of(name)).is_file():

@@ -21,8 +21,8 @@ from gputop.paint.line import cells
 from gputop.paint.process_actions import environment_rows, look_rows
 from gputop.paint.tour_rows import STEPS, tour_rows
 from gputop.paint.view import View
-from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SIMULATED, SimulatedAccess, SimulatedSource
+from tests.support.expected_verdicts import EXPECTED
 from tests.support.fake_app import app_on, screen_text
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.steady_pilot import shown
@@ -34,7 +34,7 @@ def _after() -> Frame:
 
 
 def test_each_page_is_about_the_verdict_that_its_gpu_reaches() -> None:
-    expected = {e.gpu: e.verdict for e in SCENARIOS["node"].expected}
+    expected = {e.gpu: e.verdict for e in EXPECTED["node"]}
     assert [step.verdict for step in STEPS] == [expected[gpu] for gpu in range(8)]
     assert [bool(step.remedy) for step in STEPS] == [v != "healthy" for _, v in sorted(expected.items())]
     assert all(d.verdict in ("healthy", "idle") for d in _after().diagnoses)
