@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.engines import free_port
 from tests.support.started import started
 
 
@@ -50,13 +51,6 @@ class Engine:
                 return found
             assert time.monotonic() < deadline, f"{self.name}: nothing for {query}"
             time.sleep(0.3)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
+from msgspec import Raw
+
+from gputop.features.fleet.client import Answer as PromAnswer
+from gputop.features.fleet.client import PromQuery, SeriesRow
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 JSON = {"Content-Type": "application/json"}
@@ -123,3 +127,26 @@ def answers(
         return vector(*rows, t=STARTED + skew_s)
 
     return answer
+
+
+class ScriptedClient:
+    """In the place of a client: the series that ``series`` gives to each question, as labels and value at ``t``."""
+
+    def __init__(self, series: Callable[[str], Iterable[tuple[Mapping[str, str], object]]], *names: str) -> None:
+        self._series, self._names, self.t = series, list(names), STARTED
+
+    def begin(self) -> None:
+        """Answers at once."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def names(self, *_: object) -> list[str]:
+        return self._names
+
+    def ask(self, queries: Iterable[PromQuery]) -> list[PromAnswer]:
+        return [PromAnswer([self._row(*one) for one in self._series(query.promql)]) for query in queries]
+
+    def _row(self, labels: Mapping[str, str], value: object) -> SeriesRow:
+        at = (self.t, str(value))
+        return SeriesRow(Raw(json.dumps(labels).encode()), at, [at])

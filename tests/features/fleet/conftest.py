@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Client
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import LATE, STARTED, SimulatedFleet
+from gputop.paint.line import Row
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_engine import engine as scripted
 
@@ -27,6 +29,22 @@ def planted(fleet: SimulatedFleet) -> set[tuple[str, str, str]]:
         for host, gpu, fate in stragglers
         if not fleet.is_down(host) and host != fleet.late
     }
+
+
+def text_of(rows: Iterable[Row]) -> str:
+    """Painted rows without their colours."""
+    return "\n".join("".join(text for text, _ in row) for row in rows)
+
+
+def counted(frame: FleetFrame) -> dict[str, int]:
+    """How many GPUs are in each state that there is."""
+    return {state: n for state, n in frame.counts.items() if n}
+
+
+@pytest.fixture(scope="session")
+def frame() -> FleetFrame:
+    """The simulated fleet of 125 hosts at its start."""
+    return fleet_frame(SimulatedFleet(125).ask(STARTED))
 
 
 @pytest.fixture

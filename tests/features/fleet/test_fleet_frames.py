@@ -172,11 +172,6 @@ def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> Non
     assert {"step", "sm", "util"} <= {one.by for one in stragglers}
 
 
-@pytest.fixture(scope="module")
-def frame() -> FleetFrame:
-    return fleet_frame(SimulatedFleet(125).ask(STARTED))
-
-
 def test_counts_are_gpus_and_a_host_that_is_down_counts_those_it_had(frame: FleetFrame) -> None:
     assert sum(frame.counts.values()) == 1000
     for kind in ("down", "late"):

@@ -14,6 +14,7 @@ from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_data import fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
+from tests.features.fleet.conftest import counted
 from tests.support.engines import backfill, missing, prometheus
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")]
@@ -123,7 +124,7 @@ def test_a_hung_driver_and_a_lost_gpu_stay_in_the_fleet_and_are_named_first(ask:
         *(own("n22", gpu) for gpu in range(8)), host("n22"),
     )  # fmt: skip
     frame = ask(series).frame()
-    assert {state: n for state, n in frame.counts.items() if n} == {"working": 15, "late": 8, "lost": 1}
+    assert counted(frame) == {"working": 15, "late": 8, "lost": 1}
     assert [(name, down.kind) for name, down in frame.read.down.items()] == [("n21", "late")]
     assert frame.read.down["n21"].since_s == pytest.approx(quarter)
     first, second, *others = [one.text for one in findings(frame)]
@@ -143,7 +144,7 @@ def test_down_and_gone_are_told_apart_by_whether_the_engine_still_scrapes(ask: C
          'up{instance="n2:9401",job="gputop"}': lambda back: 1.0 if back >= half else None},
     )  # fmt: skip
     frame = ask(series).frame()
-    assert {state: n for state, n in frame.counts.items() if n} == {"working": 2, "down": 2}
+    assert counted(frame) == {"working": 2, "down": 2}
     assert set(frame.read.down) == {"n1:9401"} or set(frame.read.down) == {"n1"}
     (gone,) = frame.read.gone.values()
     assert gone.gpus == 2 and frame.total == 4
@@ -283,21 +284,17 @@ def test_a_question_that_fails_changes_no_state_and_makes_none_up(ask: Callable[
         ]
 
     asked.client.ask = failing_at_times
-    assert _states(asked.fleet.ask(END)) == true
+    assert counted(asked.frame()) == true
     fails[0] = True
     for _ in range(4):
-        read = asked.fleet.ask(END)
-        assert _states(read) == true, read.problems
+        frame = asked.frame()
+        assert counted(frame) == true, frame.problems
     anew = Asked(asked.fleet.source)
     real = anew.client.ask
     anew.client.ask = failing_at_times
-    found = _states(anew.fleet.ask(END))
+    found = counted(anew.frame())
     assert not set(found) - {*true, "unmeasured", "lost"} and "starved" not in found and "idle" not in found
     anew.fleet.close()
-
-
-def _states(read: Any) -> dict[str, int]:
-    return {state: n for state, n in fleet_frame(read).counts.items() if n}
 
 
 def test_one_missed_scrape_leaves_sums_whole_and_what_is_missing_is_said(ask: Callable[..., Asked]) -> None:

@@ -28,6 +28,7 @@ from gputop.features.fleet.linked_fleet import HostLink, LinkedFleet, SshOptions
 from gputop.features.fleet.seen_host import SeenHost, samples
 from gputop.model.redaction import Redactor
 from gputop.model.source import UsageError
+from tests.features.fleet.conftest import text_of
 from tests.support.scripted_engine import engine as scripted
 from tests.support.ssh_hosts import REPOSITORY, exporter, missing_sshd, ssh_hosts
 
@@ -205,8 +206,7 @@ def test_beside_the_name_that_was_typed_stands_what_a_host_calls_itself() -> Non
     fleet.close()
     assert [group.title for group in frame.hosts] == ["box1 (box-17.lab)", "me@box-17"]
     for view in (FleetView(), FleetView(panel="host", host="box1")):
-        text = "\n".join("".join(part for part, _ in row) for row in fleet_screen(frame, view, 200, 40).rows)
-        assert "box1 (box-17.lab)" in text
+        assert "box1 (box-17.lab)" in text_of(fleet_screen(frame, view, 200, 40).rows)
 
 
 def test_an_exporter_without_gpus_is_no_healthy_host_and_is_believed_once_it_has_some() -> None:

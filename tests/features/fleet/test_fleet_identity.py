@@ -23,6 +23,7 @@ from gputop.features.fleet.remedy_command import remedies
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
 from gputop.model.cards import mig_share
+from tests.features.fleet.conftest import counted
 from tests.features.fleet.test_fleet_histories import END, Asked, Series, dcgm, gpu_of, host, lines, merged, own
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.scripted_engine import engine as scripted
@@ -187,10 +188,6 @@ def ask(url: str) -> Iterator[Callable[[str], FleetFrame]]:
     yield frame
     for one in asked:
         one.fleet.close()
-
-
-def counted(frame: FleetFrame) -> dict[str, int]:
-    return {state: n for state, n in frame.counts.items() if n}
 
 
 @pytest.mark.slow

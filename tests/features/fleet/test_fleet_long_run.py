@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from gputop.features.fleet.client import Answer, PromQuery, SeriesRow
 from gputop.features.fleet.decode_answers import Remembered
 from gputop.features.fleet.fleet_data import LEAST_HOSTS, RedactedFleet
 from gputop.features.fleet.fleet_reading import Down, FleetReading
@@ -15,54 +15,36 @@ from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.model.redaction import Redactor
 from tests.support.held import held, too_large
+from tests.support.scripted_engine import ScriptedClient
 
 HOSTS, NEW, REFRESHES = 20, 18, 61
 """Hosts at a time; how many of them have another name at the next refresh."""
 
 
-class Autoscaled:
-    """An engine whose hosts are replaced all the time, with jobs of new numbers."""
-
-    def __init__(self) -> None:
-        self.first = 0
-        self.t = STARTED
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def begin(self) -> None:
-        """Answers at once."""
-
-    def names(self, *_: object) -> list[str]:
-        return ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"]
-
-    def ask(self, queries: list[PromQuery]) -> list[Answer]:
-        return [Answer([self._row(query.promql, number) for number in range(HOSTS)]) for query in queries]
-
-    def _row(self, promql: str, number: int) -> SeriesRow:
-        name = f"node-{self.first + number}"
-        labels = {"instance": f"{name}:9400", "gpu": "0"}
-        value = 50.0
-        if "count_over_time" in promql:
-            labels, value = {"gputop_names": "legacy"}, 20.0
-        elif "modelName" in promql:
-            labels |= {"Hostname": name, "UUID": f"GPU-{name}", "hpc_job": name[5:], "gputop_names": "legacy"}
-        elif "timestamp" in promql:
-            labels, value = {"instance": labels["instance"], "gputop_names": "age"}, self.t - 3.0
-        return SeriesRow(msgspec.Raw(json.dumps(labels).encode()), (self.t, str(value)))
-
-
 def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
-    engine = Autoscaled()
-    client: Any = engine
-    fleet = PrometheusFleet(client, "http://prom", "", lambda: engine.t)
+    first = 0
+
+    def series(promql: str) -> Iterator[tuple[dict[str, str], float]]:
+        """Of an engine whose hosts are replaced all the time, with jobs of new numbers."""
+        for number in range(first, first + HOSTS):
+            name, labels, value = f"node-{number}", {"instance": f"node-{number}:9400", "gpu": "0"}, 50.0
+            if "count_over_time" in promql:
+                labels, value = {"gputop_names": "legacy"}, 20.0
+            elif "modelName" in promql:
+                labels |= {"Hostname": name, "UUID": f"GPU-{name}", "hpc_job": name[5:], "gputop_names": "legacy"}
+            elif "timestamp" in promql:
+                labels, value = {"instance": labels["instance"], "gputop_names": "age"}, client.t - 3.0
+            yield labels, value
+
+    client: Any = ScriptedClient(series, "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED")
+    fleet = PrometheusFleet(client, "http://prom", "", lambda: client.t)
     for _ in range(REFRESHES):
         read = fleet.ask()
-        fleet.hour(engine.t)
-        engine.first += NEW
-        engine.t += 15.0
+        fleet.hour(client.t)
+        first += NEW
+        client.t += 15.0
     shown = {gpu.host for gpu in read.gpus}
-    assert {f"node-{engine.first - NEW + number}" for number in range(HOSTS)} <= shown
+    assert {f"node-{first - NEW + number}" for number in range(HOSTS)} <= shown
     assert REFRESHES * NEW > 1000 > len(shown) and too_large(fleet) == []
     assert any(where.endswith("_value_of_labels") for _, where in held(fleet)), "what is known of labels was counted"
 

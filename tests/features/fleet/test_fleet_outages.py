@@ -22,6 +22,7 @@ from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch, ShownFrame
+from tests.features.fleet.conftest import text_of
 from tests.support.engines import backfill, free_port, missing, prometheus
 from tests.support.fleet_pages import past
 
@@ -71,7 +72,7 @@ def _rows(shown: ShownFrame, stale_s: float) -> str:
     rows = fleet_screen(shown.frame, FleetView(error=shown.error, stale_s=stale_s), 120, 36).rows
     colours = {style.partition("|")[0] for row in rows[3:-2] for text, style in row if text.strip()}
     assert colours <= {"dim", "rule", "title", "heading"}, "what is old is grey"
-    return "\n".join("".join(text for text, _ in row) for row in rows)
+    return text_of(rows)
 
 
 def test_an_engine_that_was_not_there_at_the_start_restarts_and_comes_back(

@@ -32,19 +32,14 @@ from gputop.paint.line import cells
 from gputop.paint.theme import THEMES
 from gputop.tui.screens.box import Menu
 from gputop.tui.screens.palette import Palette
+from tests.features.fleet.conftest import text_of
 from tests.support.steady_pilot import shown
 
 HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
 
 
-@pytest.fixture(scope="module")
-def frame() -> FleetFrame:
-    return fleet_frame(SimulatedFleet(125).ask(STARTED))
-
-
 def _text(frame: FleetFrame, view: FleetView, width: int = 160, height: int = 48) -> str:
-    rows = fleet_screen(frame, view, width, height).rows
-    return "\n".join("".join(text for text, _ in row) for row in rows)
+    return text_of(fleet_screen(frame, view, width, height).rows)
 
 
 @pytest.mark.parametrize("panel", ["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"])
@@ -223,7 +218,7 @@ def test_every_list_has_heads_and_its_last_row_names_keys_that_do_something_ther
 
 
 def test_the_help_names_every_key() -> None:
-    text = "\n".join("".join(part for part, _ in row) for row in help_rows(COLOUR, 100, FLEET_KEYS))
+    text = text_of(help_rows(COLOUR, 100, FLEET_KEYS))
     assert all(key.shown in text for key in FLEET_KEYS)
 
 

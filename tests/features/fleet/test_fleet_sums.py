@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Raw
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, SeriesRow
+from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.decode_answers import labels_of, owner_of
 from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_command import MOST_GPUS, frame_once
@@ -50,8 +48,10 @@ from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
 from gputop.features.fleet.watch_thread import FleetWatch
+from tests.features.fleet.conftest import counted, text_of
 from tests.support.engines import imported, missing, victoria
 from tests.support.fleet_pages import past
+from tests.support.scripted_engine import ScriptedClient
 
 FLEET = SimulatedFleet(125)
 needs_engine = pytest.mark.skipif(bool(missing("victoria-metrics")), reason="no victoria-metrics")
@@ -180,7 +180,7 @@ def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None
     lost = [Lost("n3", "", JobName("job", "2"), "bob", "starved", 3.0), Lost("n2", "", NO_JOB, "", "idle", 4.0)]
     down = {"n1": Down(60.0, "the exporter does not answer"), "n9": Down(None, "it hangs", "late")}
     frame = fleet_frame(_reading(hour=LastHour(lost), missing={"n3": 1, "n9": 8}, down=down))
-    assert {state: n for state, n in frame.counts.items() if n} == {
+    assert counted(frame) == {
         "down": 8, "late": 8, "lost": 1, "idle": 4, "working": 5, "starved": 6,
     }  # fmt: skip
     hosts, jobs = _by_name(frame.hosts), _by_name(frame.jobs)
@@ -194,7 +194,7 @@ def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None
     assert row.gpu_h == 3.0 and row.gpus == 7
     texts = [one.text for one in findings(frame)]
     assert any("1 GPU lost" in text and "n3 (1)" in text for text in texts), texts
-    text = "\n".join("".join(part for part, _ in row) for row in fleet_screen(frame, FleetView(), 160, 48).rows)
+    text = text_of(fleet_screen(frame, FleetView(), 160, 48).rows)
     assert "no alert fires for one" in text and "no GPU holds" not in text, "nobody looked at every job"
     assert "sums of the rules" in text and "4 hosts" in text and "32 GPUs" in text
 
@@ -341,74 +341,44 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         client.close()
 
 
-@pytest.mark.parametrize("cluster", [',"cluster":"b"', ""], ids=["silent in one cluster", "no cluster is named"])
-def test_an_address_that_two_clusters_have_is_silent_in_its_own(cluster: str) -> None:
-    address = '"instance":"10.0.0.1:9401"'
+@pytest.mark.parametrize("cluster", [{"cluster": "b"}, {}], ids=["silent in one cluster", "no cluster is named"])
+def test_an_address_that_two_clusters_have_is_silent_in_its_own(cluster: dict[str, str]) -> None:
+    address = {"instance": "10.0.0.1:9401"}
 
-    class Scripted:
+    def series(promql: str) -> list[tuple[dict[str, str], object]]:
         """Rules that record one address in two clusters, and a scrape that fails."""
+        if "ALERTS" in promql:
+            return [({DIALECT_LABEL: UP, **address, **cluster}, 0)]
+        name = next((name for name in (HOST_STATES, HOST_ADDRESS) if promql.startswith(name)), None)
+        told = {"__name__": name or "", "names": "gputop", "code": "1", **address}
+        return [({**told, "cluster": each}, 8) for each in "ab" * bool(name)]
 
-        def begin(self) -> None: ...
-
-        def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
-            return [Answer([SeriesRow(Raw(row.encode()), value) for row, value in self.rows(query.promql)])
-                    for query in queries]  # fmt: skip
-
-        def rows(self, promql: str) -> list[tuple[str, tuple[float, str]]]:
-            if "ALERTS" in promql:
-                return [(f'{{"{DIALECT_LABEL}":"{UP}",{address}{cluster}}}', (STARTED, "0"))]
-            name = next((name for name in (HOST_STATES, HOST_ADDRESS) if promql.startswith(name)), None)
-            return [] if name is None else [
-                (f'{{"__name__":"{name}","names":"gputop",{address},"cluster":"{each}","code":"1"}}', (STARTED, "8"))
-                for each in "ab"
-            ]  # fmt: skip
-
-    read = RecordedHosts(Engine(Scripted(), "")).ask(None, "x", STARTED)  # type: ignore[arg-type]
+    read = RecordedHosts(Engine(ScriptedClient(series), "")).ask(None, "x", STARTED)  # type: ignore[arg-type]
     assert sorted(read.down) == (["b/10.0.0.1"] if cluster else ["a/10.0.0.1", "b/10.0.0.1"])
 
 
 def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those_of_others_are_left_out() -> None:
-    def gpu(uuid: str, **labels: str) -> SeriesRow:
-        told = {DIALECT_LABEL: "legacy", "instance": "10.0.0.1:9400", "gpu": "0", "UUID": uuid, **labels}
-        return SeriesRow(Raw(json.dumps(told).encode()), (STARTED, "1"))
-
-    class Scripted:
-        """Two clusters with one address."""
-
-        def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
-            return [
-                Answer([gpu("GPU-a", cluster="a", Hostname="n1"), gpu("GPU-b", cluster="b", Hostname="n1.example")])
-            ]
-
-    inventory = FleetInventory(Engine(Scripted(), ""), {("b", "10.0.0.1:9400"): "b/n1"})  # type: ignore[arg-type]
+    told = {DIALECT_LABEL: "legacy", "instance": "10.0.0.1:9400", "gpu": "0"}
+    gpus = [
+        ({**told, "UUID": "GPU-a", "cluster": "a", "Hostname": "n1"}, 1),
+        ({**told, "UUID": "GPU-b", "cluster": "b", "Hostname": "n1.example"}, 1),
+    ]
+    client: Any = ScriptedClient(lambda _: gpus)
+    inventory = FleetInventory(Engine(client, ""), {("b", "10.0.0.1:9400"): "b/n1"})
     inventory.schema = FleetSchema({"legacy": frozenset(("util_pct",))})
     inventory.identify(None, STARTED, looks_back=False)
     assert [(one.host, one.uuid) for one in inventory.identities.values()] == [("b/n1", "GPU-b")]
 
 
 def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
-    turn = 0
+    turn = iter(range(10_000))
 
-    class Renewed:
+    def series(promql: str) -> list[tuple[dict[str, str], object]]:
         """An engine whose hosts have other names at every refresh."""
+        told = {"__name__": promql, "names": "gputop", "instance": f"n{next(turn)}:9401", "code": "1"}
+        return [(told, 8)] if promql.startswith((HOST_STATES, HOST_ADDRESS)) else []
 
-        def begin(self) -> None: ...
-
-        def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
-            nonlocal turn
-            turn += 1
-            labels = f'"names":"gputop","instance":"n{turn}:9401"'
-            return [
-                Answer(
-                    [SeriesRow(Raw(f'{{"__name__":"{query.promql}",{labels},"code":"1"}}'.encode()), (STARTED, "8"))]
-                )
-                if query.promql.startswith("gputop:host:gpus_in_state")
-                or query.promql.startswith("gputop:host:address")
-                else Answer([])
-                for query in queries
-            ]
-
-    hosts = RecordedHosts(Engine(Renewed(), ""))  # type: ignore[arg-type]
+    hosts = RecordedHosts(Engine(ScriptedClient(series), ""))  # type: ignore[arg-type]
     for _ in range(200):
         assert hosts.ask(None, "x", STARTED).shares
     assert len(hosts.addresses) <= 2 * 20 and len(hosts._recorded._value_of_labels) <= 200
@@ -455,34 +425,20 @@ def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tm
             fleet.close()
 
 
-class Answers:
+def _answering(value: str | None) -> Any:
     """An engine that answers every question with one series of this value, or with none."""
-
-    def __init__(self, value: str | None) -> None:
-        self.value = value
-
-    def begin(self) -> None: ...
-    def close(self) -> None: ...
-
-    def names(self, *_: object) -> list[str]:
-        return ["gputop_up", "gputop_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE"]
-
-    def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
-        return [Answer(self._rows(query)) for query in queries]
-
-    def _rows(self, query: PromQuery) -> list[SeriesRow]:
-        if self.value is None and "modelName" not in query.promql:
-            return []
-        labels = '"instance":"n1:9400","Hostname":"n1","gpu":"0","UUID":"GPU-1","gputop_names":"legacy"'
-        more = '"state":"idle","code":"2","names":"legacy","hpc_job":"7","alertname":"A"'
-        return [SeriesRow(Raw(f"{{{labels},{more}}}".encode()), (STARTED, self.value or "1"), [(STARTED, "0")])]
+    told = {
+        "instance": "n1:9400", "Hostname": "n1", "gpu": "0", "UUID": "GPU-1", "gputop_names": "legacy",
+        "state": "idle", "code": "2", "names": "legacy", "hpc_job": "7", "alertname": "A",
+    }  # fmt: skip
+    names = ("gputop_up", "gputop_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
+    return ScriptedClient(lambda of: [(told, value or 1)] if value or "modelName" in of else [], *names)
 
 
 @pytest.mark.parametrize("most_gpus", [None, -1, 0])
 @pytest.mark.parametrize("value", ["0", "-0", "NaN", "-1", "1e308"])
 def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None) -> None:
-    client: Any = Answers(value)
-    fleet = PrometheusFleet(client, "x", "", lambda: STARTED, most_gpus=most_gpus)
+    fleet = PrometheusFleet(_answering(value), "x", "", lambda: STARTED, most_gpus=most_gpus)
     for _ in range(3):
         frame = frame_once(fleet, None)
         assert fleet_json(frame) and fleet_csv(frame) is not None and findings(frame) is not None
@@ -493,10 +449,8 @@ def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None)
 
 
 def test_where_no_rule_records_the_last_hour_every_output_says_so() -> None:
-    client: Any = Answers(None)
-    frame = frame_once(PrometheusFleet(client, "x", "", lambda: STARTED), None)
+    frame = frame_once(PrometheusFleet(_answering(None), "x", "", lambda: STARTED), None)
     assert NO_RULES in fleet_json(frame) and '"not_work_gpu_h": null' in fleet_json(frame)
     for width in (80, 160):
-        rows = fleet_screen(frame, FleetView(panel="waste"), width, 40).rows
-        text = "\n".join("".join(part for part, _ in row) for row in rows)
+        text = text_of(fleet_screen(frame, FleetView(panel="waste"), width, 40).rows)
         assert "no rules of `gputop fleet deploy` record it" in text and "being read" not in text
