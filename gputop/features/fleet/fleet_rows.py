@@ -19,7 +19,7 @@ from gputop.model.quantity import count, terminal_safe
 from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs, level_glyph
-from gputop.paint.line import Line, Row, Span, Target, fit, pct
+from gputop.paint.line import Line, Row, Span, fit, pct
 from gputop.paint.words import gap_style
 
 # A fleet's GPUs as cells of two or three columns: red above green is visible even at that size.
@@ -187,28 +187,20 @@ def name_width(width: int) -> int:
     return 10 if width < 100 else 12 if width < 160 else 18
 
 
-def head(view: FleetView, width: int, word: str) -> Row:
-    """The heads of the columns; the one that is sorted by has its arrow."""
+def head(view: FleetView, width: int, word: str) -> Line:
+    """The heads of the columns, a click on which sorts by it; the one that is sorted by has its arrow."""
     arrow = "▴" if view.inverted else "▾"
     name = f"{word}{arrow * (view.sort == 'name')}"[: name_width(width)].ljust(name_width(width))
     room = cells_width(width)
     numbers = "".join(str(i).ljust(room // 8) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
-    line = Line().add(" ").add(name, "heading").add(" ").add(numbers[:room], "heading")
+    line = Line().add(" ", "text", "name").add(name, "heading", "name").add(" ", "text", "name")
+    line.add(numbers[:room], "heading", "worst")
     for column, size in columns(width):
         text = HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head
         text += arrow * (column.sort == view.sort and column.sort != "name")
-        line.add(" ").add(text.rjust(size) if column.right else text.ljust(size), "heading")
-    return line.row(width)
-
-
-def head_target(width: int) -> Target:
-    """What a click on a head sorts by."""
-    at = 1 + name_width(width) + 1 + cells_width(width)
-    ends: list[tuple[int, object]] = [(at - cells_width(width), "name"), (at, "worst")]
-    for column, size in columns(width):
-        at += 1 + size
-        ends.append((at, column.sort))
-    return Target("head", None, (*ends, (width, None)))
+        text = text.rjust(size) if column.right else text.ljust(size)
+        line.add(" ", "text", column.sort).add(text, "heading", column.sort)
+    return line
 
 
 def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:

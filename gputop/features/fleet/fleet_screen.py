@@ -259,8 +259,9 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     rows: list[Row] = [fleet_host.rule(title, right, width)]
     targets: list[Target | None] = [None]
     if is_grouped:
-        rows.append(fleet_rows.head(view, width, TITLES[view.panel][:-1].upper()))
-        targets.append(fleet_rows.head_target(width))
+        head = fleet_rows.head(view, width, TITLES[view.panel][:-1].upper())
+        rows.append(head.row(width))
+        targets.append(head.target("head"))
     elif names:
         rows.append(fleet_rows.panel_head(view, width))
         targets.append(None)
