@@ -103,13 +103,6 @@ CLUSTER_LABELS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster_name", "
 """By which several clusters in one engine are told apart, in order of preference."""
 
 
-def _own() -> Mapping[str, Signal]:
-    # A series of several labels, such as clocks by domain, is one signal each.
-    return MappingProxyType({
-        series.key: Signal(series.name, series.divisor, series.labels) for series in gpu_series()
-    })  # fmt: skip
-
-
 def _dcgm(generation: Generation, *hosts: str) -> Dialect:
     signals = {
         row.key: Signal(row.name, row.divisor, doubtful=row.name == "DCGM_FI_DEV_GPU_UTIL_RATIO")
@@ -130,8 +123,12 @@ def _signals(**rows: tuple[str, float]) -> Mapping[str, Signal]:
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
-    Dialect("gputop", "gputop export", _own(), ("gpu",), ("uuid",), (), ("mig",), (), (), ("instance",),
-            'job="gputop"'),
+    Dialect(
+        "gputop", "gputop export",
+        # A series of several labels, such as clocks by domain, is one signal each.
+        MappingProxyType({one.key: Signal(one.name, one.divisor, one.labels) for one in gpu_series()}),
+        ("gpu",), ("uuid",), (), ("mig",), (), (), ("instance",), 'job="gputop"',
+    ),
     _dcgm("4.9"),
     # It changed its spelling before its names.
     _dcgm("legacy", "hostname"),

@@ -126,12 +126,9 @@ class FleetInventory:
 
     def _signals(self, at: float | None, now: float) -> Mapping[str, frozenset[str]]:
         matchers, client = plan.names_selector(self._engine.select), self._engine.client
-        if at is not None:
-            return decode.keys_by_dialect(client.names(matchers, at - plan.LAST_SEEN_S, at))
         # A day to both sides, whatever our clock says; without an end an engine searches all that it has stored.
-        return decode.keys_by_dialect(client.names(matchers, now - DAY_S, now + DAY_S)) or decode.keys_by_dialect(
-            client.names(matchers)
-        )
+        spans = ((now - DAY_S, now + DAY_S), (None, None)) if at is None else ((at - plan.LAST_SEEN_S, at),)
+        return next(filter(None, (decode.keys_by_dialect(client.names(matchers, *span)) for span in spans)), {})
 
     def identify(self, at: float | None, now: float, *, looks_back: bool) -> list[str]:
         """Find out which GPUs there are. Returns messages for people. Raises FleetError where none is known.

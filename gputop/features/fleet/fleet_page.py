@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gputop.features.fleet.questions import MODES, QUESTIONS
 from gputop.features.fleet.rules import alerts
-from gputop.model.prometheus_names import NAMES, gpu_series, host_series, process_series
-from gputop.output.document import Block, Document, page, section
+from gputop.model.prometheus_names import NAMES, Generation, gpu_series, host_series, process_series
+from gputop.output.document import Document, page, section
 
 OPEN_TELEMETRY = {
     "util_pct": "hw.gpu.utilization", "encoder_pct": "hw.gpu.utilization{hw.gpu.task=encoder}",
@@ -204,56 +206,40 @@ STRAGGLERS = (
 
 def fleet_page() -> Document:
     text = (*EXPORTED, *FEW, *SEEN, *REMEDIED, *SIZES, *SET_UP, *STRAGGLERS)
-    return page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
-
-
-def _names() -> tuple[Block, ...]:
-    rows = []
-    for series in gpu_series():
-        matchers = ",".join(f'{name}="{value}"' for name, value in series.labels)
-        labels = f"{{{matchers}}}" if matchers else ""
-        legacy, newer = NAMES["legacy"].get(series.key), NAMES["4.9"].get(series.key)
-        rows.append((
-            f"`{series.name}{labels}`",
-            f"`{series.key}`",
-            f"`{legacy.name}`" if legacy else "",
-            f"`{newer.name}`" if newer else "",
-            OPEN_TELEMETRY.get(series.key, ""),
-        ))  # fmt: skip
-    head = ("series", "key", "dcgm-exporter up to 4.8", "dcgm-exporter 4.9", "OpenTelemetry")
-    text = (
-        "Named by one rule from the catalogue's key and unit, in base units: `gputop help metrics` explains the keys."
-    )
-    return section("What is measured of a GPU", (text,), head, tuple(rows))
-
-
-def _own() -> tuple[Block, ...]:
-    rows = tuple((f"`{name}`", words, labels) for name, words, labels in OWN)
-    return section("What only gputop knows", (), ("series", "what it is", "labels"), rows)
-
-
-def _others() -> tuple[Block, ...]:
-    rows = [(f"`{series.name}`", series.help, "host") for series in host_series()]
-    rows += [(f"`{series.name}`", series.help, "process, with --processes") for series in process_series()]
-    return section("Host and processes", (), ("series", "what it is", "of"), tuple(rows))
-
-
-def _queries() -> list[tuple[Block, ...]]:
-    sections = []
-    for mode, words in MODES.items():
-        rows = []
-        for query in QUESTIONS.values():
-            if query.mode == mode:
-                names = "any" if query.is_answered("legacy") else "gputop"
-                rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, names))
-        head = ("query", "what it means", "unit", "what to do", "names")
-        sections.append(section(words, (), head, tuple(rows)))
-    return sections
-
-
-def _alerts() -> tuple[Block, ...]:
-    rows = tuple(
+    own = tuple((f"`{name}`", words, labels) for name, words, labels in OWN)
+    others = [(f"`{series.name}`", series.help, "host") for series in host_series()]
+    others += [(f"`{series.name}`", series.help, "process, with --processes") for series in process_series()]
+    alert_rows = tuple(
         (f"`{alert.name}`", query.title, f"`{query.id}{alert.when}`", alert.lasts, alert.severity)
         for query, alert in alerts("gputop")
     )
-    return section("Alerts of the rules", (), ("alert", "what it is", "when", "for", "severity"), rows)
+    return page("Fleet", text, (
+        section("What is measured of a GPU", NAMED, ("series", "key", *SPOKEN.values(), "OpenTelemetry"), _names()),
+        section("What only gputop knows", (), ("series", "what it is", "labels"), own),
+        section("Host and processes", (), ("series", "what it is", "of"), tuple(others)),
+        *(section(words, (), ("query", "what it means", "unit", "what to do", "names"), tuple(
+            (f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice,
+             "any" if query.is_answered("legacy") else "gputop")
+            for query in QUESTIONS.values()
+            if query.mode == mode
+        )) for mode, words in MODES.items()),
+        section("Alerts of the rules", (), ("alert", "what it is", "when", "for", "severity"), alert_rows),
+    ))  # fmt: skip
+
+
+NAMED = (
+    "Named by one rule from the catalogue's key and unit, in base units: `gputop help metrics` explains the keys.",
+)
+SPOKEN: Mapping[Generation, str] = {"legacy": "dcgm-exporter up to 4.8", "4.9": "dcgm-exporter 4.9"}
+
+
+def _names() -> tuple[tuple[str, ...], ...]:
+    rows = []
+    for series in gpu_series():
+        matchers = ",".join(f'{name}="{value}"' for name, value in series.labels)
+        others = [NAMES[generation].get(series.key) for generation in SPOKEN]
+        rows.append((
+            f"`{series.name}{{{matchers}}}`" if matchers else f"`{series.name}`", f"`{series.key}`",
+            *(f"`{other.name}`" if other else "" for other in others), OPEN_TELEMETRY.get(series.key, ""),
+        ))  # fmt: skip
+    return tuple(rows)

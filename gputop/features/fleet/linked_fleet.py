@@ -64,11 +64,6 @@ def _far(options: SshOptions, words: str) -> str:
     return f"sh -c {shlex.quote(_FAR.format(' '.join(places), words))}"
 
 
-def screen_words(host: str, options: SshOptions) -> list[str]:
-    """The command that opens a host's own screen on this terminal."""
-    return ["ssh", "-t", *(("-F", options.config) if options.config else ()), "--", host, _far(options, "")]
-
-
 class HostLink:
     """One host. ``page`` and ``reason`` may be read from any thread; ``pages`` counts those that came."""
 
@@ -213,13 +208,6 @@ class _Talk:
         return cut(lines[-1]) if lines else f"the connection ended (status {status})"
 
 
-def linked(hosts: Sequence[str], options: SshOptions) -> list[HostLink]:
-    """A link for each of these hosts and addresses. Raises UsageError."""
-    slots = threading.Semaphore(AT_ONCE)
-    ssh = over_ssh(options)
-    return [HostLink(host, scraped(host) if is_address(host) else ssh, slots) for host in hosts]
-
-
 def is_address(host: str) -> bool:
     """Whether it is scraped, and not reached by ssh."""
     return host.startswith(("http://", "https://"))
@@ -288,13 +276,20 @@ class LinkedFleet(AskedFleet):
         links: Sequence[HostLink] | None = None,
     ) -> None:  # fmt: skip
         """Raises UsageError for what is no host, and for addresses without the extra ``fleet``."""
-        self._links = linked(expanded(hosts), options) if links is None else links
+        if links is None:
+            slots, ssh = threading.Semaphore(AT_ONCE), over_ssh(options)
+            links = [HostLink(of, scraped(of) if is_address(of) else ssh, slots) for of in expanded(hosts)]
+        self._links = links
         names = [urlsplit(link.host).netloc if is_address(link.host) else link.host for link in self._links]
         self.source = source or count(len(names), "host")
         self._clock, self._began = clock, clock()
         self._hosts = {name: (link, SeenHost(name)) for name, link in zip(names, self._links, strict=True)}
+        # A host's own screen, on this terminal.
+        config = ("-F", options.config) if options.config else ()
         self._opens = {
-            name: screen_words(name, options) for name, (link, _) in self._hosts.items() if not is_address(link.host)
+            link.host: ["ssh", "-t", *config, "--", link.host, _far(options, "")]
+            for link in links
+            if not is_address(link.host)
         }
         self._taken = dict.fromkeys(names, (0, True))
         """How many pages of a host were read, and whether the last one spoke of GPUs."""
