@@ -248,7 +248,7 @@ def panel_head(view: FleetView, width: int) -> Row:
     return line.add(f"  {'ALERT':<28} {'SEVERITY':<9} {'HOST':<16} WHAT IT IS ABOUT", "heading").row(width)
 
 
-def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int) -> Line:
     """A job's hours: whose, why, how many."""
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
     wide, red = width >= 90, LEVELS[row.state] == "red"
@@ -266,43 +266,41 @@ def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, 
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         most_hours = 0.0 if row.state == "idle" else most_hours
         line.add_all(bar(row.gpu_h, most_hours, drawn, view.glyphs, "bar.alarm" if red else "bar.run"))
-    return line.add(hours, "value").row(width, "select" if selected else None)
+    return line.add(hours, "value")
 
 
-def straggler_row(straggler: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def straggler_line(straggler: Straggler, width: int) -> Line:
     """Which GPU, what it does, what the others do, whose job."""
     doing = f"{'starves: ' * (straggler.kind == 'starved')}{straggler.words}"
     line = Line().add(" ").add(fit(straggler.where, 20), "level.yellow").add(" ")
     line.add(fit(doing, 40 if width >= 76 else max(10, width - 23)), "text")
     if width >= 76:
-        whose, size = (
-            f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}",
-            f"  {count(straggler.gpus, 'GPU')}",
-        )
-        room = width - line.width - 1
-        line.add(fit(whose + size if len(whose + size) <= room else whose, room), "dim")
-    return line.row(width, "select" if selected else None)
+        whose, room = f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}", width - line.width - 1
+        of_size = f"{whose}  {count(straggler.gpus, 'GPU')}"
+        line.add(fit(of_size if len(of_size) <= room else whose, room), "dim")
+    return line
 
 
-def alert_row(alert: FiringAlert, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def alert_line(alert: FiringAlert, width: int) -> Line:
     """An alert's name and what it is about."""
     labels = " ".join(f"{name}={value}" for name, value in alert.labels.items())
     level = "red" if alert.severity in ("critical", "page", "error") else "yellow"
     line = Line().add(f" {level_glyph(level)} ", f"level.{level}")
     line.add(fit(alert.name, 28), f"level.{level}").add(" ").add(fit(alert.severity or "–", 9), "dim")
     line.add(" ").add(fit(alert.host or "–", 16), "value").add(" ")
-    return line.add(fit(labels, max(1, width - line.width)), "text").row(width, "select" if selected else None)
+    return line.add(fit(labels, max(1, width - line.width)), "text")
 
 
 def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     """All rows of the panel of stragglers, waste or alerts; its cursor is drawn."""
     at = position(rows_of(frame, view), view)
-    if view.panel == "stragglers":
-        return [straggler_row(late, view, width, selected=i == at) for i, late in enumerate(frame.stragglers)]
-    if view.panel == "waste":
-        most_hours = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
-        return [waste_row(row, most_hours, view, width, selected=i == at) for i, row in enumerate(frame.waste)]
-    return [alert_row(alert, view, width, selected=i == at) for i, alert in enumerate(frame.read.alerts)]
+    most_hours = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
+    lines = {
+        "stragglers": lambda: [straggler_line(late, width) for late in frame.stragglers],
+        "waste": lambda: [waste_line(row, most_hours, view, width) for row in frame.waste],
+        "alerts": lambda: [alert_line(alert, width) for alert in frame.read.alerts],
+    }[view.panel]()
+    return [line.row(width, "select" if i == at else None) for i, line in enumerate(lines)]
 
 
 NO_STRAGGLER = "no GPU holds its job up"

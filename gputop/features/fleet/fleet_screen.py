@@ -141,7 +141,7 @@ def _counts(frame: FleetFrame) -> list[SummaryPart]:
     parts: list[SummaryPart] = []
     for state, word, level, rank in COUNTED:
         if state == "idle":
-            parts += _absent(frame, "×")
+            parts += _absent(frame)
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
             mark = f"{level_glyph(level)} {n:,}"
             short = f"{mark} {SHORT[state]}" if state in SHORT else ""
@@ -149,14 +149,14 @@ def _counts(frame: FleetFrame) -> list[SummaryPart]:
     return parts
 
 
-def _absent(frame: FleetFrame, mark: str) -> Iterator[SummaryPart]:
+def _absent(frame: FleetFrame) -> Iterator[SummaryPart]:
     """What was known and is not there now; it is never left out."""
     if lost := frame.counts.get("lost", 0):
-        yield SummaryPart(f"{mark} {lost:,} lost", "level.red", 0)
+        yield SummaryPart(f"× {lost:,} lost", "level.red", 0)
     kinds = Counter(down.kind for down in frame.read.down.values())
     for kind, style in (("late", "level.red"), ("down", "level.yellow")):
         if n := kinds[kind]:  # type: ignore[index]
-            yield SummaryPart(f"{mark} {count(n, 'host')} {kind}", style, 0, f"{mark} {n:,} {kind}")
+            yield SummaryPart(f"× {count(n, 'host')} {kind}", style, 0, f"× {n:,} {kind}")
     if gone := len(frame.read.gone):
         yield SummaryPart(f"{count(gone, 'host')} gone", "dim", 2)
 
@@ -306,7 +306,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
     half = width // 2 if width >= 130 else width + 1
     words = "w: all" if width >= 130 else "w: all   s: stragglers"
     lefts = [fleet_host.rule("waste by job, last hour", words, half - 1)]
-    lefts += [fleet_rows.waste_row(row, most_hours, view, half - 1) for row in wasted]
+    lefts += [fleet_rows.waste_line(row, most_hours, view, half - 1).row(half - 1) for row in wasted]
     if width < 130:
         return lefts
     if frame.read.hour.lost is None:
@@ -315,7 +315,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
     alerts = f"A: alerts {len(frame.read.alerts)}" if frame.read.alerts else "no alerts"
     title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
     rights = [fleet_host.rule(title, f"s: all   {alerts}", size)]
-    rights += [fleet_rows.straggler_row(straggler, view, size) for straggler in frame.stragglers[:count]]
+    rights += [fleet_rows.straggler_line(straggler, size).row(size) for straggler in frame.stragglers[:count]]
     if not frame.stragglers:
         rights.append(_dim(f"  {fleet_rows.no_straggler(frame)}", size))
     lefts += [Line().row(half - 1)] * (count + 1 - len(lefts))

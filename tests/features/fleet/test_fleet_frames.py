@@ -16,12 +16,12 @@ from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
 from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, LastHour, Lost
-from gputop.features.fleet.fleet_rows import straggler_row, ticket_text
+from gputop.features.fleet.fleet_rows import straggler_line, ticket_text
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from tests.features.fleet.conftest import planted
+from tests.features.fleet.conftest import planted, text_of
 
 GIB = 2.0**30
 BUSY = GpuReading(
@@ -142,7 +142,7 @@ def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_say_it_in_t
         kind = "starved" if by == "util" else "slow"
         late = Straggler("a", "0", JobName("slurm", "1"), "ada", kind, by, value, 0.7 * value, 8)  # type: ignore[arg-type]
         told = replace(frame, stragglers=(late,))
-        assert words in "".join(text for text, _ in straggler_row(late, FleetView(), 160))
+        assert words in text_of([straggler_line(late, 160).spans])
         assert words in ticket_text(told, FleetView(panel="stragglers"))
         assert any(words in found.text for found in findings(told))
 
