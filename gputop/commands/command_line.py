@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
 from gputop.commands.registry import COMMANDS, PURPOSES, TOPICS, commands, commands_and_parts, module_of, parts
-from gputop.commands.shared_options import NO_DEMO, ListAction, alertable, filterable, printable, selectable, serving
+from gputop.commands.shared_options import (
+    NO_DEMO,
+    UNMARKED,
+    ListAction,
+    filterable,
+    options,
+    printable,
+    selectable,
+    serving,
+)
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
@@ -147,39 +156,30 @@ def _common() -> Parser:
 
     parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group(COMMON)
-    add = group.add_argument
-    seconds = "time between measurements, at least 0.25 (default 1)"
-    add("-i", "-d", "--interval", metavar="SECONDS", help=seconds)
-    add(
-        "--gpus",
-        action=ListAction,
-        metavar="LIST",
-        help="indices (0,2 or 0-3) or UUIDs of the GPUs to watch, separated by commas",
-    )
-    add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
-    add("--theme", metavar="NAME", help=theme_words())
-    add("--key-preset", metavar="NAME", help="keys as in gputop (default), nvitop or htop")
-    add("--ascii", action="store_true", help="draw with ASCII characters only")
-    add("--no-color", action="store_true", help="draw without colours (NO_COLOR does the same)")
-    add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
-    add("--bell", action="store_true", help="ring the terminal's bell on a new red verdict")
-    add("--read-only", action="store_true", help="offer nothing that changes another process")
-    add(
-        "--redact",
-        action="store_true",
-        help="show users, hosts, jobs, paths and UUIDs as numbers, commands as program names",
-    )
-    add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
-    add("--dcgmi", action="store_true", help="run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
-    add(
-        "--perf", action="store_true", help="measure SM activity by the hardware counters (no other tool can meanwhile)"
-    )
-    add("--perf-lib", metavar="DIR", help="folder of NVIDIA's counter libraries, when not in a wheel")
-    add("--sm-source", metavar="NAME", help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}")
-    add("--price", metavar="P", help="your price of a GPU-hour, or list; without it no money is shown")
-    add("--config", metavar="FILE", help="read this configuration file")
-    add("--debug", action="store_true", help="show tracebacks")
-    add("-V", "--version", action=_Print, nargs=0, const=_version, help="show the version")
+    table = f"""
+        -i,-d,--interval  SECONDS  time between measurements, at least 0.25 (default 1)
+        --gpus        LIST  indices (0,2 or 0-3) or UUIDs of the GPUs to watch, separated by commas
+        --visible     -     watch the GPUs that CUDA_VISIBLE_DEVICES names
+        --theme       NAME  {theme_words()}
+        --key-preset  NAME  keys as in gputop (default), nvitop or htop
+        --ascii       -     draw with ASCII characters only
+        --no-color    -     draw without colours (NO_COLOR does the same)
+        --no-mouse    -     leave the mouse to the terminal
+        --bell        -     ring the terminal's bell on a new red verdict
+        --read-only   -     offer nothing that changes another process
+        --redact      -     show users, hosts, jobs, paths and UUIDs as numbers, commands as program names
+        --dcgm-url    URL   metrics address of a running dcgm-exporter
+        --dcgmi       -     run dcgmi dmon for GPUs without GPM (takes the profiling unit)
+        --perf        -     measure SM activity by the hardware counters (no other tool can meanwhile)
+        --perf-lib    DIR   folder of NVIDIA's counter libraries, when not in a wheel
+        --sm-source   NAME  where SM activity comes from: {", ".join(get_args(SmChoice))}
+        --price       P     your price of a GPU-hour, or list; without it no money is shown
+        --config      FILE  read this configuration file
+        --debug       -     show tracebacks
+    """
+    no_mouse = {"action": "store_false", "dest": "mouse"}
+    options(group, table, {"--gpus": {"action": ListAction}, "--no-mouse": no_mouse})
+    group.add_argument("-V", "--version", action=_Print, nargs=0, const=_version, help="show the version")
     return parser
 
 
@@ -234,7 +234,8 @@ def live_parser() -> Parser:
     top.set_defaults(command=None)
     # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)
-    alertable(top)
+    table = "--alerts  -  fire the alerts of the configuration file, which the screen otherwise only shows"
+    options(top, table, **UNMARKED)
     serving(top)
     selectable(top)
     filterable(top)

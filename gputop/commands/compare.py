@@ -6,7 +6,15 @@ import argparse
 from math import inf
 from typing import Any
 
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_argument, recording_filter_of
+from gputop.commands.shared_options import (
+    deliver,
+    form_of,
+    forms,
+    options,
+    prints_ascii,
+    recording_argument,
+    recording_filter_of,
+)
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
@@ -21,13 +29,12 @@ WORSE = 1
 def arguments(command: argparse.ArgumentParser) -> None:
     recording_argument(command, "before", "a recording")
     recording_argument(command, "after", "a recording")
-    text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is lost"
-    command.add_argument("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
-    form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--markdown", action="store_true", help="Markdown, as for a pull request")
-    form.add_argument("--html", action="store_true", help="a page for a browser, both side by side")
-    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json, .md and .html choose the form")
+    table = """
+        --fail-on  slower:PCT|waste:POINTS  exit 1 where a step takes more than so many percent longer, or so many
+          points more of the time is lost
+    """
+    options(command, table)
+    forms(command, "Markdown, as for a pull request", "a page for a browser, both side by side")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

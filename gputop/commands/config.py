@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import ValidationError, convert
 
 from gputop.commands.registry import Needs
+from gputop.commands.shared_options import options
 from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, read
 from gputop.model.feature_table import hook, key_tables
 from gputop.model.fleet_settings import SECRET, fault_of
@@ -54,10 +55,12 @@ CLUSTERS = """\
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    config_form = command.add_mutually_exclusive_group()
-    config_form.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
-    config_form.add_argument("--init", action="store_true", help="write one with every setting commented out")
-    config_form.add_argument("--check", action="store_true", help="say what is wrong with it, line by line")
+    table = """
+        --path   -  where the configuration file is, or would be
+        --init   -  write one with every setting commented out
+        --check  -  say what is wrong with it, line by line
+    """
+    options(command.add_mutually_exclusive_group(), table)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

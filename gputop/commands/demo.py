@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import (
     filterable,
+    options,
     printable,
     redacted_snapshot,
     redacted_source,
@@ -36,13 +37,16 @@ NEEDS = Needs("terminal")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("scenario", nargs="?", help="one scenario instead of the whole node")
+    options(command, "scenario  ?  one scenario instead of the whole node")
     printable(command)
     selectable(command)
     filterable(command)
-    command.add_argument("--tour", action="store_true", help="walk through the node, GPU by GPU, with each remedy")
-    command.add_argument("--list", action="store_true", help="name the scenarios")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="another run of the same scenario")
+    table = """
+        --tour  -  walk through the node, GPU by GPU, with each remedy
+        --list  -  name the scenarios
+        --seed  N  another run of the same scenario
+    """
+    options(command, table, {"--seed": {"type": int, "default": 0}})
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -100,8 +104,8 @@ STRETCH_FRAMES = 20
 
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
     """What chooses the simulated node."""
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    command.add_argument("--seed", type=int, metavar="N", help="with demo: another run of the same scenario")
+    options(command, "scenario  ?  with demo: one scenario instead of the whole node")
+    options(command, "--seed  N  with demo: another run of the same scenario", type=int)
 
 
 def wants_demo(args: argparse.Namespace) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from gputop.commands.demo import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.commands.shared_options import (
+    options,
     prints_ascii,
     recording_filter_of,
     redacted_source,
@@ -42,15 +43,16 @@ WATCHED_S = 30.0
 
 def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
-    command.add_argument("file", nargs="?", help="a recording, or demo; without it this machine is watched")
+    options(command, "file  ?  a recording, or demo; without it this machine is watched")
     scenario_arguments(command)
     serving(command)
-    command.add_argument(
-        "--for", dest="duration", metavar="TIME", help=f"how long to watch this machine (default {WATCHED_S:g}s)"
-    )
-    form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {verdict}; keys as in --json")
+    table = f"--for  TIME  how long to watch this machine (default {WATCHED_S:g}s)"
+    options(command, table, dest="duration")
+    table = """
+        --json    -     one JSON object
+        --format  TEXT  a line a GPU: {index} {verdict}; keys as in --json
+    """
+    options(command.add_mutually_exclusive_group(), table)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

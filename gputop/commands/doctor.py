@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gputop.commands.shared_options import redacted_source, redactor_of, selectable, stdout_is_text, wait_of, waiting
+from gputop.commands.shared_options import (
+    options,
+    redacted_source,
+    redactor_of,
+    selectable,
+    stdout_is_text,
+    wait_of,
+    waiting,
+)
 from gputop.config import Settings, declared
 from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.quantity import file_size
@@ -29,12 +37,11 @@ from gputop.sources.doctor_report import examine
 def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
     waiting(command)
-    command.add_argument("--json", action="store_true", help="one JSON object")
-    command.add_argument(
-        "--bundle",
-        metavar="FILE.tar.gz",
-        help="what a report of a defect needs: this, a minute of recording, settings; redacted",
-    )
+    table = """
+        --json    -            one JSON object
+        --bundle  FILE.tar.gz  what a report of a defect needs: this, a minute of recording, settings; redacted
+    """
+    options(command, table)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

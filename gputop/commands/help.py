@@ -16,6 +16,7 @@ from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.expression import nearest
 from gputop.model.source import UsageError
+from gputop.model.text_table import table_rows
 from gputop.output.document import Document, page, plain, section
 from gputop.output.reference_pages import key_actions
 from gputop.paint.glyphs import ASCII, keys_shown
@@ -53,18 +54,20 @@ def _about(topic: str) -> str:
 
 
 NUMBERS_TOPIC = "numbers"
-REPORT_WORDS = (
-    ("EFF", "efficiency: SM / UTIL in percent over the time in which both were measured; it says nothing of idle time"),
-    ("MEM PEAK", "the most device memory that was in use"),
-    ("RHYTHM", "the period of a visible cycle of UTIL, as of steps or epochs"),
-    ("NOT WORK", "the share of judged GPU time that was busy and not working, starved or idle"),
+REPORT_WORDS = dict(
+    table_rows("""
+    EFF       efficiency: SM / UTIL in percent over the time in which both were measured; it says nothing of idle time
+    MEM PEAK  the most device memory that was in use
+    RHYTHM    the period of a visible cycle of UTIL, as of steps or epochs
+    NOT WORK  the share of judged GPU time that was busy and not working, starved or idle
+""")
 )
 """Heads of tables in reports that no metric has."""
 
 
 def _numbers() -> str:
     """What the numbers of a GPU say."""
-    words = section("Words on the screen", (), ("word", "meaning"), SCREEN_WORDS)
+    words = section("Words on the screen", (), ("word", "meaning"), tuple(SCREEN_WORDS.items()))
     return _shown(page("The numbers of a GPU", NUMBERS, (words,)))
 
 
@@ -80,9 +83,11 @@ def _row_on(word: str) -> str | None:
             if rows := tuple(row for row in entries.rows if _names(row, word)):
                 sections.append(section(f"{title} (gputop help {topic})", (), entries.head, rows))
     numbers = tuple((text.partition(" ")[0], text) for text in NUMBERS)
-    for title, texts in (
-        ("On the screen (gputop help numbers)", (*numbers, *SCREEN_WORDS)), ("In reports", REPORT_WORDS),
-    ):  # fmt: skip
+    said = {
+        "On the screen (gputop help numbers)": (*numbers, *SCREEN_WORDS.items()),
+        "In reports": REPORT_WORDS.items(),
+    }
+    for title, texts in said.items():
         if found := tuple((word, text) for name, text in texts if name.lower() == word.lower()):
             sections.append(section(title, (), ("word", "meaning"), found))
     return _shown(page(word, (), tuple(sections))) if sections else None
@@ -97,31 +102,31 @@ def _names(row: tuple[str, ...], word: str) -> bool:
 # The page of all options, from the parsers.
 
 HEAD = ("option", "what it does")
-EXIT = (
-    ("0", "done; from a command that judges: nothing is wrong"),
-    ("1", "diagnose, trace, alerts, prove or fleet diagnose found something; or something failed, such as a full disk"),
-    ("2", "wrong use, a file that cannot be read, or a malformed configuration"),
-    ("3", "this machine cannot measure; `gputop demo` runs anywhere"),
-    ("70", "an error of gputop's own: the line says which and where, `--debug` says more"),
+EXIT = dict(
+    table_rows("""
+    0   done; from a command that judges: nothing is wrong
+    1   diagnose, trace, alerts, prove or fleet diagnose found something; or something failed, such as a full disk
+    2   wrong use, a file that cannot be read, or a malformed configuration
+    3   this machine cannot measure; `gputop demo` runs anywhere
+    70  an error of gputop's own: the line says which and where, `--debug` says more
+""")
 )
 """The meaning of each exit status; 128 plus its number where a signal ended the program."""
-ENVIRONMENT = (
-    ("GPUTOP_CONFIG", "the configuration file to read"),
-    ("GPUTOP_NAME", "a setting: GPUTOP_INTERVAL=2 is --interval 2"),
-    ("NO_COLOR", "draw without colours"),
-    ("COLORFGBG", "says whether the terminal is light or dark"),
-    ("CUDA_VISIBLE_DEVICES", "with --visible: the GPUs to watch"),
+ENVIRONMENT = dict(
+    table_rows("""
+    GPUTOP_CONFIG         the configuration file to read
+    GPUTOP_NAME           a setting: GPUTOP_INTERVAL=2 is --interval 2
+    NO_COLOR              draw without colours
+    COLORFGBG             says whether the terminal is light or dark
+    CUDA_VISIBLE_DEVICES  with --visible: the GPUs to watch
+""")
 )
-EXAMPLES = (
-    (
-        "gputop once --format '{index}:{sm_active_pct}/{util_pct} {flag_now}' | paste -sd ' ' -",
+EXAMPLES = {
+    "gputop once --format '{index}:{sm_active_pct}/{util_pct} {flag_now}' | paste -sd ' ' -":
         "one line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU",
-    ),
-    (
-        "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus",
+    "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus":
         "verdicts for the same line, from a job that runs now and then: a verdict needs seconds of watching",
-    ),
-)
+}  # fmt: skip
 
 
 def options_page() -> Document:
@@ -133,10 +138,10 @@ def options_page() -> Document:
     for name, summary in commands_and_parts().items():
         options = _own_actions(command_parser(name))
         sections.append(section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(options)))
-    sections.append(
-        section("Exit status", (), ("status", "meaning"), tuple((f"`{code}`", text) for code, text in EXIT))
-    )
-    for title, head, entries in (("Environment", "variable", ENVIRONMENT), ("Examples", "command", EXAMPLES)):
+    for title, head, entries in (
+        ("Environment", "variable", ENVIRONMENT.items()),
+        ("Examples", "command", EXAMPLES.items()),
+    ):
         sections.append(section(title, (), (head, "meaning"), tuple((f"`{name}`", text) for name, text in entries)))
     return page(
         "Options",

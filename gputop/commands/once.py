@@ -15,6 +15,7 @@ from gputop.commands.shared_options import (
     filter_of,
     filterable,
     filtered,
+    options,
     redactor_of,
     selectable,
     serving,
@@ -41,14 +42,17 @@ def arguments(command: argparse.ArgumentParser) -> None:
     filterable(command)
     waiting(command)
     serving(command)
-    text = (
-        "wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and tokens a second"
-    )
-    command.add_argument("--steps", action="store_true", help=text)
-    form = command.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--csv", action="store_true", help="one row a GPU")
-    form.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {sm_active_pct}; keys as in --json")
+    table = """
+        --steps  -  wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and
+          tokens a second
+    """
+    options(command, table)
+    table = """
+        --json    -     one JSON object
+        --csv     -     one row a GPU
+        --format  TEXT  a line a GPU: {index} {sm_active_pct}; keys as in --json
+    """
+    options(command.add_mutually_exclusive_group(), table)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -8,7 +8,15 @@ import signal
 import threading
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, seconds, serving, size_bytes
+from gputop.commands.shared_options import (
+    options,
+    redacted_source,
+    redactor_of,
+    run_watcher,
+    seconds,
+    serving,
+    size_bytes,
+)
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
@@ -20,12 +28,10 @@ NEEDS = Needs("nothing")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "-o", "--output", default=".", metavar="FILE|DIR", help="file or directory to write (default: this directory)"
-    )
+    options(command, "-o,--output  FILE|DIR  file or directory to write (default: this directory)", default=".")
     serving(command)
-    command.add_argument("--for", dest="duration", metavar="TIME", help="stop after this time")
-    command.add_argument("--max-size", metavar="SIZE", help="keep at most this much in the directory")
+    options(command, "--for  TIME  stop after this time", dest="duration")
+    options(command, "--max-size  SIZE  keep at most this much in the directory")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -7,7 +7,7 @@ import os
 from functools import partial
 
 from gputop.commands.demo import scenario_arguments, simulated_past, wants_demo
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
+from gputop.commands.shared_options import deliver, form_of, forms, options, prints_ascii, recording_filter_of
 from gputop.config import Settings
 from gputop.output.messages import show_progress
 from gputop.output.report_text import report_json, report_markdown, report_text
@@ -15,13 +15,9 @@ from gputop.report.job_report import report_recording, report_snapshots
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording, a folder of recordings, or demo")
+    options(command, "file  -  a recording, a folder of recordings, or demo")
     scenario_arguments(command)
-    report_form = command.add_mutually_exclusive_group()
-    report_form.add_argument("--json", action="store_true", help="one JSON object")
-    report_form.add_argument("--markdown", action="store_true", help="Markdown")
-    report_form.add_argument("--html", action="store_true", help="a page for a browser, with charts")
-    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json, .md and .html choose the form")
+    forms(command, "Markdown", "a page for a browser, with charts")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.commands.demo import DEMO, PAST_S
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import recording_filter_of, redacted_snapshot, redactor_of
+from gputop.commands.shared_options import options, recording_filter_of, redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, Picture, resolve
 from gputop.model.source import UsageError
@@ -39,12 +39,15 @@ SUFFIXES = (".svg", ".png", ".txt", ".ans")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", help="demo, a recording, or fleet")
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario; with fleet: demo for a simulated one")
-    command.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.svg, .png, .txt or .ans")
-    command.add_argument("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
-    command.add_argument("--size", default="160x48", metavar="WxH", help="columns x rows (default 160x48)")
-    command.add_argument("--gpu", metavar="N", help="select this GPU")
+    table = """
+        source       -     demo, a recording, or fleet
+        scenario     ?     with demo: one scenario; with fleet: demo for a simulated one
+        -o,--output  FILE  FILE.svg, .png, .txt or .ans
+        --at         TIME  of a recording: 12:03, -10m, an ISO date (default: its end)
+        --size       WxH   columns x rows (default 160x48)
+        --gpu        N     select this GPU
+    """
+    options(command, table, {"-o": {"required": True}, "--size": {"default": "160x48"}})
     for picture in _pictures().values():
         resolve(picture.options)(command)
 

@@ -16,11 +16,12 @@ from gputop.model.feature_table import hook
 from gputop.model.metrics import Unit
 from gputop.model.quantity import count, typed_number
 from gputop.model.source import UsageError
+from gputop.model.text_table import table_rows
 from gputop.output.messages import in_ascii, say
 from gputop.system.given_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
@@ -42,13 +43,7 @@ R = TypeVar("R")
 class ListAction(argparse.Action):
     """A list, by commas or by repeating the option: ``-o 0 -o 1`` is ``-o 0,1``. Kept as one text with commas."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         before = getattr(namespace, self.dest, None)
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
@@ -56,63 +51,67 @@ class ListAction(argparse.Action):
 class _ServerUrls(ListAction):
     """Addresses; on the command line this machine's alone."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         from gputop.sources.serving_reader import addresses
 
-        super().__call__(parser, namespace, values, option_string)
+        super().__call__(parser, namespace, values)
         try:
             addresses(getattr(namespace, self.dest), typed=True)
         except UsageError as error:
             parser.error(str(error))
 
 
-def _add(command: argparse.ArgumentParser, *names: str, **options: Any) -> None:
-    """An option that leaves no trace where it is absent, so that it may stand before and after the command."""
-    command.add_argument(*names, default=argparse.SUPPRESS, **options)
+def options(parser: Any, table: str, special: Mapping[str, Mapping[str, Any]] | None = None, **more: Any) -> None:
+    """Add the options of a table to a parser or a group: names, the name of the value or a dash for none, the help.
+
+    A name without dashes is an argument, which may be left out where a question mark follows it.
+    ``special`` has what else argparse is told of one, by its first name, ``more`` what it is told of all.
+    """
+    for names, metavar, text in table_rows(table):
+        first, *others = names.split(",")
+        kind: dict[str, Any] = {"metavar": metavar}
+        if metavar in ("-", "?"):
+            kind = {"action": "store_true"} if names.startswith("-") else {"nargs": "?"} if metavar == "?" else {}
+        parser.add_argument(first, *others, help=text, **{**kind, **more, **(special or {}).get(first, {})})
+
+
+UNMARKED: Mapping[str, Any] = {"default": argparse.SUPPRESS}
+"""An option that leaves no trace where it is absent, so that it may stand before and after the command."""
 
 
 def filterable(command: argparse.ArgumentParser) -> None:
     """Which processes are shown."""
-    text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
-    _add(command, "--filter", metavar="TERMS", help=text)
-    me = str(os.getuid())
-    text = "show the processes of these users only, separated by commas; without a name: yours"
-    _add(command, "-u", "--user", action=ListAction, nargs="?", const=me, metavar="NAMES", help=text)
-    text = "show the processes with these ids only, separated by commas"
-    _add(command, "-p", "--pid", action=ListAction, metavar="PIDS", help=text)
-
-
-def alertable(command: argparse.ArgumentParser) -> None:
-    """Whether the screen fires alerts; it shows them in any case."""
-    text = "fire the alerts of the configuration file, which the screen otherwise only shows"
-    _add(command, "--alerts", action="store_true", help=text)
+    table = """
+        --filter   TERMS  show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"
+        -u,--user  NAMES  show the processes of these users only, separated by commas; without a name: yours
+        -p,--pid   PIDS   show the processes with these ids only, separated by commas
+    """
+    user = {"action": ListAction, "nargs": "?", "const": str(os.getuid())}
+    options(command, table, {"-u": user, "-p": {"action": ListAction}}, **UNMARKED)
 
 
 def serving(command: argparse.ArgumentParser) -> None:
     """Which inference servers are asked what they serve."""
-    text = "metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs' verdicts"
-    _add(command, "--server-url", action=_ServerUrls, metavar="URL", help=text)
+    table = """
+        --server-url  URL  metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs'
+          verdicts
+    """
+    options(command, table, action=_ServerUrls, **UNMARKED)
 
 
 def selectable(command: argparse.ArgumentParser) -> None:
     """``-o``, the short name of ``--gpus`` where no output file has that letter."""
-    _add(command, "-o", "--only", action=ListAction, dest="gpus", metavar="LIST", help="the same as --gpus")
+    options(command, "-o,--only  LIST  the same as --gpus", action=ListAction, dest="gpus", **UNMARKED)
 
 
 def waiting(command: argparse.ArgumentParser) -> None:
     """How long a command that reads once waits for a driver that answers slowly."""
-    _add(command, "--wait", metavar="TIME", help="how long to wait for a slow driver (default 10s)")
+    options(command, "--wait  TIME  how long to wait for a slow driver (default 10s)", **UNMARKED)
 
 
 def printable(command: argparse.ArgumentParser) -> None:
     """``-1``: the screen's first snapshot as text."""
-    _add(command, "-1", "--once", action="store_true", help="print one snapshot and end, as `gputop once` does")
+    options(command, "-1,--once  -  print one snapshot and end, as `gputop once` does", **UNMARKED)
 
 
 NO_DEMO = "`gputop demo` shows the simulated node, `diagnose demo` and `report demo` judge it"
@@ -289,6 +288,17 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
 
 
 # Where a report goes and in which form: stdout, or a private file whose suffix decides.
+
+
+def forms(command: argparse.ArgumentParser, markdown: str, page: str) -> None:
+    """The forms of a report, and the file that it goes to."""
+    table = f"""
+        --json      -  one JSON object
+        --markdown  -  {markdown}
+        --html      -  {page}
+    """
+    options(command.add_mutually_exclusive_group(), table)
+    options(command, "-o,--output  FILE  write there; .json, .md and .html choose the form")
 
 
 def form_of(args: argparse.Namespace) -> str:

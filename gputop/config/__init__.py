@@ -6,6 +6,7 @@ file. The file, the environment variables (``GPUTOP_`` and the name in capitals)
 
 # Annotations are values here, not text: each setting's type and bounds are read from its own.
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -18,7 +19,6 @@ from msgspec.structs import replace
 
 from gputop.model.cards import LIST_PRICE, Price
 from gputop.model.sm import SmChoice
-from gputop.paint.theme import theme_words
 from gputop.system.given_file import is_named_pipe, read_most, without_waiting
 
 LEAST_INTERVAL_S = 0.25
@@ -37,129 +37,68 @@ class ConfigError(Exception):
 
 
 class Settings(Struct, frozen=True):
-    """What the user chose."""
+    """What the user chose. The text below each setting describes it for the user, too."""
 
-    interval: Annotated[
-        float,
-        Meta(
-            ge=LEAST_INTERVAL_S,
-            le=3600.0,
-            extra={"unit": "seconds"},
-            description="Seconds between two measurements, at least 0.25.",
-        ),
-    ] = 1.0
-    gpus: Annotated[
-        str, Meta(description="GPUs to watch: indices or UUIDs (or their beginnings), separated by commas. Empty: all.")
-    ] = ""
-    visible: Annotated[bool, Meta(description="Watch only the GPUs that CUDA_VISIBLE_DEVICES names.")] = False
-    theme: Annotated[str, Meta(description=f"{theme_words(explained=True)}.")] = "auto"
-    ascii: Annotated[
-        bool, Meta(description="Draw with ASCII characters only, as is always done on the Linux console.")
-    ] = False
-    no_color: Annotated[
-        bool, Meta(description="Draw without colours; the NO_COLOR environment variable does the same.")
-    ] = False
-    mouse: Annotated[bool, Meta(description="Let the mouse select and scroll.")] = True
-    read_only: Annotated[bool, Meta(description="Never offer anything that changes another process.")] = False
-    span: Annotated[
-        float,
-        Meta(ge=10.0, le=86400.0, extra={"unit": "seconds"}, description="Seconds that a chart shows at first."),
-    ] = 120.0
-    price: Annotated[
-        Price,
-        Meta(
-            description='Your price of one GPU-hour, or "list": a shipped list of on-demand prices per card. 0: no '
-            "money is ever shown."
-        ),
-    ] = 0.0
-    redact: Annotated[
-        bool,
-        Meta(
-            description="Show and write users, hosts, jobs, paths and UUIDs as numbers, and command lines as the names "
-            "of programs."
-        ),
-    ] = False
-    show_secrets: Annotated[
-        bool,
-        Meta(
-            description="Show secrets on command lines on this machine's own screen. Files, pictures and browsers "
-            "never get them."
-        ),
-    ] = False
-    dcgm_url: Annotated[
-        str, Meta(description="Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once.")
-    ] = ""
-    server_url: Annotated[
-        str,
-        Meta(
-            description="Addresses of inference servers' metrics (vLLM, SGLang, Triton, TGI), separated by commas. "
-            "Another machine than this one can be named here alone, not on the command line."
-        ),
-    ] = ""
-    dcgmi: Annotated[
-        bool,
-        Meta(
-            description="Run dcgmi dmon for GPUs without GPM; before Hopper it takes the profiling unit from ncu and "
-            "nsys."
-        ),
-    ] = False
-    perf: Annotated[
-        bool,
-        Meta(
-            description="Measure SM activity by the hardware counters where nothing else does. No profiler can use "
-            "them meanwhile; for ncu, nsys and DCGM they are given back."
-        ),
-    ] = False
-    perf_lib: Annotated[
-        str,
-        Meta(description="Folder of NVIDIA's counter libraries. Empty: the wheel that the extra perf installs."),
-    ] = ""
-    sm_source: Annotated[
-        SmChoice,
-        Meta(description="Where SM activity comes from: the best source that works, or this one and no other."),
-    ] = "auto"
-    bell: Annotated[bool, Meta(description="Ring the terminal's bell on a new red verdict.")] = False
-    density: Annotated[
-        Literal["standard", "compact"],
-        Meta(description="standard, or compact: smaller panes, more rows for processes."),
-    ] = "standard"
-    columns: Annotated[
-        tuple[str, ...],
-        Meta(description="Columns of the process table by their keys, in this order. Empty: the usual ones."),
-    ] = ()
-    hint: Annotated[
-        bool,
-        Meta(description="Show the most useful keys in the last row of the screen."),
-    ] = True
-    key_preset: Annotated[
-        Literal["gputop", "nvitop", "htop"],
-        Meta(description="Keys as in gputop, nvitop or htop; [keys] overrides single actions."),
-    ] = "gputop"
-    keys: Annotated[
-        Mapping[str, str],
-        Meta(
-            description='Keys of your own: action = "key,key". The help (?) shows the actions; an empty text removes '
-            "an action's keys."
-        ),
-    ] = MappingProxyType({})
-    alert: Annotated[
-        tuple[Mapping[str, Any], ...],
-        Meta(
-            description="Alerts of your own, one table [[alert]] each: what to run when a condition "
-            "holds on a GPU. `gputop help alerts` explains the fields."
-        ),
-    ] = ()
-    fleet: Annotated[
-        Mapping[str, Mapping[str, str | tuple[str, ...]]],
-        Meta(
-            description="Clusters for `gputop fleet --cluster NAME`, one table [fleet.NAME] each: url, and if needed "
-            "select, header_file, token_file, ca; or hosts, and if needed ssh_config, gputop."
-        ),
-    ] = MappingProxyType({})
+    interval: Annotated[float, Meta(ge=LEAST_INTERVAL_S, le=3600.0, extra={"unit": "seconds"})] = 1.0
+    """Seconds between two measurements, at least 0.25."""
+    gpus: str = ""
+    """GPUs to watch: indices or UUIDs (or their beginnings), separated by commas. Empty: all."""
+    visible: bool = False
+    """Watch only the GPUs that CUDA_VISIBLE_DEVICES names."""
+    theme: str = "auto"
+    """auto, dark, light, high-contrast, colour-blind, ansi (the terminal's own sixteen colours) or mono."""
+    ascii: bool = False
+    """Draw with ASCII characters only, as is always done on the Linux console."""
+    no_color: bool = False
+    """Draw without colours; the NO_COLOR environment variable does the same."""
+    mouse: bool = True
+    """Let the mouse select and scroll."""
+    read_only: bool = False
+    """Never offer anything that changes another process."""
+    span: Annotated[float, Meta(ge=10.0, le=86400.0, extra={"unit": "seconds"})] = 120.0
+    """Seconds that a chart shows at first."""
+    price: Price = 0.0
+    """Your price of one GPU-hour, or "list": a shipped list of on-demand prices per card. 0: no money is ever shown."""
+    redact: bool = False
+    """Show and write users, hosts, jobs, paths and UUIDs as numbers, and command lines as the names of programs."""
+    show_secrets: bool = False
+    """Show secrets on command lines on this machine's own screen. Files, pictures and browsers never get them."""
+    dcgm_url: str = ""
+    """Address of a running dcgm-exporter's metrics. Empty: localhost:9400 is tried once."""
+    server_url: str = ""
+    """Addresses of inference servers' metrics (vLLM, SGLang, Triton, TGI), separated by commas. Another machine than
+    this one can be named here alone, not on the command line."""
+    dcgmi: bool = False
+    """Run dcgmi dmon for GPUs without GPM; before Hopper it takes the profiling unit from ncu and nsys."""
+    perf: bool = False
+    """Measure SM activity by the hardware counters where nothing else does. No profiler can use them meanwhile; for
+    ncu, nsys and DCGM they are given back."""
+    perf_lib: str = ""
+    """Folder of NVIDIA's counter libraries. Empty: the wheel that the extra perf installs."""
+    sm_source: SmChoice = "auto"
+    """Where SM activity comes from: the best source that works, or this one and no other."""
+    bell: bool = False
+    """Ring the terminal's bell on a new red verdict."""
+    density: Literal["standard", "compact"] = "standard"
+    """standard, or compact: smaller panes, more rows for processes."""
+    columns: tuple[str, ...] = ()
+    """Columns of the process table by their keys, in this order. Empty: the usual ones."""
+    hint: bool = True
+    """Show the most useful keys in the last row of the screen."""
+    key_preset: Literal["gputop", "nvitop", "htop"] = "gputop"
+    """Keys as in gputop, nvitop or htop; [keys] overrides single actions."""
+    keys: Mapping[str, str] = MappingProxyType({})
+    """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text removes an action's keys."""
+    alert: tuple[Mapping[str, Any], ...] = ()
+    """Alerts of your own, one table [[alert]] each: what to run when a condition holds on a GPU. `gputop help alerts`
+    explains the fields."""
+    fleet: Mapping[str, Mapping[str, str | tuple[str, ...]]] = MappingProxyType({})
+    """Clusters for `gputop fleet --cluster NAME`, one table [fleet.NAME] each: url, and if needed select, header_file,
+    token_file, ca; or hosts, and if needed ssh_config, gputop."""
 
 
 class Setting(Struct, frozen=True):
-    """One declared setting: its type without the bounds, its default and its description."""
+    """One declared setting: its type without the bounds, its bounds and its default."""
 
     name: str
     kind: Any
@@ -168,7 +107,16 @@ class Setting(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        return self.meta.description or ""
+        """What the text below it says."""
+        return _descriptions()[self.name]
+
+
+@cache
+def _descriptions() -> Mapping[str, str]:
+    from inspect import getsource
+
+    found = re.findall(r'^    (\w+): [^\n]+\n    """(.+?)"""', getsource(Settings), re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def declared() -> Mapping[str, Setting]:
@@ -179,7 +127,8 @@ def declared() -> Mapping[str, Setting]:
 @cache
 def setting(name: str) -> Setting:
     """One of the ``Settings``: a start with one flag reads one annotation, not all."""
-    kind, meta = get_args(Settings.__annotations__[name])
+    annotation = Settings.__annotations__[name]
+    kind, meta = get_args(annotation) if hasattr(annotation, "__metadata__") else (annotation, Meta())
     return Setting(name, kind, meta, getattr(Settings(), name))
 
 

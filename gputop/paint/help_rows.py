@@ -11,6 +11,7 @@ from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.snapshot import ProcessSample
+from gputop.model.text_table import table_rows
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row, text_row
@@ -25,27 +26,35 @@ NUMBERS = (
 """What the numbers of a GPU say, the first thing in the help."""
 
 
-SCREEN_WORDS = (
-    (NOT_WORKING, "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it"),
-    ("efficiency", "SM / UTIL, in percent; at the right of a title stands what its verdict is about: efficiency, the "
-                   "time idle, or how busy memory or NVLink is"),
-    ("idle", "share of the last 30 s in which no kernel ran"),
-    ("R S D", "beside the loaders of a GPU that waits for them: how many run or want to run (R), sleep (S) or wait for "
-              "a disk (D)"),
-    ("GPU% time", "share of the time in which a kernel of this process ran, as the driver samples it"),
-    ("waiting for a core", "share of the time in which some task could run and had no core (PSI cpu, some)"),
-    ("for I/O", "share of the time in which some task waited for storage (PSI io, some)"),
-    ("loaders work while the GPU waits", "their work and UTIL move in opposite directions, sample by sample"),
-    ("GPUs' time", "'3.2 of 8 GPUs' time was lost': of 8 GPUs over the last minutes, as much as 3.2 of them whole"),
-    (STATE_WORDS["unmeasured"], "too few samples yet, or no SM activity: counted neither as work nor as waste"),
-)  # fmt: skip
+SCREEN_WORDS = dict(
+    table_rows(f"""
+    {NOT_WORKING}                     UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of
+      it
+    efficiency                        SM / UTIL, in percent; at the right of a title stands what its verdict is about:
+      efficiency, the time idle, or how busy memory or NVLink is
+    idle                              share of the last 30 s in which no kernel ran
+    R S D                             beside the loaders of a GPU that waits for them: how many run or want to run (R),
+      sleep (S) or wait for a disk (D)
+    GPU% time                         share of the time in which a kernel of this process ran, as the driver samples it
+    waiting for a core                share of the time in which some task could run and had no core (PSI cpu, some)
+    for I/O                           share of the time in which some task waited for storage (PSI io, some)
+    loaders work while the GPU waits  their work and UTIL move in opposite directions, sample by sample
+    GPUs' time                        '3.2 of 8 GPUs' time was lost': of 8 GPUs over the last minutes, as much as 3.2
+      of them whole
+    {STATE_WORDS["unmeasured"]}       too few samples yet, or no SM activity: counted neither as work nor as waste
+""")
+)
 """Words on the screen that are neither metrics nor verdicts."""
 
 
-ROLES = {
-    "gpu": "it holds a GPU context", "loader": "a worker that prepares batches for the process above it",
-    "helper": "a child of a GPU process that is not a worker", "orphan": "a worker whose GPU process has ended",
-}  # fmt: skip
+ROLES = dict(
+    table_rows("""
+    gpu     it holds a GPU context
+    loader  a worker that prepares batches for the process above it
+    helper  a child of a GPU process that is not a worker
+    orphan  a worker whose GPU process has ended
+""")
+)
 
 
 class Selected(Struct, frozen=True):
@@ -84,7 +93,7 @@ def help_rows(
     for metric in (metric for metric in GPU_METRICS.values() if metric.glossary):
         source = "" if metric.origin is None else f" [{metric.origin}]"
         rows += entry_rows(metric.label, metric.definition + source, width)
-    for word, meaning in SCREEN_WORDS:
+    for word, meaning in SCREEN_WORDS.items():
         rows += entry_rows(word, meaning, width, indent=20)
     rows.append(Line().row(width))
     # What counts on the screen as it is comes first.

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import nearest
+from gputop.model.text_table import table_rows
 
 ALSO = ("equals_sign", "insert", "f15", "f18")
 """What keyboards and terminals send for a key that is named before it; it is not shown beside that."""
@@ -63,7 +64,7 @@ def _table(text: str) -> tuple[Key, ...]:
         if not line.startswith(" "):
             section = line
             continue
-        key_id, names, *call, does = re.split(r"  +", line.strip())
+        ((key_id, names, *call, does),) = table_rows(line)
         keys.append(Key(key_id, _or_none(names), does, section, *map(_or_none, call)))
     return tuple(keys)
 
@@ -284,19 +285,29 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
 """Preset -> action -> keys, for the actions whose keys differ."""
 
 
-ELSEWHERE: Mapping[str, str] = MappingProxyType({
-    "a": "c, or 1, 2 and 3, change the layout", "s": "o and a letter sort; --interval sets how often gputop measures",
-    "<": "o and a letter, or , and ., choose the order", ">": "o and a letter, or , and ., choose the order",
-    "l": "open files are not shown; e shows the environment, enter the process in full",
-    "m": "o m, or M, sorts by GPU memory", "r": "I reverses the order; priorities are not changed from here",
-    "v": "space tags one process after the other",
-    "x": "the column that is sorted by is brighter; o and a letter sort", "z": "T changes the colours",
-    "H": "the threads of a process: enter", "F": "the cursor follows its process; esc lets it go",
-    "W": "settings are kept in a file: gputop config --init", "4": "1, 2, 3 choose a layout; D shows one GPU in full",
-    "J": "jumps through the past; p shows it", "Z": "p pauses",
-    "i": "all processes on the GPUs are shown; f filters them",
-    "0": "[ and ] choose a GPU; ctrl+p finds one by number", "*": "t opens and closes all branches",
-})  # fmt: skip
+ELSEWHERE = dict(
+    table_rows("""
+    a  c, or 1, 2 and 3, change the layout
+    s  o and a letter sort; --interval sets how often gputop measures
+    <  o and a letter, or , and ., choose the order
+    >  o and a letter, or , and ., choose the order
+    l  open files are not shown; e shows the environment, enter the process in full
+    m  o m, or M, sorts by GPU memory
+    r  I reverses the order; priorities are not changed from here
+    v  space tags one process after the other
+    x  the column that is sorted by is brighter; o and a letter sort
+    z  T changes the colours
+    H  the threads of a process: enter
+    F  the cursor follows its process; esc lets it go
+    W  settings are kept in a file: gputop config --init
+    4  1, 2, 3 choose a layout; D shows one GPU in full
+    J  jumps through the past; p shows it
+    Z  p pauses
+    i  all processes on the GPUs are shown; f filters them
+    0  [ and ] choose a GPU; ctrl+p finds one by number
+    *  t opens and closes all branches
+""")
+)
 """What people expect of letters that have no command here, and where to find it."""
 
 

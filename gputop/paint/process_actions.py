@@ -21,6 +21,7 @@ from gputop.model.inspection import (
 from gputop.model.quantity import count, terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
+from gputop.model.text_table import table_rows
 from gputop.paint.line import Line, Row, fit, folded, heading, text_row
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
@@ -216,18 +217,20 @@ def _threads(threads: tuple[InspectedThread, ...], width: int) -> list[Row]:
 
 # The signals that can be sent, the confirmation, and the outcome. Pure rows.
 
-_MEANINGS = {
-    "SIGTERM": "end, after cleaning up: what most programs expect",
-    "SIGINT": "interrupt, as ctrl+c does: Python raises KeyboardInterrupt",
-    "SIGHUP": "the terminal is gone: end, or read the configuration again",
-    "SIGKILL": "end at once; nothing is saved, children may be left behind",
-    "SIGSTOP": "stop until SIGCONT; GPU memory stays held",
-    "SIGCONT": "go on after SIGSTOP",
-    "SIGQUIT": "end and dump core",
-    "SIGUSR1": "whatever the program makes of it (Slurm: often save a checkpoint)",
-    "SIGUSR2": "whatever the program makes of it",
-    "SIGABRT": "abort and dump core",
-}
+_MEANINGS = dict(
+    table_rows("""
+    SIGTERM  end, after cleaning up: what most programs expect
+    SIGINT   interrupt, as ctrl+c does: Python raises KeyboardInterrupt
+    SIGHUP   the terminal is gone: end, or read the configuration again
+    SIGKILL  end at once; nothing is saved, children may be left behind
+    SIGSTOP  stop until SIGCONT; GPU memory stays held
+    SIGCONT  go on after SIGSTOP
+    SIGQUIT  end and dump core
+    SIGUSR1  whatever the program makes of it (Slurm: often save a checkpoint)
+    SIGUSR2  whatever the program makes of it
+    SIGABRT  abort and dump core
+""")
+)
 """The common ones, in this order, with their default action (signal(7))."""
 MOST_NAMED = 8
 """Processes named one by one."""

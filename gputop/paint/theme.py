@@ -13,6 +13,8 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.text_table import table_rows
+
 # The themes by name, each with its palette: colours by what they stand for. No style and no look is decided here.
 #
 # A new theme is a column here and a row of ``PALETTES``. Every text colour keeps 4.5:1 against every ground it is drawn
@@ -59,7 +61,7 @@ def _palettes() -> dict[str, Palette]:
 
 
 class ThemeRow(Struct, frozen=True):
-    """A theme's palette, and for which ground it is made. ``about`` is what its name does not say.
+    """A theme's palette, and for which ground it is made.
 
     ``terminal`` leaves the ground, and what the palette leaves empty, to the terminal; ``colourless`` does without
     colours.
@@ -69,7 +71,6 @@ class ThemeRow(Struct, frozen=True):
     dark: bool = True
     terminal: bool = False
     colourless: bool = False
-    about: str = ""
 
 
 _PALETTES = _palettes()
@@ -78,17 +79,16 @@ PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
     "light": ThemeRow(_PALETTES["light"], dark=False),
     "high-contrast": ThemeRow(_PALETTES["high-contrast"]),
     "colour-blind": ThemeRow(_PALETTES["colour-blind"]),
-    "ansi": ThemeRow(_PALETTES["ansi"], terminal=True, about="the terminal's own sixteen colours"),
+    "ansi": ThemeRow(_PALETTES["ansi"], terminal=True),
     "mono": ThemeRow({}, terminal=True, colourless=True),
 })  # fmt: skip
 THEME_NAMES = ("auto", *PALETTES)
 """What the setting may be; ``auto`` looks at the terminal, see ``terminal.choose``."""
 
 
-def theme_words(*, explained: bool = False) -> str:
-    """The names as a list in words, for help; ``explained`` adds what a name does not say."""
-    names = [f"{n} ({row.about})" if explained and row.about else n for n, row in PALETTES.items()]
-    return f"{', '.join(('auto', *names[:-1]))} or {names[-1]}"
+def theme_words() -> str:
+    """The names as a list in words, for help."""
+    return f"{', '.join(THEME_NAMES[:-1])} or {THEME_NAMES[-1]}"
 
 
 class Look(Struct, frozen=True):
@@ -117,30 +117,64 @@ class Theme(Struct, frozen=True):
         return _resolve(self.name, style)
 
 
-STYLES: Mapping[str, str] = MappingProxyType({
-    "text": "text", "value": "bright", "strong": "bright bold", "dim": "dim", "rule": "rule", "heading": "dim bold",
-    "title": "bright bold", "key": "blue bold", "evidence": "bright", "remedy": "teal", "brand": "bright bold",
-    "level.green": "green bold", "level.grey-green": "text bold", "level.info": "blue bold",
-    "level.yellow": "amber bold", "level.red": "red bold", "level.grey": "dim bold", "value.sm": "green bold",
-    "value.gap": "amber bold", "value.alarm": "red bold", "alarm.title": "on_alarm/alarm bold",
-    "alarm.row": "/alarm_row", "gap.sm": "sm", "gap.gap": "gap", "gap.alarm": "gap_alarm", "gap.sm_on_gap": "sm/gap",
-    "gap.sm_on_alarm": "sm/gap_alarm", "gap.unknown": "unknown", "bar.mem": "blue/track",
-    "bar.mem.track": "dim/track", "bar.run": "blue/track", "bar.run.track": "dim/track", "bar.alarm": "red/track",
-    "bar.alarm.track": "dim/track", "lane.idle": "unknown", "lane.run": "blue", "lane.wait": "gap_lane",
-    "lane.disk": "red", "lane.main": "green", "lane.bus": "teal", "area.work": "sm", "area.board": "blue",
-    "area.bus": "teal", "area.mem": "blue", "area.heat": "unknown", "bar": "text/bar", "select": "/select",
-    "record": "red bold",
-})  # fmt: skip
-"""Style -> palette entries of the text and, behind a stroke, of its ground; and whether it is bold."""
+STYLES = table_rows("""
+    text              text       -          -
+    value             bright     -          -
+    strong            bright     -          bold
+    dim               dim        -          -
+    rule              rule       -          -
+    heading           dim        -          bold
+    title             bright     -          bold
+    key               blue       -          bold
+    evidence          bright     -          -
+    remedy            teal       -          -
+    brand             bright     -          bold
+    level.green       green      -          bold
+    level.grey-green  text       -          bold
+    level.info        blue       -          bold
+    level.yellow      amber      -          bold
+    level.red         red        -          bold
+    level.grey        dim        -          bold
+    value.sm          green      -          bold
+    value.gap         amber      -          bold
+    value.alarm       red        -          bold
+    alarm.title       on_alarm   alarm      bold
+    alarm.row         -          alarm_row  -
+    gap.sm            sm         -          -
+    gap.gap           gap        -          -
+    gap.alarm         gap_alarm  -          -
+    gap.sm_on_gap     sm         gap        -
+    gap.sm_on_alarm   sm         gap_alarm  -
+    gap.unknown       unknown    -          -
+    bar.mem           blue       track      -
+    bar.mem.track     dim        track      -
+    bar.run           blue       track      -
+    bar.run.track     dim        track      -
+    bar.alarm         red        track      -
+    bar.alarm.track   dim        track      -
+    lane.idle         unknown    -          -
+    lane.run          blue       -          -
+    lane.wait         gap_lane   -          -
+    lane.disk         red        -          -
+    lane.main         green      -          -
+    lane.bus          teal       -          -
+    area.work         sm         -          -
+    area.board        blue       -          -
+    area.bus          teal       -          -
+    area.mem          blue       -          -
+    area.heat         unknown    -          -
+    bar               text       bar        -
+    select            -          select     -
+    record            red        -          bold
+""")
+"""Style, palette entries of the text and of its ground, and whether it is bold; a dash leaves it open."""
 
 
 def _looks(palette: Palette) -> dict[str, Look]:
-    looks = {}
-    for name, spec in STYLES.items():
-        colours, _, bold = spec.partition(" ")
-        text, _, ground = colours.partition("/")
-        looks[name] = Look(palette.get(text) or None, palette.get(ground) or None, bold=bool(bold))
-    return looks
+    return {
+        name: Look(palette.get(text) or None, palette.get(ground) or None, bold=bold == "bold")
+        for name, text, ground, bold in STYLES
+    }
 
 
 QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")

@@ -19,6 +19,7 @@ from textual.theme import Theme as BoxTheme
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
+from gputop.model.text_table import table_rows
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.theme import PALETTES, THEMES, Theme
 from gputop.tui.screens.scrolling import ClosesOnce, hints_of, is_ascii
@@ -68,16 +69,31 @@ def _box_theme(look: Theme, name: str) -> BoxTheme:
     )
 
 
-COLOURS = {
-    "primary": "blue", "secondary": "teal", "warning": "amber", "error": "red", "success": "green", "accent": "blue",
-    "foreground": "text", "background": "background", "surface": "bar", "panel": "bar",
-}  # fmt: skip
+COLOURS = dict(
+    table_rows("""
+    primary     blue
+    secondary   teal
+    warning     amber
+    error       red
+    success     green
+    accent      blue
+    foreground  text
+    background  background
+    surface     bar
+    panel       bar
+""")
+)
 """Textual's name of a colour -> the palette's."""
-CURSORS = {
-    "block-cursor-background": "select", "block-cursor-foreground": "bright",
-    "block-cursor-blurred-background": "select", "block-cursor-blurred-foreground": "bright",
-    "input-cursor-background": "text", "input-cursor-foreground": "background",
-}  # fmt: skip
+CURSORS = dict(
+    table_rows("""
+    block-cursor-background          select
+    block-cursor-foreground          bright
+    block-cursor-blurred-background  select
+    block-cursor-blurred-foreground  bright
+    input-cursor-background          text
+    input-cursor-foreground          background
+""")
+)
 
 
 class TextBox(ModalScreen[None], ClosesOnce[None], keys="list"):
