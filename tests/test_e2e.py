@@ -133,6 +133,7 @@ def test_on_a_crowded_machine_the_judge_asks_for_what_is_right_and_not_when() ->
 def test_the_judge_lets_nobody_accuse_a_healthy_job() -> None:
     case = Case(("healthy",), only=CALM)
     assert _problems(case, _frames(*["startup"] * 9, *["healthy"] * 9, *["working"] * 3, *["healthy"] * 9)) == ()
+    assert _problems(case, _frames(*["idle"] * 9, *["healthy"] * 9)) == ()
     accused = _frames(*["healthy"] * 9, *["dataloader_io"] * 3, *["healthy"] * 9)
     assert "accused: dataloader_io" in _problems(case, accused)
 

@@ -90,7 +90,9 @@ def judged(name: str, case: Case, place: int, frames: list[Frame], *, calm: bool
     problems = [*_wrong(case, last, wanted), *(_times(case, said, first) if calm else ())]
     if flaps:
         problems.append(f"{flaps} flaps")
-    accused = {d.verdict for _, d in said} - case.only if case.only else set()
+    # Of a GPU that idled until its first kernel that is still shown then.
+    told = itertools.dropwhile(lambda at: at[1].verdict == "idle", said)
+    accused = {d.verdict for _, d in told} - case.only if case.only else set()
     if accused:
         problems.append(f"accused: {', '.join(sorted(accused))}")
     named = {d.cause for _, d in said if d.cause in case.never}

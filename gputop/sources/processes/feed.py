@@ -14,7 +14,7 @@ from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd, main_looks
 from gputop.sources.processes.wait_graph import INSIDE, ITS_CHILDREN, End, SeenWait
-from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, ThreadWait, waits_for_child
+from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, STOPPED, ThreadWait, waits_for_child
 from gputop.sources.procfs import TICKS_PER_S, Stat
 
 CHILD = "child"
@@ -135,7 +135,10 @@ class Track:
         """
         if between:
             self._looked_at, self._alone = now, None
-        elif now - self._looked_at > RECENT_S and self._alone != (looks, moves):
+        elif self._alone == (looks, moves):
+            looks = ()
+        elif now - self._looked_at > RECENT_S or looks[0].wait.wait == STOPPED:
+            # One that is stopped was not looked at since, and does none of what it did before.
             self._looks.clear()
             self._alone = looks, moves
         else:

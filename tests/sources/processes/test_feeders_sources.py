@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.feeders import FeederShares, main_looks
+from gputop.model.feeders import FeederShares, MainWaits, main_looks
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import process_sockets
@@ -32,8 +32,8 @@ from gputop.sources.processes.process_sockets import (
     tcp_tables,
 )
 from gputop.sources.processes.process_tree import Groups, ProcessTable, connected, find_related, find_trees
-from gputop.sources.processes.wait_graph import Job, WaitGraph
-from gputop.sources.processes.wait_look import ThreadWait, WaitLook
+from gputop.sources.processes.wait_graph import Job, SeenWait, WaitGraph
+from gputop.sources.processes.wait_look import SEEN_STOPPED, ThreadWait, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import collector_of
 
@@ -260,6 +260,16 @@ def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(fake: Fak
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="0", state="T")
     _, worker = read(fake, 18)
     assert (worker.feed_other_pct, worker.feed_unread_pct) == (100.0, 0.0)
+
+
+def test_what_is_stopped_does_nothing_of_what_it_did_a_moment_ago() -> None:
+    track = Track()
+    track.take(T, [SeenWait(ThreadWait("sleep"))] * 6, between=True, moves=False)
+    track.take(T + 1.0, [SeenWait(ThreadWait("lock"))], between=False, moves=False)
+    assert track.main_waits(T + 1.0, 1.0)[0] == MainWaits(sleep=1.0)
+    for second in (2.0, 3.0):
+        track.take(T + second, [SeenWait(SEEN_STOPPED)], between=False, moves=False)
+        assert track.main_waits(T + second, 1.0)[0] == MainWaits(other=1.0)
 
 
 def test_a_busy_gpu_costs_no_close_look(fake: FakeProc) -> None:
