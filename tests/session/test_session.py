@@ -136,6 +136,6 @@ def test_a_judgement_can_be_kept_and_gone_on_from(scenario: str) -> None:
 
 def test_what_was_judged_is_kept_small() -> None:
     monitor = Monitor(0.25, charts=False)
-    for k in range(200):
+    for k in range(130):
         monitor.feed(snapshot_at(T0 + 0.25 * k, started=T0, interval_s=0.25))
     assert len(monitor.judgement()) < 250_000
