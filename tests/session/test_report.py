@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from gputop.output.comparison import compare, compare_data, compare_document, co
 from gputop.output.document import plain
 from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
 from gputop.report.accounts import rhythm_s
-from gputop.report.job_report import JobReport, ReportBuilder, report_recording, report_snapshots
+from gputop.report.job_report import ReportBuilder, report_recording, report_snapshots
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0, recorded
 
@@ -38,15 +37,8 @@ def moment(k: float, util: float = 90.0, sm: float | None = 85.0, **given: objec
     return Snapshot(T0 + k, Machine("node-17"), (replace(gpu, **given),), (TRAINING,))
 
 
-def report_of(snapshots: Iterable[Snapshot], **given: object) -> JobReport:
-    monitor, builder = Monitor(1.0, charts=False), ReportBuilder()
-    for snapshot in snapshots:
-        builder.add(monitor.feed(snapshot))
-    return builder.report(**given)  # type: ignore[arg-type]
-
-
 def test_states_add_up_to_the_time_that_was_watched() -> None:
-    report = report_of([moment(k) for k in range(61)] + [moment(k, 95.0, 5.0) for k in range(61, 181)])
+    report = report_snapshots([moment(k) for k in range(61)] + [moment(k, 95.0, 5.0) for k in range(61, 181)])
     (gpu,) = report.gpus
     assert set(gpu.seconds) == set(STATES)
     assert sum(gpu.seconds.values()) == pytest.approx(180.0, abs=1.5)
@@ -57,7 +49,7 @@ def test_states_add_up_to_the_time_that_was_watched() -> None:
 
 
 def test_a_clock_set_back_does_not_lose_the_time_before() -> None:
-    report = report_of([moment(k) for k in range(100)] + [moment(k) for k in range(50, 150)])
+    report = report_snapshots([moment(k) for k in range(100)] + [moment(k) for k in range(50, 150)])
     assert sum(report.gpus[0].seconds.values()) == pytest.approx(199.0, abs=4.0)
 
 
@@ -75,30 +67,30 @@ def test_frames_between_which_no_time_passes_are_reported(seconds: list[int], tm
 
 
 def test_what_happened_after_a_clock_was_set_back_is_counted_by_the_time_that_had_passed() -> None:
-    report = report_of([moment(k) for k in range(3600, 3700)] + [moment(k, 95.0, 5.0) for k in range(100)])
+    report = report_snapshots([moment(k) for k in range(3600, 3700)] + [moment(k, 95.0, 5.0) for k in range(100)])
     finding = next(f for f in report.findings if f.id.endswith(" A"))
     assert report.duration_s == 198.0
     assert 99.0 <= finding.first_after_s < 130.0
 
 
 def test_energy_is_the_difference_of_the_counter_else_the_integral_of_power() -> None:
-    counted = report_of([moment(0), moment(1000), moment(2000)])
+    counted = report_snapshots([moment(0), moment(1000), moment(2000)])
     assert counted.gpus[0].energy_kwh == pytest.approx(360.0 * 2000 / 3.6e6)
     assert counted.gpus[0].energy_from == "counter"
-    integrated = report_of([moment(k, energy_j=None) for k in range(101)])
+    integrated = report_snapshots([moment(k, energy_j=None) for k in range(101)])
     assert integrated.gpus[0].energy_kwh == pytest.approx(360.0 * 100 / 3.6e6)
     assert integrated.gpus[0].energy_from == "power"
     assert "~ energy is the integral of power" in report_text(integrated)
-    seldom = report_of([moment(k, energy_j=1e9 + 360.0 * (k // 5 * 5)) for k in range(2004)])
+    seldom = report_snapshots([moment(k, energy_j=1e9 + 360.0 * (k // 5 * 5)) for k in range(2004)])
     assert seldom.gpus[0].energy_kwh == pytest.approx(360.0 * 2003 / 3.6e6)
-    unknown = report_of([moment(k, energy_j=None, power_w=None) for k in range(3)])
+    unknown = report_snapshots([moment(k, energy_j=None, power_w=None) for k in range(3)])
     assert (unknown.gpus[0].energy_kwh, unknown.gpus[0].energy_from) == (None, None)
-    again = report_of([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])
+    again = report_snapshots([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])
     assert again.gpus[0].energy_kwh == pytest.approx((3600 + 360) / 3.6e6), "a restart adds nothing negative"
 
 
 def test_what_was_not_measured_is_none_and_said() -> None:
-    report = report_of([moment(k, sm=None) for k in range(60)])
+    report = report_snapshots([moment(k, sm=None) for k in range(60)])
     (gpu,) = report.gpus
     assert (gpu.sm_pct, gpu.work_pct, gpu.efficiency_pct) == (None, None, None)
     assert "SM n/a" in report_text(report)
@@ -109,7 +101,7 @@ def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
     bad = [moment(k, 95.0, 5.0) for k in range(100)]
     good = [moment(k) for k in range(100, 200)]
     again = [moment(k, 95.0, 5.0) for k in range(200, 300)]
-    report = report_of([*bad, *good, *again])
+    report = report_snapshots([*bad, *good, *again])
     finding = next(f for f in report.findings if f.id.endswith(" A"))
     assert finding.spells == 2
     assert 120 < finding.seconds < 210
@@ -125,7 +117,7 @@ def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lo
     linked = replace(STATIC, nvlink_peak_bytes_per_s=450e9)
     waits = [moment(k, 96.0, 18.0, static=linked, **talking) for k in range(100)]
     tiny = [moment(k, 95.0, 5.0, static=linked) for k in range(100, 200)]
-    report = report_of([*waits, *tiny])
+    report = report_snapshots([*waits, *tiny])
     (gpu,) = report.gpus
     assert set(gpu.causes) == {"communication", "small_kernels"}
     assert sum(gpu.causes.values()) == pytest.approx(gpu.seconds["busy_not_working"])
@@ -143,8 +135,8 @@ def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lo
 
 def test_money_is_shown_only_at_the_readers_price_also_for_what_was_not_judged() -> None:
     snapshots = [moment(k) for k in range(61)]
-    assert "COST" not in report_text(report_of(snapshots))
-    priced = report_of(snapshots, price=3.6)
+    assert "COST" not in report_text(report_snapshots(snapshots))
+    priced = report_snapshots(snapshots, price=3.6)
     assert "at 3.6 a GPU-hour" in report_text(priced)
     for state, hours in priced.gpu_hours().items():
         assert report_data(priced)["cost"][state] == pytest.approx(hours * 3.6)
@@ -152,14 +144,14 @@ def test_money_is_shown_only_at_the_readers_price_also_for_what_was_not_judged()
 
 def test_a_file_of_two_hosts_names_both() -> None:
     other = [replace(each, machine=replace(each.machine, hostname="node-18")) for each in map(moment, range(61, 120))]
-    report = report_of([*map(moment, range(61)), *other])
+    report = report_snapshots([*map(moment, range(61)), *other])
     (head, *_) = report_text(report).splitlines()
     assert "on node-17, node-18, " in head and report_data(report)["host"] == "node-17"
 
 
 def test_marks_and_gaps_are_in_the_report() -> None:
     mark = replace(moment(3), events=(Event(T0 + 3, "mark", "epoch 3"), Event(T0 + 3, "gap", "no data for 9 s")))
-    report = report_of([moment(0), moment(1), mark])
+    report = report_snapshots([moment(0), moment(1), mark])
     assert "epoch 3" in report_text(report)
     assert "1 gap in the recording" in report_text(report)
 
@@ -172,7 +164,7 @@ def test_a_run_says_command_exit_code_and_that_no_gpu_was_used() -> None:
 
 
 def test_a_report_takes_its_form_from_the_name() -> None:
-    report = report_of([moment(k) for k in range(20)])
+    report = report_snapshots([moment(k) for k in range(20)])
     assert json.loads(report_as(report, "r.json"))["schema"] == 1
     assert report_as(report, "r.md").startswith("# node-17: 0.00 of &lt; 0.01 GPU-h lost, &lt; 0.01 not judged\n")
     assert report_as(report, "r.txt") == report_text(report)
@@ -182,12 +174,12 @@ def test_a_report_takes_its_form_from_the_name() -> None:
 
 def test_a_recording_reports_what_its_frames_report(tmp_path: Path) -> None:
     snapshots = [moment(k, 95.0, 5.0) for k in range(90)]
-    assert report_recording(str(recorded(tmp_path / "r.jsonl.gz", snapshots))) == report_of(snapshots)
+    assert report_recording(str(recorded(tmp_path / "r.jsonl.gz", snapshots))) == report_snapshots(snapshots)
 
 
 def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
-    slow = report_of([moment(k, 95.0, 5.0) for k in range(120)])
-    fast = report_of([moment(k) for k in range(240)])
+    slow = report_snapshots([moment(k, 95.0, 5.0) for k in range(120)])
+    fast = report_snapshots([moment(k) for k in range(240)])
     there, back = compare(slow, fast), compare(fast, slow)
     directions = {d.key: d.direction for d in there.differences}
     assert directions["sm_pct"] == directions["efficiency_pct"] == directions["share.working"] == "better"
@@ -201,7 +193,7 @@ def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
 
 
 def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
-    report = report_of([moment(k, sm=None) for k in range(60)])
+    report = report_snapshots([moment(k, sm=None) for k in range(60)])
     same = compare(report, report)
     assert {d.direction for d in same.differences} <= {"same", "unknown"}
     assert next(d for d in same.differences if d.key == "sm_pct").direction == "unknown"
@@ -220,7 +212,7 @@ def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> No
     from tests.support.scenes import gpu, snap, train
 
     cards, jobs = [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]
-    text = report_text(report_of(snap(tick, cards, jobs) for tick in range(60)))
+    text = report_text(report_snapshots(snap(tick, cards, jobs) for tick in range(60)))
     assert text.partition("What to change")[0].count("busy, not working: ") == 1 and "■ GPUs 0-3: " in text
 
 

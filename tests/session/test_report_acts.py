@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,27 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.config import ConfigError, load
-from gputop.model.cards import CARDS, LIST_SOURCE, card_of, card_words, own_price, peak_flops, price_of, smaller_card
+from gputop.model.cards import (
+    CARDS,
+    LIST_SOURCE,
+    Price,
+    card_of,
+    card_words,
+    own_price,
+    peak_flops,
+    price_of,
+    smaller_card,
+)
 from gputop.model.quantity import energy_words
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import StepRow
-from gputop.monitor import Monitor
 from gputop.output.comparison import compare, compare_data, compare_document, different_gpus, first_line
 from gputop.output.document import html, markdown, plain
 from gputop.output.folder_report import folder_document, folder_json, run_folder
 from gputop.output.report_html import report_html
 from gputop.output.report_text import money_line, report_data, report_markdown, report_text
-from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.report.job_report import JobReport, report_snapshots
 from gputop.report.lanes import Pictured, pictured
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.kept import kept
@@ -70,17 +78,10 @@ def moments(
     return found
 
 
-def report_of(snapshots: Iterable[Snapshot], price: object = None) -> JobReport:
-    monitor, builder = Monitor(charts=False), ReportBuilder()
-    for snapshot in snapshots:
-        builder.add(monitor.feed(snapshot))
-    return builder.report(price=price)  # type: ignore[arg-type]
-
-
 @cache
-def job(seconds: int = 700, price: object = None, **more: Any) -> JobReport:
+def job(seconds: int = 700, price: Price | None = None, **more: Any) -> JobReport:
     """The report of such a job, judged once for all tests that ask for it."""
-    return report_of(moments(seconds, **more), price)
+    return report_snapshots(moments(seconds, **more), price=price)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys:
 def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
     def of(queue: float, *places: str) -> JobReport:
         rows = tuple(ServerRow(place, "vllm", 30.0, 10.0, 1000.0 - 50.0 * queue, queue=queue) for place in places)
-        return report_of(replace(each, servers=rows) for each in moments(60))
+        return report_snapshots(replace(each, servers=rows) for each in moments(60))
 
     found = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1")).differences}
     assert (found["server_queue"].direction, found["server_tokens_per_s"].direction) == ("worse", "changed")
@@ -366,7 +367,7 @@ def test_two_processes_of_two_hosts_are_two_runs(tmp_path: Path) -> None:
 
 def test_a_gpu_that_waits_for_demand_has_nothing_to_fix_and_no_gain_exceeds_what_was_lost() -> None:
     source = SimulatedSource("useful_work", clock=lambda: NOW, events_past=True)
-    report = report_of(source.past(300.0), 2.5)
+    report = report_snapshots(source.past(300.0), price=2.5)
     assert report.fixes() == () and any(finding.id == "low_demand" for finding in report.findings)
     lost = 3600 * sum(report.gpu_hours()[state] for state in ("idle", "idle_allocated", "starved", "busy_not_working"))
     (waiting,) = [finding for finding in report.findings if finding.id == "low_demand"]
