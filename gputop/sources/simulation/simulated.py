@@ -136,10 +136,7 @@ def snapshot_at(
     machine; the other scenarios bring their own number. ``ended`` are the process ids of jobs that have ended before.
     Raises UsageError for a scenario that does not exist.
     """
-    return _snapshot(_plan(scenario, seed, gpus, ended), t, started, interval_s)
-
-
-def _snapshot(plan: _Plan, t: float, started: float, interval_s: float) -> Snapshot:
+    plan = _plan(scenario, seed, gpus, ended)
     shares = [gpu.share(t, interval_s, started) for gpu in plan.gpus]
     samples = tuple(
         [sample_gpu(gpu, t, interval_s, started, share) for gpu, share in zip(plan.gpus, shares, strict=True)]
@@ -264,15 +261,17 @@ class SimulatedSource:
         Raises UsageError for what does not exist.
         """
         self.interval_s = interval_s
-        self._plan = partial(_plan, find(scenario).name, seed, gpus)
+        self._moment = partial(snapshot_at, scenario=scenario, seed=seed, gpus=gpus)
+        plan = _plan(scenario, seed, gpus)
+        self._is_small = len(plan.gpus) <= SMALL_GPUS
         self._only: frozenset[str] | None = None
         if only is not None:
-            statics = [plan.static for plan in self._plan().gpus]
+            statics = [gpu.static for gpu in plan.gpus]
             self._only = frozenset(statics[i].uuid for i in choose(statics, only, None))
         self._hostname = hostname
         self._clock = clock
         self._started = self._begun = clock()
-        last_event_s = self._plan().last_event_s() if events_past else None
+        last_event_s = plan.last_event_s() if events_past else None
         if last_event_s is not None:
             self._begun -= last_event_s + SETTLED_S
         self._last_tick = -1
@@ -312,8 +311,7 @@ class SimulatedSource:
 
     def _past_steps(self, seconds: float) -> list[tuple[float, float]]:
         """(time, interval) of the snapshots before the start, oldest first."""
-        small = len(self._plan().gpus) <= SMALL_GPUS
-        near_step = NEAR_STEP_SMALL_S if small else NEAR_STEP_S
+        near_step = NEAR_STEP_SMALL_S if self._is_small else NEAR_STEP_S
         tiers = ((FULL_RATE_PAST_S, 0.0), (NEAR_PAST_S, near_step), (seconds, FAR_STEP_S))
         steps: list[tuple[float, float]] = []
         newer = 0.0
@@ -350,7 +348,7 @@ class SimulatedSource:
             self._worker.stop(CLOSE_S)
 
     def _at(self, t: float, interval_s: float) -> Snapshot:
-        snapshot = _snapshot(self._plan(self._ended), t, self._begun, interval_s)
+        snapshot = self._moment(t, started=self._begun, interval_s=interval_s, ended=self._ended)
         if self._hostname is not None:
             snapshot = replace(snapshot, machine=replace(snapshot.machine, hostname=self._hostname))
         return snapshot if self._only is None else with_gpus(snapshot, self._only)
