@@ -7,7 +7,7 @@ would give a guessed utilisation.
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, convert
 
@@ -37,7 +37,7 @@ def mig_share(name: str) -> float | None:
 # alone, half of them.
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 _TERA = 1e12
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -104,7 +104,7 @@ def process_series() -> tuple[Series, ...]:
 # the names end in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
 
 Generation = Literal["legacy", "4.9"]
-GENERATIONS: tuple[Generation, ...] = ("legacy", "4.9")
+GENERATIONS: tuple[Generation, ...] = get_args(Generation)
 MIB = 2.0**20
 
 

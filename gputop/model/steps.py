@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ _Amount = Annotated[float, Meta(gt=0.0, le=1e15)]
 
 
 Phase = Literal["forward", "backward", "optimizer", "between"]
-PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "between")
+PHASES: tuple[Phase, ...] = get_args(Phase)
 """The phases of a step, in the order of a step but for the time between two, which is last."""
 
 

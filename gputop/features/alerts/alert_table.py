@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -122,8 +122,8 @@ def parse(text: str) -> Condition:
 
 # The scope of an alert: each GPU alone, all GPUs of a job, or all GPUs of the node. Pure.
 
-PER: tuple[Per, ...] = ("gpu", "job", "node")
-SHARES: tuple[Share, ...] = ("any", "all")
+PER: tuple[Per, ...] = get_args(Per)
+SHARES: tuple[Share, ...] = get_args(Share)
 NODE = "node"
 """The group of a whole node, and of GPUs whose job is unknown."""
 
