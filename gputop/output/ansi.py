@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import compress, count, groupby
 from operator import ne, or_
@@ -102,6 +103,8 @@ def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
 
 LEAST_UNCHANGED = 8
 """Runs of changed cells closer than this are written as one: a move of the cursor costs about as many bytes."""
+_RUNS = re.compile(rb"\x01(?:\x00{0,%d}\x01)*" % (LEAST_UNCHANGED - 1)).finditer
+"""Finds the runs in a byte a cell, which is 1 where the cell changed."""
 RESET = "\x1b[0m"
 COVERED = "\0"
 """In place of the second cell of a wide character; no text that is shown has it."""
@@ -138,7 +141,7 @@ class Differ:
         was, were = _cells(old[: len(old) - last])
         text, styles = _cells(new[: len(new) - last])
         differ = map(or_, map(ne, was, text), map(ne, were, styles))
-        for begin, end in _runs(compress(count(), differ)):
+        for begin, end in [run.span() for run in _RUNS(bytes(differ))]:
             # A wide character is written whole, also where it covers a cell that did not change.
             begin -= COVERED in (text[begin], was[begin])
             end += text[end : end + 1] == COVERED
@@ -156,23 +159,13 @@ def _alike(one: Row, other: Row) -> int:
     return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
-def _runs(columns: Iterable[int]) -> list[tuple[int, int]]:
-    """Columns as (begin, end), with those in one between which a move of the cursor would cost more."""
-    runs: list[tuple[int, int]] = []
-    for column in columns:
-        if runs and column - runs[-1][1] < LEAST_UNCHANGED:
-            runs[-1] = (runs[-1][0], column + 1)
-        else:
-            runs.append((column, column + 1))
-    return runs
-
-
 def _cells(row: Row) -> tuple[str, list[str]]:
     """A row cell by cell: characters, and their styles."""
-    text, styles = "", []
+    text = "".join([text for text, _ in row])
+    if not (text.isascii() or is_narrow(text)):
+        row = tuple([("".join([char + COVERED * (cells(char) - 1) for char in text]), style) for text, style in row])
+        text = "".join([text for text, _ in row])
+    styles: list[str] = []
     for piece, style in row:
-        if not (piece.isascii() or is_narrow(piece)):
-            piece = "".join([char + COVERED * (cells(char) - 1) for char in piece])
-        text += piece
         styles += [style] * len(piece)
     return text, styles

@@ -159,7 +159,7 @@ def area(values: Sequence[Column], rows: int, style: str, top: float | None) -> 
     can be drawn to scale: blank.
     """
     most = rows * 8 - 1
-    heights = [_eighths(value, top, most) for value in values] if top else [UNKNOWN] * len(values)
+    heights = [_eighths(value, top, most) if value is not None and top else UNKNOWN for value in values]
     drawn: list[list[Span]] = []
     for floor in range((rows - 1) * 8, -1, -8):
         # What is not known finds the last one.
