@@ -293,9 +293,6 @@ class Readers:
         now = time.monotonic()
         if self._nvml.turns != self._nvml_reads:
             self._take_reading(now)
-        if self._proc_due and self._proc.busy_since is None:
-            self._proc_due = False
-            self._proc.ask()
         asked_at = self._proc_asked_at
         done = not self._proc_due and self._proc.busy_since is None
         is_complete = done and (asked_at is not None or self._lacks_processes)
@@ -305,6 +302,9 @@ class Readers:
             # A late thread skips ticks: it never tries to catch up.
             self._due = max(self._due + self._interval_s, now)
             self._tick(now)
+        if self._proc_due and self._proc.busy_since is None:
+            self._proc_due = False
+            self._proc.ask()
         ticket = self._reader.session.supersede(self._hung_s)
         if ticket is not None:
             # A new thread goes on, without the GPU whose call hangs.
@@ -334,7 +334,6 @@ class Readers:
     def _ask_proc(self, now: float) -> None:
         self._proc_asked_at = now
         self._proc_due = True
-        self._worker.wake()
 
     def _tick_over(self, now: float, *, done: bool) -> None:
         """Publish a tick. ``done``: its pass over /proc has ended."""
