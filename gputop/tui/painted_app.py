@@ -16,6 +16,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
+from textual.timer import Timer
 
 from gputop.model.source import unexpected
 from gputop.paint.keys import USUAL, Key, keys_of
@@ -98,6 +99,7 @@ class PaintedApp(QuietApp, Generic[Shown]):
         self._clock = time.monotonic
         self._paints_soon = False
         self._painted = 0.0
+        self._forgets: Timer | None = None
 
     def guard_terminal(self) -> None:
         """Let the guard end the program; called once the loop runs."""
@@ -174,9 +176,11 @@ class PaintedApp(QuietApp, Generic[Shown]):
         self.see(replace(self.view, **fields))
 
     def say(self, text: str) -> None:
-        """Show a message for some seconds."""
+        """Show a message for some seconds, in place of the one that stands."""
         self.change(message=text)
-        self.set_timer(MESSAGE_S, lambda: self.change(message=None))
+        if self._forgets is not None:
+            self._forgets.stop()
+        self._forgets = self.set_timer(MESSAGE_S, lambda: self.change(message=None))
 
     # -- keys -------------------------------------------------------------------------------------------------------
 

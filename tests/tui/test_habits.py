@@ -165,7 +165,8 @@ def _is_sorted(s: Screen, key: str) -> bool:
     return known == sorted(known, reverse=key not in ("gpu", "pid"))
 
 
-async def test_what_people_do_elsewhere_they_can_do_here() -> None:
+async def test_what_people_do_elsewhere_they_can_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.tui.painted_app.MESSAGE_S", 1e6)  # a message is to stand until it is looked at
     asked = Asked()
     app, _ = app_on(access=asked, view=START)
     async with shown(app, (100, 30)) as pilot:

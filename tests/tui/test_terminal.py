@@ -257,16 +257,13 @@ def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole()
             line.rstrip()
             for line in plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels"))[:39]).splitlines()
         ]
-        deadline = time.monotonic() + 20.0
-        while program.screen(120, 40)[:39] != wanted and time.monotonic() < deadline:
-            program.read_for(0.1)
+        program.read_screen_until(lambda screen: screen[:39] == wanted, 120, 40)
         program.read_for(1.0)
         assert program.screen(120, 40)[:39] == wanted
         program.press("q")
-        program.read_for(1.0)
-        below = program.screen(120, 40)
-        assert below[0].startswith(" gputop  node-17")
-        assert not set(wanted) & set(below) - {""}
+        program.read_screen_until(
+            lambda below: below[0].startswith(" gputop  node-17") and not set(wanted) & set(below) - {""}, 120, 40
+        )
         program.press("q")
         program.end_in_time()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -78,6 +80,24 @@ async def test_a_resize_storm_ends_in_the_last_size() -> None:
             if {len(row) for row in screen_rows(app)} == {137}:
                 break
         assert {len(row) for row in screen_rows(app)} == {137}
+
+
+async def test_a_message_stands_its_time_though_another_stood_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = app_on()
+    forgotten: dict[str, Callable[[], object]] = {}
+
+    def set_timer(_: float, forget: Callable[[], object]) -> SimpleNamespace:
+        words = app.view.message or ""
+        forgotten[words] = forget
+        return SimpleNamespace(stop=lambda: forgotten.pop(words))
+
+    async with shown(app, (160, 48)):
+        monkeypatch.setattr(app, "set_timer", set_timer)
+        app.say("one")
+        app.say("two")
+        assert list(forgotten) == ["two"] and app.view.message == "two"
+        forgotten["two"]()
+        assert app.view.message is None
 
 
 async def test_a_source_that_falls_silent_is_called_stale() -> None:
