@@ -177,7 +177,7 @@ class GpuTrack:
         if before is not None and is_refuted(gpu):
             self._window = _OfWindow()
         ran = kernels_pct(gpu, busy)
-        began = None if busy is None or ran is None else self._works(now, dt, busy, max(busy, ran), tick, measured)
+        began = None if busy is None or ran is None else self._works(now, dt, busy, ran, tick, measured)
         if measured is not None:
             self._observe_host(t, gpu, now.host, measured)
         window, sm_off = self._window, self._sm_off(gpu)
@@ -226,9 +226,9 @@ class GpuTrack:
             self._window = _OfWindow()
         knows = tick is not None and tick.knows_feeders
         startup = self._job.startup
-        if startup.begins_to_work(t, ran, age_known=knows and tick is not None and tick.age_s is not None):
+        if startup.begins_to_work(t, max(busy, ran), age_known=knows and tick is not None and tick.age_s is not None):
             self._window = _OfWindow()
-        self._falls = self._alternations.observe(t, busy)
+        self._falls = self._alternations.observe(t, ran)
         self._has_pauses = self._job.demand.observe(t, busy)
         return startup.began_to_train(t, interval_s) if knows else None
 

@@ -221,7 +221,7 @@ class JobReport(Struct, frozen=True):
         hours = self.gpu_hours()
         if not self.gpus or sum(hours.values()) > hours["unmeasured"] or self.frames >= 3 * LEAST_SAMPLES:
             return ""
-        return f"too short to judge: {length(self.duration_s)} of {LEAST_SAMPLES} samples; record half a minute"
+        return f"too short to judge: {self.frames} samples in {length(self.duration_s)}; record a minute of its work"
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""

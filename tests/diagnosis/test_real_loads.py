@@ -19,7 +19,7 @@ from gputop.recording.reader import read_snapshots
 
 TELEMETRY = Path(__file__).parents[1] / "telemetry"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((TELEMETRY / "expected.json").read_text())
-WELL = ("train_tuned", "vllm_0.2rps", "sglang_gemma3_rtx50")
+WELL = ("train_tuned", "vllm_0.2rps", "sglang_gemma3_rtx50", "h200_train", "h200_loader")
 """Loads with which nothing is wrong."""
 NOT_WELL = {"train_untuned": (80, 91), "t4_hollow_gemm": (45, 110)}
 """Loads with which something is, and when that must have been said."""
@@ -63,6 +63,11 @@ def test_a_real_load_is_called_what_it_is_and_no_verdict_comes_and_goes(name: st
         for d in said[first : last + 1]:
             assert (d.verdict in verdicts, d.level, d.confidence) == (True, level, confidence), d
     assert len(list(changes(said))) == EXPECTED[name]["flips"]
+
+
+def test_a_util_that_is_a_moment_of_each_second_is_no_work_that_stops_and_starts() -> None:
+    """It falls from 100 to 0 and rises again while the engine counts cycles in 52 to 68 % of each second."""
+    assert not any(badge.id == "stop_start" for d in said_of("h200_loader_cpu") for badge in d.badges)
 
 
 def test_adding_tiny_vectors_is_hollow_and_counted_as_no_work() -> None:
