@@ -9,6 +9,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from msgspec import Struct
 
@@ -93,7 +94,9 @@ class Memory:
         self._judged_t = float("-inf")
         """When it was last asked what had been judged."""
         self._encoder = Encoder()
-        self._lines: list[bytes] = []
+        self._packer: Any = None
+        """What ``zlib.compressobj`` gives, for the block that is being filled."""
+        self._data: list[bytes] = []
         self._count = 0
         self._first_t = 0.0
         self._last: Snapshot | None = None
@@ -106,18 +109,21 @@ class Memory:
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
-            self._earlier, self._lines, self._count, self._judged_t = (), [], 0, float("-inf")
+            self._earlier, self._count, self._judged_t = (), 0, float("-inf")
         if self._count >= BLOCK_FRAMES or (self._count and not self._encoder.fits(snapshot)):
             self._blocks.append(self._packed())
             self._forget(snapshot.t - KEPT_S)
-            self._lines, self._count, self._judged = [], 0, None
+            self._count = 0
+        lines: list[bytes] = []
         if not self._count:
             # As it is read back.
             self._first_t = round(snapshot.t, 3)
-            self._lines += self._encoder.key_lines(snapshot)
+            self._packer, self._data, self._judged = zlib.compressobj(), [], None
+            lines = self._encoder.key_lines(snapshot)
             if self._first_t - self._judged_t >= JUDGED_S:
                 self._judged, self._judged_t = judged(), self._first_t
-        self._lines += self._encoder.frame_lines(snapshot, frame=frame)
+        lines += self._encoder.frame_lines(snapshot, frame=frame)
+        self._data += map(self._packer.compress, lines)
         self._count += 1
         self._last = snapshot
 
@@ -146,7 +152,5 @@ class Memory:
 
     def _packed(self) -> PackedFrames:
         assert self._last is not None
-        # Line by line: all of them in one text would be as much memory again.
-        packer = zlib.compressobj()
-        packed = [packer.compress(line) for line in self._lines]
-        return PackedFrames(self._first_t, self._last.t, b"".join((*packed, packer.flush())), self._judged)
+        data = b"".join((*self._data, self._packer.copy().flush()))
+        return PackedFrames(self._first_t, self._last.t, data, self._judged)
