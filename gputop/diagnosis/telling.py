@@ -36,6 +36,7 @@ from gputop.diagnosis.types import (
     full_title,
 )
 from gputop.diagnosis.window import sm_now
+from gputop.model.feeders import rank_among_owners
 from gputop.model.quantity import HOUR_S, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 
@@ -74,11 +75,6 @@ def _share(percent: float) -> float:
 # Who holds the GPU that the verdict is about.
 
 
-def _by_size(p: ProcessSample) -> tuple[bool, float, int]:
-    """Orders processes: those that compute before those that only draw, then by memory, then the lowest pid."""
-    return p.type == "G", -(p.gpu_mem_bytes or 0.0), p.pid
-
-
 class Owners:
     """The owner of each GPU by its index: the process with most memory there, kept until it ends."""
 
@@ -96,7 +92,8 @@ class Owners:
         self._owners = {}
         for gpu, members in holding.items():
             kept = self._identities.get(gpu)
-            first = next((p for p in members if (p.pid, p.starttime) == kept), None) or min(members, key=_by_size)
+            stays = [p for p in members if (p.pid, p.starttime) == kept]
+            first = max(stays or members, key=rank_among_owners)
             identities[gpu] = (first.pid, first.starttime)
             static = first.static
             self._owners[gpu] = GpuOwner(

@@ -34,12 +34,8 @@ class GpuProcess(Struct, frozen=True):
 
 def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     """The process of each GPU whose main thread the GPU's verdict looks at."""
-    largest: dict[int, tuple[tuple[bool, float, int], int]] = {}
-    for process in gpu_processes:
-        rank, best = rank_among_owners(process), largest.get(process.gpu)
-        if best is None or rank > best[0]:
-            largest[process.gpu] = rank, process.pid
-    return {pid for _, pid in largest.values()}
+    # Of each GPU the highest comes last.
+    return set({process.gpu: process.pid for process in sorted(gpu_processes, key=rank_among_owners)}.values())
 
 
 _FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type"))
