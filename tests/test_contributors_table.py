@@ -26,7 +26,7 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "a key of a page": ("users_regroup|action_regroup", 1),
     "a theme": ("colour-blind", 0),
     "a loader framework": ("ray", 4),
-    "a command": (r"gputop\.commands\.mark", 0),
+    "a command": (r"commands\.mark", 0),
     "a command of a feature": (r"gputop\.features\.memory_snapshot\.memory_command", 0),
     "a feature": (r"gputop\.features\.memory_snapshot\.memory_command", 0),
     "a placeholder of an alert's command": ("pci", None),

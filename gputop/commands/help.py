@@ -139,6 +139,7 @@ def options_page() -> Document:
         options = _own_actions(command_parser(name))
         sections.append(section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(options)))
     for title, head, entries in (
+        ("Exit status", "status", EXIT.items()),
         ("Environment", "variable", ENVIRONMENT.items()),
         ("Examples", "command", EXAMPLES.items()),
     ):
