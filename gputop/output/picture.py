@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gputop.model.extras import install
 from gputop.paint.line import Row, cells
-from gputop.paint.theme import Theme
+from gputop.paint.theme import Look, Theme
 
 CELL_WIDTH, CELL_HEIGHT, FONT_SIZE, BASELINE = 8.4, 18.0, 14.0, 13.4
 FONTS = "'DejaVu Sans Mono','JetBrains Mono',Menlo,Consolas,'Liberation Mono',monospace"
@@ -63,7 +63,7 @@ def drawn(rows: Sequence[Row], theme: Theme) -> list[str]:
                 fg, bg = bg or theme.background or BACKGROUND, fg
             if bg:
                 drawing.grounds.setdefault(bg, []).append(_rect(x, top, cells(text)))
-            drawing.add(text, x, top, fg, look.bold)
+            drawing.add(text, x, top, fg, look)
             x += cells(text)
     return drawing.elements()
 
@@ -77,10 +77,10 @@ class _Drawing:
         self._marks: dict[str, list[str]] = {}
         self._texts: list[str] = []
 
-    def add(self, text: str, x: int, top: float, fill: str, bold: bool) -> None:
+    def add(self, text: str, x: int, top: float, fill: str, look: Look) -> None:
         """One run of a row, from a cell on."""
         solid = self._shapes.setdefault((fill, 1.0), [])
-        weight = ' font-weight="bold"' if bold else ""
+        weight = (' font-weight="bold"' * look.bold) + (' text-decoration="underline"' * look.underline)
         for match in _PIECE.finditer(text):
             piece = match[0]
             char, size = piece[0], cells(piece)

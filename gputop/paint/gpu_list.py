@@ -85,7 +85,7 @@ def list_title(g: ShownGpu, room: int, width: int) -> Line:
     owner = owner_of(g.told, end - line.width - len(OWNED) - len(others) - keys - (len(least) + 4 if least else 0))
     line.add(f"{OWNED.lstrip()}{owner} " if owner else "", "text").add(others, "dim")
     if others:
-        line.add("[", "dim", "previous_gpu").add(" ", "dim").add("]", "dim", "next_gpu").add(" ", "dim")
+        line.add("[", "title.key", "previous_gpu").add(" ", "dim").add("]", "title.key", "next_gpu").add(" ", "dim")
     steps = step_words(frame, gpu, end - line.width - 2)
     line.add(f" {steps} " if steps else "", "text")
     if since and line.width < end:

@@ -232,8 +232,13 @@ def title(view: View, width: int, count: int) -> Line:
     arrow = "▾" if _descending(view) else "▴"
     keys = Line().add(" ", "dim").add(f"by {order_words(view.sort)} {arrow}", "dim", "sort_next")
     if width >= 100 and not view.filter:
-        keys.add("   ", "dim").add(f"t tree: {view.tree}", "dim", "tree").add("   ", "dim").add("o sort", "dim", "sort")
-        keys.add("   ", "dim").add("[", "dim", "previous_gpu").add(" ", "dim").add("] GPU", "dim", "next_gpu")
+        for apart, key, words, key_id in (
+            ("   ", "t", f" tree: {view.tree}", "tree"),
+            ("   ", "o", " sort", "sort"),
+            ("   ", "[", "", "previous_gpu"),
+            (" ", "]", " GPU", "next_gpu"),
+        ):
+            keys.add(apart, "dim").add(key, "title.key", key_id).add(words, "dim", key_id)
     if keys.width + line.width + 3 <= width:
         line.rule(width - keys.width - 2).add_line(keys).add(" ", "dim")
     return line.rule(width)

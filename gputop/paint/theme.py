@@ -125,6 +125,7 @@ STYLES = table_rows("""
     rule              rule       -          -
     heading           dim        -          bold
     title             bright     -          bold
+    title.key         dim        -          underline
     key               blue       -          bold
     evidence          bright     -          -
     remedy            teal       -          -
@@ -167,17 +168,19 @@ STYLES = table_rows("""
     select            -          select     -
     record            red        -          bold
 """)
-"""Style, palette entries of the text and of its ground, and whether it is bold; a dash leaves it open."""
+"""Style, palette entries of the text and of its ground, and whether it is bold or underlined; a dash leaves it open."""
 
 
 def _looks(palette: Palette) -> dict[str, Look]:
     return {
-        name: Look(palette.get(text) or None, palette.get(ground) or None, bold=bold == "bold")
-        for name, text, ground, bold in STYLES
+        name: Look(
+            palette.get(text) or None, palette.get(ground) or None, bold=how == "bold", underline=how == "underline"
+        )
+        for name, text, ground, how in STYLES
     }
 
 
-QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
+QUIET = ("dim", "title.key", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
 """Styles drawn faint where no colour of their own can be relied on."""
 
 
