@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import add, sub
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ LEAST_LINK_ERRORS = 10
 LEAST_TCP = 100
 """Segments that TCP sent again in the window, from which on they are worth a word [judged]."""
 _COUNTED = ("fabric_drops", "fabric_retransmits", "fabric_link_errors", "tcp_retransmits")
+_NOTHING = (0,) * len(_COUNTED)
 
 
 class FabricSignals(Struct, frozen=True):
@@ -86,11 +88,20 @@ class FabricSignals(Struct, frozen=True):
         return (", ".join(parts),) if parts else ()
 
 
+def _growth(before: int | None, now: int | None) -> int:
+    """How much a counter has grown: a fall is a gap, and so is a sample without it."""
+    return 0 if before is None or now is None else max(0, now - before)
+
+
 class FabricWindow:
     """Takes the host's samples in order of time. What it keeps is bounded by the window."""
 
     def __init__(self) -> None:
-        self._past: deque[tuple[float, tuple[int | None, ...]]] = deque()
+        self._past: deque[tuple[float, tuple[int, ...]]] = deque()
+        """Times of samples, with how much each counter had grown since the one before."""
+        self._newest: tuple[int | None, ...] = ()
+        self._sums = _NOTHING
+        """How much each has grown since the oldest of them."""
         self.signals: FabricSignals | None = None
 
     def observe(self, t: float, host: HostSample) -> FabricSignals | None:
@@ -104,11 +115,19 @@ class FabricWindow:
         past = self._past
         if past and not 0.0 <= t - past[-1][0] <= FABRIC_WINDOW_S:
             past.clear()
-        past.append((t, now))
+        if past:
+            grown = tuple(map(_growth, self._newest, now))
+            past.append((t, grown))
+            self._sums = tuple(map(add, self._sums, grown))
+        else:
+            past.append((t, _NOTHING))
+            self._sums = _NOTHING
+        self._newest = now
         # The newest one at or before the window's begin is what it is compared with.
         while len(past) > 1 and past[1][0] <= t - FABRIC_WINDOW_S:
             past.popleft()
-        drops, retransmits, errors, tcp = (self._grown(i) for i in range(len(_COUNTED)))
+            self._sums = tuple(map(sub, self._sums, past[0][1]))
+        drops, retransmits, errors, tcp = self._sums
         self.signals = FabricSignals(
             host.fabric_rx_bytes_per_s,
             host.fabric_tx_bytes_per_s,
@@ -122,13 +141,3 @@ class FabricWindow:
             host.fabric_ports_degraded or 0,
         )
         return self.signals
-
-    def _grown(self, place: int) -> int:
-        """How much one counter has grown: a fall is a gap, and so is a sample without it."""
-        grown, last = 0, None
-        for _, row in self._past:
-            value = row[place]
-            if value is not None and last is not None:
-                grown += max(0, value - last)
-            last = value
-        return grown
