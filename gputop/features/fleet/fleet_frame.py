@@ -196,8 +196,12 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *judge.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
     straggling = judge.stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in judge.ABSENT]))
-    unchanged = before.hosts if before is not None and _is_recorded_alike(read, before.read) else ()
-    known = {host.name: host for host in unchanged if not host.gpus and not host.stragglers}
+    known = {}
+    # The rules record something new of a host once a minute.
+    if before and read.shares and (read.shares is before.read.shares and read.hour is before.read.hour) and (
+        (read.down, read.missing) == (before.read.down, before.read.missing)
+    ):  # fmt: skip
+        known = {host.name: host for host in before.hosts if not host.gpus and not host.stragglers}
     hosts = _groups(read, "host", gpus, straggling, known)
     counts: dict[FleetState, int] = dict.fromkeys(judge.FLEET_STATES, 0)
     for host in hosts:
@@ -212,12 +216,6 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
         _waste(gpus, read),
         (*read.problems, *notes, *([read.hour.note] if read.hour.note else ())),
     )
-
-
-def _is_recorded_alike(read: FleetReading, before: FleetReading) -> bool:
-    """Whether the rules recorded nothing new of any host: they do once a minute."""
-    same = bool(read.shares) and read.shares is before.shares and read.hour is before.hour
-    return same and (read.down, read.missing) == (before.down, before.missing)
 
 
 def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:

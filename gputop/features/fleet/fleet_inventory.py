@@ -155,15 +155,11 @@ class FleetInventory:
         # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: at for at, name in enumerate(DIALECTS)}
         present = {key: identity for key, identity in self._identified.items() if not identity.gone}
-        # Those that are there come first: a host that was renamed has the same GPUs under its new name.
-        before = {**self._identified, **self.identities}
-        # A look back knows itself which GPUs were there earlier.
-        earlier = {} if looks_back else self.identities
         if "who" in answers.warned:
             # Nobody is missing by the word of an engine that may not have looked everywhere.
             identities = {**self.identities, **present}
         else:
-            identities = {**present, **self._missing(present, before, earlier, now)}
+            identities = {**present, **self._missing(present, now, looks_back=looks_back)}
         self.identities = dict(sorted(identities.items(), key=lambda pair: order[pair[0].dialect]))
         return answers.problems
 
@@ -187,17 +183,16 @@ class FleetInventory:
             self._forget()
 
     def _missing(
-        self,
-        present: Mapping[SeriesKey, GpuIdentity],
-        before: Mapping[SeriesKey, GpuIdentity],
-        earlier: Mapping[SeriesKey, GpuIdentity],
-        now: float,
+        self, present: Mapping[SeriesKey, GpuIdentity], now: float, *, looks_back: bool
     ) -> dict[SeriesKey, GpuIdentity]:
         """The GPUs that were there within the last day and are not there now, whatever they were called by."""
         uuids = {identity.uuid for identity in present.values() if identity.uuid}
-        # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them again.
-        earlier = earlier or {key: identity for key, identity in before.items() if identity.gone}
-        known_uuids = {identity.uuid for identity in earlier.values()}
+        # Those that are there come first: a host that was renamed has the same GPUs under its new name.
+        before = {**self._identified, **self.identities}
+        # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them again. A look
+        # back knows itself which GPUs were there earlier.
+        known = before if looks_back else self.identities
+        known_uuids = {identity.uuid for identity in known.values() if identity.gone or not looks_back}
         taken = {
             (identity.host, identity.gpu.partition("/")[0])
             for identity in present.values()

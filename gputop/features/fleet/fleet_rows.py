@@ -93,7 +93,6 @@ NOT_KNOWN = "–"
 WIDEST_VERDICT = 80
 
 
-HOSTS = "HOSTS"
 _OF_PANEL = {"jobs": "job", "users": "user"}
 """Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
 
@@ -196,7 +195,7 @@ def head(view: FleetView, width: int, word: str) -> Line:
     line = Line().add(" ", "text", "name").add(name, "heading", "name").add(" ", "text", "name")
     line.add(numbers[:room], "heading", "worst")
     for column, size in columns(width):
-        text = HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head
+        text = "HOSTS" if column.key == _OF_PANEL.get(view.panel) else column.head
         text += arrow * (column.sort == view.sort and column.sort != "name")
         text = text.rjust(size) if column.right else text.ljust(size)
         line.add(" ", "text", column.sort).add(text, "heading", column.sort)

@@ -371,17 +371,14 @@ class PrometheusFleet(AskedFleet):
         self._engine.client.begin()
         texts = {name: plan.memory_errors(self._inventory.schema, risen=name == "risen") for name in ("all", "risen")}
         answers = self._engine.asked(texts, needs=texts)
-        found: dict[str, list[tuple[GpuIdentity, int]]] = {
-            name: [
-                (self._inventory.identities[key], round(value))
-                for key, value in values(answers.of(name), self._inventory.gpus)
-                if key in self._inventory.identities and 0.0 <= value < BLANK
-            ]
+        known, gpus = self._inventory.identities, self._inventory.gpus
+        counts, risen = (
+            [(known[key], round(n)) for key, n in values(answers.of(name), gpus) if key in known and 0.0 <= n < BLANK]
             for name in texts
-        }
+        )
         return Grounds(
-            {identity.uuid: n for identity, n in found["all"] if identity.uuid},
-            {(identity.host, identity.gpu): (identity.uuid, n) for identity, n in found["risen"]},
+            {identity.uuid: n for identity, n in counts if identity.uuid},
+            {(identity.host, identity.gpu): (identity.uuid, n) for identity, n in risen},
         )
 
     # -- the hosts in sight -------------------------------------------------------------------------------------------

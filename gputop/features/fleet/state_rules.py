@@ -141,11 +141,6 @@ def lost(q: Scope) -> str:
     return f"({parts}) * on ({q.by}) {q.record(IDENTITY)}"
 
 
-assert {state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"} == (
-    set(FLEET_NOT_WORK) - {"busy_not_working"}
-), "from starved on every state but one has idle time that is lost"
-
-
 def _in_states(q: Scope) -> str:
     """GPUs by state over a minute, an instance as its share: of nodes that count their seconds, from those; they count
     an unused GPU of a job as idle."""

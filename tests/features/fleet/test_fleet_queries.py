@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
+from gputop.features.fleet.judge import FLEET_NOT_WORK
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
 from gputop.features.fleet.questions import MODES, QUESTIONS
 from gputop.features.fleet.rules import alerts, rules_yaml
-from gputop.features.fleet.state_rules import IN_STATE
+from gputop.features.fleet.state_rules import CODES, IN_STATE
 from gputop.model.prometheus_names import gpu_series
 from tests.support.planted_alerts import PLANTED, planted_series, unit_tests_yaml
 
@@ -70,6 +71,11 @@ def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hol
     pattern = re.compile(json.loads(quoted))
     assert label == "instance" and all(pattern.fullmatch(value) for value in values)
     assert not any(pattern.fullmatch(value) for value in ("", "cxx", "g", "aa", 'a"'))
+
+
+def test_from_starved_on_every_state_but_one_has_idle_time_that_is_lost() -> None:
+    lost = {state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"}
+    assert lost == {*FLEET_NOT_WORK} - {"busy_not_working"}
 
 
 def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
