@@ -30,8 +30,8 @@ from gputop.system.worker import Worker
 # after 5, 10 … 60 s, but not where the key was refused. With ssh, what is typed there is a byte every few seconds: the
 # far end ends without them, whatever has become of this one.
 
-CONNECT_S, FIRST_S, SILENT_S = 5, 20.0, 20.0
-"""How long a connection, a first page and a next page may take."""
+CONNECT_S, SILENT_S = 5, 20.0
+"""How long a connection and each page may take."""
 PAGE_S, KEEPS_S = 5.0, 3.0
 """Between two scrapes of an address, and between two bytes to a far end."""
 MOST_PAUSE_S = 60.0
@@ -148,11 +148,11 @@ class _Talk:
 
     def hear(self, *, until_first: bool) -> None:
         """Read pages until the first one, or until the connection is over."""
-        link, first, silent_s = self._link, self._link.pages, FIRST_S if until_first else SILENT_S
+        link, first = self._link, self._link.pages
         try:
             while not self._is_over and not (until_first and link.pages > first):
-                if time.monotonic() - self._heard_at > silent_s:
-                    self._end(f"no page within {silent_s:.0f} s")
+                if time.monotonic() - self._heard_at > SILENT_S:
+                    self._end(f"no page within {SILENT_S:.0f} s")
                 else:
                     self._is_over = link.stopping.is_set() or self._look()
         finally:

@@ -95,12 +95,10 @@ class SimulatedFleet(AskedFleet):
 
     source = SIMULATED
     interval_s = 5.0
+    gpus = 8
 
-    def __init__(
-        self, hosts: int = 125, gpus: int = 8, seed: int = 0, clock: Callable[[], float] = lambda: STARTED
-    ) -> None:
-        self._clock = clock
-        self.hosts, self.gpus, self.seed = hosts, gpus, seed
+    def __init__(self, hosts: int = 125, *, seed: int = 0, clock: Callable[[], float] = lambda: STARTED) -> None:
+        self.hosts, self.seed, self._clock = hosts, seed, clock
         self.jobs = self._placed()
         self._job_of = [job for job in self.jobs for _ in range(job.hosts)]
 
@@ -115,12 +113,9 @@ class SimulatedFleet(AskedFleet):
                 fate = RESERVED
             wanted_hosts = _SIZES[int(chance(self.seed, 2, number) * len(_SIZES))]
             size = min(self.hosts - at, 1 if fate in (HOLDING, RESERVED, NOBODY) else wanted_hosts)
-            late = fate in (SLOWED, LATE)
-            if late and size * self.gpus < 4:
-                fate, late = WORKING, False
-            ranks = size * self.gpus
+            late, ranks = fate in (SLOWED, LATE), size * self.gpus
             # The nodes of a job that announces steps run gputop, its first one at least.
-            steps = fate is WORKING and self.names_of(at) == "gputop" and self.gpus >= 3
+            steps = fate is WORKING and self.names_of(at) == "gputop"
             uneven = steps and chance(self.seed, 9, number) < 0.25
             user = _USERS[number % len(_USERS)]
             # As the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods.

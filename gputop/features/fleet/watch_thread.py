@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,24 +29,21 @@ class ShownFrame(Struct, frozen=True):
 class FleetWatch:
     """Queries repeatedly until it is closed. ``shown`` may be read from any thread."""
 
-    def __init__(self, fleet: AskedFleet, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fleet: AskedFleet) -> None:
         self.fleet = fleet
         self.shown = ShownFrame()
         self.is_failing = False
         """Whether the last refresh failed: what is shown grows old from then on."""
-        self._clock = clock
         self._notify: Callable[[], object] = lambda: None
         self._at: float | None = None
         self._in_sight: tuple[tuple[str, ...], str | None] = (), None
-        self._heard = clock()
+        self._heard = monotonic()
         self._details: tuple[str, Mapping[str, Mapping[str, float]]] = "", {}
         self._present: tuple[float, float] | None = None
-        self._due, self._asked_at = clock(), object()
+        self._due, self._asked_at = monotonic(), object()
         self._answered: dict[str, object] = {}
         """What was asked for last of the hosts on screen, of the open one and of the hour."""
-        self._worker = Worker(
-            "fleet", self._turn, again=lambda: max(0.05, self._due - self._clock()), close=fleet.close
-        )
+        self._worker = Worker("fleet", self._turn, again=lambda: max(0.05, self._due - monotonic()), close=fleet.close)
 
     def start(self, notify: Callable[[], object]) -> None:
         """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
@@ -60,12 +57,12 @@ class FleetWatch:
     @property
     def age_s(self) -> float:
         """Seconds since an answer came."""
-        return self._clock() - self._heard
+        return monotonic() - self._heard
 
     @property
     def present(self) -> float | None:
         """The fleet's present in Unix time, estimated from its last answer about the present."""
-        return None if self._present is None else self._present[0] + self._clock() - self._present[1]
+        return None if self._present is None else self._present[0] + monotonic() - self._present[1]
 
     def go_to(self, at: float | None) -> None:
         """Show the fleet at a Unix time, or the present again."""
@@ -83,9 +80,9 @@ class FleetWatch:
     def _turn(self) -> None:
         """Ask for what is due and for what has come on screen, and then for the last hour."""
         at = self._at
-        if self._clock() >= self._due or at is not self._asked_at:
+        if monotonic() >= self._due or at is not self._asked_at:
             self._guarded(lambda: self._refresh(at))
-            self._due, self._asked_at = self._clock() + self.fleet.interval_s, at
+            self._due, self._asked_at = monotonic() + self.fleet.interval_s, at
         if self.shown.frame is None:
             return
         t, (hosts, host) = self.shown.frame.t, self._in_sight
@@ -117,7 +114,7 @@ class FleetWatch:
         except Exception:
             self.is_failing = True
             raise
-        self.is_failing, self._heard = False, self._clock()
+        self.is_failing, self._heard = False, monotonic()
         if at is None:
             self._present = (frame.t, self._heard)
         if at is self._at or at == self._at:
