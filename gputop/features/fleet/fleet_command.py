@@ -136,7 +136,6 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
     from gputop.features.fleet.fleet_screen import fleet_screen
     from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
     from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-    from gputop.features.fleet.watch_thread import HISTORY_COLUMNS, HISTORY_S
     from gputop.paint.glyphs import ASCII, COLOUR
 
     if args.scenario not in (None, "demo"):
@@ -151,8 +150,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
             frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
         host = selected_host(frame, view)
         if host is not None:
-            history = fleet.history(host, frame.t, HISTORY_S, HISTORY_COLUMNS)
-            view = replace(view, host=host, history=history)
+            view = replace(view, host=host, history=fleet.history(host, frame.t))
     except FleetError as error:
         raise SourceError(str(error)) from None
     finally:

@@ -192,8 +192,8 @@ class RedactedFleet(AskedFleet):
         readings = self._asked(lambda: self._fleet.look(known, at))
         return self._rows(readings)
 
-    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
-        return self._asked(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
+    def history(self, host: str, t: float) -> History:
+        return self._asked(lambda: self._fleet.history(self._hosts.get(host, ""), t))
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
         return self._asked(lambda: self._fleet.details(self._hosts.get(host, ""), at))

@@ -21,9 +21,9 @@ does not know."""
 FleetState = GpuState | Literal["down", "late", "lost"]
 WINDOW_S = 300.0
 """The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
-HOUR_S = 3600.0
+HOUR_S, MINUTES = 3600.0, 60
 History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
-"""GPU → utilisation and SM activity in percent, a value a column, the oldest first; None where nothing was measured."""
+"""GPU → utilisation and SM activity in percent by minute of an hour, the oldest first; None where nothing was measured."""
 SIMULATED = "simulated"
 """The source of a reading that came from no engine."""
 
@@ -243,8 +243,8 @@ class AskedFleet(Protocol):
         """The fleet at a Unix time, or now."""
 
     @abstractmethod
-    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
-        """Utilisation and SM activity of a host's GPUs in columns of the time before ``t``."""
+    def history(self, host: str, t: float) -> History:
+        """Utilisation and SM activity of a host's GPUs in the hour before ``t``."""
 
     def settle(self) -> None:
         """Wait for what a first ``ask`` would leave for later ones."""

@@ -362,9 +362,9 @@ class LinkedFleet(AskedFleet):
         note = f"hours and ages are those since gputop was started, {duration(span_s)} ago" if span_s < HOUR_S else ""
         return LastHour([lost for _, host in self._hosts.values() for lost in host.lost(t)], span_s, note)
 
-    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
+    def history(self, host: str, t: float) -> History:
         """Utilisation and SM activity of a host's GPUs since gputop was started."""
-        return self._hosts[host][1].history(t, span_s, columns) if host in self._hosts else {}
+        return self._hosts[host][1].history(t) if host in self._hosts else {}
 
     def close(self) -> None:
         """End every connection; none is waited for longer than a look takes."""

@@ -32,6 +32,8 @@ from gputop.features.fleet.decode_answers import (
 from gputop.features.fleet.exporter_names import BLANK, DETAIL_KEYS, DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    MINUTES,
     AskedFleet,
     Down,
     FiringAlert,
@@ -421,15 +423,15 @@ class PrometheusFleet(AskedFleet):
         instances = {identity.instance for identity in inventory.identities.values() if identity.host == host}
         return (inventory, replace(inventory.schema, select=self._within(instances))) if instances else None
 
-    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
+    def history(self, host: str, t: float) -> History:
         self._engine.client.begin()
         if (asked_for := self._asked_for(host)) is None:
             return {}
         inventory, schema = asked_for
-        step = span_s / columns
+        step = HOUR_S / MINUTES
         width = max(step, 2 * schema.scrape_s)
         texts = {key: plan.metric(schema, key, lambda series: over("avg_over_time", series, width)) for key in MEANS}
-        queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
+        queries = {key: PromQuery(text, t, t - HOUR_S + step, step) for key, text in texts.items() if text}
         answers = self._engine.asked(queries, needs=queries)
         lines: dict[str, dict[str, list[float | None]]] = {}
         for key in queries:
@@ -440,10 +442,10 @@ class PrometheusFleet(AskedFleet):
                     if (value := number(text)) is not None:
                         moments[moment].append((gpu, value))
             for moment, of_moment in moments.items():
-                column = round((moment - (t - span_s)) / step) - 1
-                for gpu, value in in_units(of_moment, key).items() if 0 <= column < columns else ():
+                column = round((moment - (t - HOUR_S)) / step) - 1
+                for gpu, value in in_units(of_moment, key).items() if 0 <= column < MINUTES else ():
                     if (identity := inventory.identities.get(gpu)) is not None:
-                        of_gpu = lines.setdefault(identity.gpu, {name: [None] * columns for name in MEANS})
+                        of_gpu = lines.setdefault(identity.gpu, {name: [None] * MINUTES for name in MEANS})
                         of_gpu[key][column] = value
         return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
 

@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, MOMENT_KEYS, POD_RANK, RATIO_LIMIT, Dialect
-from gputop.features.fleet.fleet_reading import WINDOW_S
+from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S
 from gputop.model.prometheus_names import gpu_series
 
 _SPECIAL = re.compile(r"([.+*?()|\[\]{}^$\\])")
@@ -58,10 +58,10 @@ def over(function: str, series: str, seconds: float, *arguments: str) -> str:
     return f"{function}({', '.join((*arguments, f'{series}[{window(seconds)}]'))})"
 
 
-def each_once(function: str, series: str, seconds: float) -> str:
-    """A sum or count of a window's samples. Older engines take those on both of its edges, 61 minutes in an hour: a
-    millisecond less leaves out the first of them, which is the last one of the window before."""
-    return f"{function}({series}[{1000.0 * seconds - 1.0:.0f}ms])"
+def each_once(function: str, series: str) -> str:
+    """A sum or count of an hour's samples. Older engines take those on both of its edges, 61 minutes in an hour: a
+    millisecond less leaves out the first of them, which is the last one of the hour before."""
+    return f"{function}({series}[{1000.0 * HOUR_S - 1.0:.0f}ms])"
 
 
 def max_by(labels: Iterable[str], expr: str) -> str:

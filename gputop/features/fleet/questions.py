@@ -484,7 +484,7 @@ _MEASURED = 'state!="unmeasured"'
 
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", of: str = IN_STATE) -> str:
     """The GPU-minutes of the last hour, as recorded each minute."""
-    return f"sum by ({by}) ({each_once('sum_over_time', q.record(of, *matchers), HOUR_S)})"
+    return f"sum by ({by}) ({each_once('sum_over_time', q.record(of, *matchers))})"
 
 
 def _by_job(q: Scope) -> str:

@@ -68,7 +68,7 @@ _STATES: Mapping[str, GpuState] = {str(code): state for state, code in state_rul
 
 def lost_hours_of(select: str) -> str:
     """GPU-hours of the last hour that were no work, by host, owner and state."""
-    return f"{each_once('sum_over_time', selector(state_rules.HOST_LOST, select), HOUR_S)} / 60"
+    return f"{each_once('sum_over_time', selector(state_rules.HOST_LOST, select))} / 60"
 
 
 def _before(select: str) -> str:
@@ -371,7 +371,7 @@ class RecordedHour:
             return known
         end, select = floor(t / LOST_EVERY_S) * LOST_EVERY_S, self._engine.select
         # For how many minutes the rules recorded GPUs, whether or not these lost any time.
-        recorded = f"max({each_once('count_over_time', selector(state_rules.HOST_ADDRESS, select), HOUR_S)})"
+        recorded = f"max({each_once('count_over_time', selector(state_rules.HOST_ADDRESS, select))})"
         queries = {"lost": PromQuery(lost_hours_of(select), end), "minutes": PromQuery(recorded, end)}
         answers = self._engine.asked(queries)
         if len(answers.rows) < len(queries):

@@ -24,7 +24,7 @@ from gputop.features.fleet import plan
 from gputop.features.fleet.client import number
 from gputop.features.fleet.decode_answers import GpuIdentity, SeriesFacts, SeriesKey
 from gputop.features.fleet.exporter_names import DIALECTS, GPU_KEYS, MOMENT_KEYS
-from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S, GpuReading, GpuState, JobName, Lost, filled
+from gputop.features.fleet.fleet_reading import HOUR_S, MINUTES, WINDOW_S, GpuReading, GpuState, JobName, Lost, filled
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
 from gputop.features.fleet.promql import ENGINE
@@ -83,7 +83,6 @@ WANTED = frozenset((
 LONGEST_PAUSE_S = 15.0
 """Between two pages: what lies between those that are farther apart is not known."""
 MINUTE_S = 60.0
-MINUTES = int(HOUR_S / MINUTE_S)
 MOST_SAMPLES = 20_000
 """Of one page: one of 8 GPUs has some 300 that are read."""
 MOST_MISSING = 64
@@ -155,15 +154,13 @@ class SeenHost:
                 hours[owned] += gpu_h
         return [Lost(self.name, *owned, gpu_h) for owned, gpu_h in hours.items()]
 
-    def history(
-        self, t: float, span_s: float, columns: int
-    ) -> dict[str, tuple[list[float | None], list[float | None]]]:
-        """Utilisation and SM activity of its GPUs in columns of the time before ``t``."""
+    def history(self, t: float) -> dict[str, tuple[list[float | None], list[float | None]]]:
+        """Utilisation and SM activity of its GPUs in the hour before ``t``."""
         lines: dict[str, tuple[list[float | None], list[float | None]]] = {}
         for minute in self._minutes:
-            column = columns - 1 - int((t - minute.begun - MINUTE_S / 2.0) / (span_s / columns))
-            for gpu, pairs in minute.drawn.items() if 0 <= column < columns else ():
-                line = lines.setdefault(gpu, ([None] * columns, [None] * columns))
+            column = MINUTES - 1 - int((t - minute.begun - MINUTE_S / 2.0) / MINUTE_S)
+            for gpu, pairs in minute.drawn.items() if 0 <= column < MINUTES else ():
+                line = lines.setdefault(gpu, ([None] * MINUTES, [None] * MINUTES))
                 for at in (0, 1):
                     values = [value for pair in pairs if (value := pair[at]) is not None]
                     line[at][column] = fmean(values) if values else None

@@ -13,6 +13,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import State
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
+    MINUTES,
     NO_JOB,
     SIMULATED,
     AskedFleet,
@@ -231,12 +232,12 @@ class SimulatedFleet(AskedFleet):
         )
         return FleetReading(t, self.source, gpus, down, names, 3.0, LastHour(self.lost(gpus, t)), alerts)
 
-    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
-        """Utilisation and SM activity of a host's GPUs in the time before ``t``; None where its job had not begun."""
+    def history(self, host: str, t: float) -> History:
+        """Utilisation and SM activity of a host's GPUs in the hour before ``t``; None where its job had not begun."""
         at = next((i for i in range(self.hosts) if self.host_name(i) == host), None)
         if at is None:
             return {}
-        times = [t - span_s + (i + 1) * span_s / columns for i in range(columns)]
+        times = [t - HOUR_S + (i + 1) * HOUR_S / MINUTES for i in range(MINUTES)]
         drawn = {}
         for number in range(self.gpus):
             is_silent = at == self.late or (at, number) == self.lost_gpu

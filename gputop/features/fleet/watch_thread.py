@@ -13,9 +13,6 @@ from gputop.features.fleet.fleet_reading import AskedFleet, FleetError, FleetRea
 from gputop.model.source import unexpected
 from gputop.system.worker import Worker
 
-HISTORY_S = 3600.0
-HISTORY_COLUMNS = 60
-
 
 class ShownFrame(Struct, frozen=True):
     """What a screen shows: the newest frame, why there is no newer one, and the host whose hour was read."""
@@ -135,7 +132,7 @@ class FleetWatch:
             self._show(replace(self.shown, frame=frame))
 
     def _read_history(self, host: str, t: float) -> None:
-        history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
+        history = self.fleet.history(host, t)
         self._details = host, self.fleet.details(host, self._at)
         frame = self.shown.frame
         if frame is not None:

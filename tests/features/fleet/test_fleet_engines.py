@@ -71,7 +71,7 @@ def test_counts_equal_questions_asked_by_hand(asked: tuple[PrometheusFleet, Flee
 
 def test_a_host_has_an_hour_and_its_details(asked: tuple[PrometheusFleet, FleetFrame]) -> None:
     fleet, _ = asked
-    history = fleet.history("node-026", STARTED, 3600.0, 60)
+    history = fleet.history("node-026", STARTED)
     assert set(history) == {str(i) for i in range(8)}
     util, sm = history["0"]
     assert len(util) == len(sm) == 60 and util[-1] == pytest.approx(97.0, abs=4) and sm[-1] == pytest.approx(9.0, abs=4)

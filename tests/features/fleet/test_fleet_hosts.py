@@ -106,7 +106,7 @@ def test_a_foreign_page_is_judged_by_five_minutes_and_its_instances_by_their_eng
     )
     frame = fleet_frame(LinkedFleet((), SshOptions(), links=()).ask())
     assert frame.total == 0
-    history = host.history(600.0, 3600.0, 60)
+    history = host.history(600.0)
     assert history["0"][0][-6:] == [100.0, 50.0, 50.0, 50.0, 50.0, 50.0] and history["0"][0][0] is None
 
 

@@ -71,7 +71,7 @@ def test_a_hosts_page_is_asked_by_its_own_name_and_errors_name_nobody(
 ) -> None:
     _, frame, fleet = both
     host = selected_host(frame, FleetView())
-    assert host is not None and len(fleet.history(host, STARTED, 3600.0, 60)) == 8
+    assert host is not None and len(fleet.history(host, STARTED)) == 8
     broken = Pods(2)
     broken.fails = True
     with pytest.raises(FleetError) as error:

@@ -443,7 +443,7 @@ def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None)
         frame = frame_once(fleet, None)
         assert fleet_json(frame) and fleet_csv(frame) is not None and findings(frame) is not None
         fleet.look(["n1"], None)
-        fleet.history("n1", STARTED, 3600.0, 60)
+        fleet.history("n1", STARTED)
         for panel in ("hosts", "jobs", "users", "stragglers", "waste", "alerts"):
             assert fleet_screen(frame, FleetView(panel=panel), 120, 40).rows
 
