@@ -23,7 +23,7 @@ WINDOW_S = 300.0
 """The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
 HOUR_S, MINUTES = 3600.0, 60
 History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
-"""GPU → utilisation and SM activity in percent by minute of an hour, the oldest first; None where nothing was measured."""
+"""GPU → utilisation and SM activity in percent by minute of an hour, the oldest first; None where not measured."""
 SIMULATED = "simulated"
 """The source of a reading that came from no engine."""
 
