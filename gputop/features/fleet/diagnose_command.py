@@ -25,7 +25,7 @@ from gputop.features.fleet.fleet_command import (
 )
 from gputop.features.fleet.fleet_frame import OF_JOBS, FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
-from gputop.features.fleet.judge import ABSENT_REMEDIES, Straggler, lost_hours, remedy_of
+from gputop.features.fleet.judge import ABSENT_REMEDIES, Straggler, lost_hours
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.model.quantity import count
 from gputop.model.source import UsageError
@@ -115,7 +115,7 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
     return FleetFinding(
         group.verdict.level,
         f"{owner}: {group.verdict.text} on {count(len(group.hosts), 'host')}{cost}",
-        remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
+        group.remedy,
         n,
         sum(lost_hours(state, read.util_pct, 1.0) for read in readings) or n * lost_hours(state, group.util_pct, 1.0),
         waste or 0.0,

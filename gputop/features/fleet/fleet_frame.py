@@ -79,6 +79,11 @@ class GpuGroup(Struct, frozen=True):
         """How many GPUs these are."""
         return sum(self.counts.values())
 
+    @property
+    def remedy(self) -> str:
+        """What helps, where something is wrong."""
+        return judge.remedy_of([gpu.read for gpu in self.gpus if gpu.state == self.verdict.state], self.verdict.state)
+
 
 OF_JOBS: tuple[FleetState, ...] = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
 """States in which a job keeps a GPU from others and does no work on it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, mean
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of
+from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import level_glyph
@@ -70,7 +70,7 @@ def evidence(group: GpuGroup, width: int) -> list[Row]:
     rows = []
     for glyph, words, style in (
         ("↳", text, "evidence"),
-        ("→", remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state), "remedy"),
+        ("→", group.remedy, "remedy"),
     ):
         for i, line in enumerate(folded(words, width - 5)[:2] if words else ()):
             lead = glyph if i == 0 else " " * len(glyph)

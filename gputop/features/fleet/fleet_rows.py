@@ -14,7 +14,7 @@ from gputop.diagnosis.types import NOT_WORKING
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetState
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
-from gputop.features.fleet.judge import ABSENT, LEVELS, ORDER, WORDS, Straggler, cause_words, remedy_of
+from gputop.features.fleet.judge import ABSENT, LEVELS, ORDER, WORDS, Straggler, cause_words
 from gputop.model.quantity import count, terminal_safe
 from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
@@ -372,8 +372,8 @@ def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
         )
     if len(group.gpus) > 16:
         lines.append(f"and {len(group.gpus) - 16} more GPUs")
-    if remedy := remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state):
-        lines.append(f"what helps: {remedy}")
+    if group.remedy:
+        lines.append(f"what helps: {group.remedy}")
     if (command := frame.ssh(group.name)) is not None and len(group.hosts) == 1 and group.hosts[0] == group.name:
         lines.append(f"look: {command}")
     return lines

@@ -325,12 +325,12 @@ ABSENT_REMEDIES: Mapping[str, str] = {
 }
 
 
-def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:
-    """The remedy for GPUs in that state, in the words of the node's rules."""
+def remedy_of(gpus: Iterable[GpuReading], state: FleetState) -> str:
+    """The remedy for these GPUs, which are in that state, in the words of the node's rules."""
     remedies = {row.id: row.remedy for row in verdict_rows()}
-    own_verdicts = [gpu.own_verdict for gpu, gpu_state in gpus if gpu_state == state and gpu.own_verdict is not None]
-    if own_verdicts and remedies.get(own_verdicts[0]):
-        return remedies[own_verdicts[0]]
+    own_verdict = next((gpu.own_verdict for gpu in gpus if gpu.own_verdict is not None), "")
+    if remedies.get(own_verdict):
+        return remedies[own_verdict]
     if state in ABSENT:
         return ABSENT_REMEDIES[state]
     if state in ("busy_not_working", "starved"):
