@@ -11,6 +11,7 @@ import signal
 import subprocess
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -106,18 +107,23 @@ def test_the_dashboards_are_those_that_the_builder_makes_today() -> None:
     assert not old, "run `python -m tests.tools.dashboards`"
 
 
-@pytest.mark.slow
-def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
-    validate = pytest.importorskip("kubernetes_validate")
-    yaml = pytest.importorskip("yaml")
-    made = files("gputop")
-    documents = list(yaml.safe_load_all(made["kubernetes/daemonset.yaml"]))
-    documents.append(yaml.safe_load(made["kubernetes/networkpolicy.yaml"]))
+def _manifests(text: str) -> tuple[list[Any], Any]:
+    """The documents of a file, each as Kubernetes defines it, and the pod of the DaemonSet among them."""
+    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
+    documents = list(yaml.safe_load_all(text))
     for document in documents:
         validate.validate(document, "1.30", strict=True)
+    daemons = [document for document in documents if document["kind"] == "DaemonSet"]
+    return documents, daemons[0]["spec"]["template"]["spec"] if daemons else None
+
+
+@pytest.mark.slow
+def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
+    yaml, made = pytest.importorskip("yaml"), files("gputop")
+    documents, pod = _manifests(made["kubernetes/daemonset.yaml"])
+    _manifests(made["kubernetes/networkpolicy.yaml"])
     for resource in yaml.safe_load(made["kubernetes/kustomization.yaml"])["resources"]:
         assert f"kubernetes/{resource}" in made
-    pod = next(document for document in documents if document["kind"] == "DaemonSet")["spec"]["template"]["spec"]
     container = pod["containers"][0]["securityContext"]
     assert pod["hostPID"] and not pod["automountServiceAccountToken"] and "privileged" not in container
     assert container["readOnlyRootFilesystem"] and container["capabilities"] == {"drop": ["ALL"]}
@@ -134,15 +140,11 @@ def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
 
 @pytest.mark.slow
 def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> None:
-    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
     text = files("gputop")["kubernetes/daemonset.yaml"]
     args, named, _ = re.findall(r"^ +(?:# )?args: .*\n", text, re.MULTILINE)
     with_pods = text.replace(args, "").replace(named, named.replace("# ", ""))
     with_pods = re.sub(r"# (- \{name: pods.*)", r"\1", with_pods).replace("runAsNonRoot: true", "runAsNonRoot: false")
-    documents = list(yaml.safe_load_all(with_pods.replace("runAsUser: 65534", "runAsUser: 0")))
-    for document in documents:
-        validate.validate(document, "1.30", strict=True)
-    pod = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    _, pod = _manifests(with_pods.replace("runAsUser: 65534", "runAsUser: 0"))
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert pod["containers"][0]["args"][-1] == f"{mounts['pods']}/kubelet.sock"
     assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
@@ -150,13 +152,9 @@ def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> N
 
 @pytest.mark.slow
 def test_the_commented_container_that_gives_the_steps_directory_away_is_valid_and_can_do_nothing_else() -> None:
-    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
     text = files("gputop", image="r.example/gputop:1")["kubernetes/daemonset.yaml"]
     begin, end = text.index("      # initContainers:"), text.index("      containers:\n")
-    documents = list(yaml.safe_load_all(text[:begin] + text[begin:end].replace("      # ", "      ") + text[end:]))
-    for document in documents:
-        validate.validate(document, "1.30", strict=True)
-    pod = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    _, pod = _manifests(text[:begin] + text[begin:end].replace("      # ", "      ") + text[end:])
     (steps,) = pod["initContainers"]
     assert steps["image"] == pod["containers"][0]["image"] == "r.example/gputop:1"
     assert steps["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}

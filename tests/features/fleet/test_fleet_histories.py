@@ -74,6 +74,11 @@ def gpu_of(name: str, gpu: int, more: str = "", instance: str = "") -> str:
     return f'gpu="{gpu}",UUID="{uuid}",Hostname="{name}",instance="{instance or name}:9400",job="dcgm"{more}'
 
 
+def up(*names: str, value: Callable[[float], float | None] = lambda back: 1.0) -> Series:
+    """What an engine says of the scrapes of dcgm-exporters."""
+    return {f'up{{instance="{name}:9400",job="dcgm"}}': value for name in names}
+
+
 class Asked:
     """A fleet asked at the end of a history."""
 
@@ -164,7 +169,7 @@ def test_a_gpu_that_fell_off_the_bus_under_dcgm_names_is_lost_for_a_day(ask: Cal
     series = merged(
         *(dcgm(gpu_of("n1", gpu), 98.0, 90.0) for gpu in range(3)),
         dcgm(gpu_of("n1", 3), lambda back: 98.0 if back >= three_hours else None, 90.0),
-        {'up{instance="n1:9400",job="dcgm"}': lambda back: 1.0},
+        up("n1"),
     )  # fmt: skip
     frame = ask(series, span_s=14400.0, step_s=60.0).frame()
     assert frame.counts["lost"] == 1 and frame.counts["working"] == 3
@@ -205,7 +210,7 @@ def test_a_gpu_that_a_job_holds_and_no_process_uses_is_told_with_its_owner(
     series |= {pod % (0, 0): lambda back: 1.0, pod % (1, 1): lambda back: 1.0, process % (1, 1): lambda back: 1.0}
     series |= merged(
         *(dcgm(gpu_of("n2", gpu, more), 0.0, 0.0, 0.4) for gpu, more in enumerate((',hpc_job="8"', ""))),
-        {'up{instance="n2:9400",job="dcgm"}': lambda back: 1.0},
+        up("n2"),
     )
     frame = ask(series).frame()
     states = {(gpu.read.host, gpu.read.gpu): gpu.state for group in frame.hosts for gpu in group.gpus}

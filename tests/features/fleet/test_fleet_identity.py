@@ -24,7 +24,7 @@ from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
 from gputop.model.cards import mig_share
 from tests.features.fleet.conftest import counted
-from tests.features.fleet.test_fleet_histories import END, Asked, Series, dcgm, gpu_of, host, lines, merged, own
+from tests.features.fleet.test_fleet_histories import END, Asked, Series, dcgm, gpu_of, host, lines, merged, own, up
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.scripted_engine import engine as scripted
 
@@ -152,10 +152,10 @@ def since(series: Series, begin: float, end: float = 0.0) -> Series:
 SWITCHED = merged(
     *(dcgm(gpu_of("a", gpu), 98.0, 90.0) for gpu in range(3)),
     since(dcgm(gpu_of("a", 3), 98.0, 90.0), 1e9, 900.0), since(split("a", (3,)), 900.0),
-    {'up{instance="a:9400",job="dcgm"}': lambda back: 1.0},
+    up("a"),
 )  # fmt: skip
 HISTORIES: Mapping[str, Series] = {
-    "both": merged(own_job("h0", 8), RENAMED, {'up{instance="h0:9400",job="dcgm"}': lambda back: 1.0}),
+    "both": merged(own_job("h0", 8), RENAMED, up("h0")),
     "addresses": merged(OLD, addressed(OLD, "h0:9400", "10.0.0.1:9400")),
     "mig": merged(split("m", range(2)), *(dcgm(gpu_of("n", gpu, ',hpc_job="8"'), 98.0, 90.0) for gpu in range(8))),
     "mig alone": split("m", range(2), sm=0.9, DCGM_FI_DEV_GPU_UTIL=0.0),

@@ -57,6 +57,10 @@ FLEET = SimulatedFleet(125)
 needs_engine = pytest.mark.skipif(bool(missing("victoria-metrics")), reason="no victoria-metrics")
 
 
+def fleet_at(url: str, most_gpus: int | None = None) -> PrometheusFleet:
+    return PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=most_gpus)
+
+
 def evaluate(url: str, at: float, only: str = "") -> None:
     """Record what the rules record, at a Unix time: each rule sees what those before it recorded."""
     client = Client(address_of(url, {}), 60.0)
@@ -86,8 +90,8 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFram
         imported(url, past(FLEET, STARTED, 2700.0, 60.0))
         evaluate(url, STARTED - 1800.0, HOST_ADDRESS)
         evaluate(url, STARTED)
-        whole = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=MOST_GPUS)
-        summed = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=100)
+        whole = fleet_at(url, MOST_GPUS)
+        summed = fleet_at(url, 100)
         whole.settle()
         every = fleet_frame(whole.ask(STARTED))
         assert whole.look(["node-001"], STARTED) is None and not every.read.shares
@@ -251,7 +255,7 @@ def test_recorded_labels_name_owner_and_host_and_two_exporters_of_a_host_are_one
 def test_an_engine_without_these_rules_is_asked_for_every_gpu(tmp_path: Path) -> None:
     with victoria(tmp_path) as url:
         imported(url, past(SimulatedFleet(20), STARTED, 900.0, 60.0))
-        fleet = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=10)
+        fleet = fleet_at(url, 10)
         fleet.settle()
         read = fleet.ask(STARTED)
         assert not read.shares and len(read.gpus) == 160 and fleet.look(["node-001"], STARTED) is None
@@ -390,14 +394,14 @@ def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tm
     small = SimulatedFleet(24)
     with victoria(tmp_path) as url:
         imported(url, past(small, STARTED, 2700.0, 60.0))
-        every = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
+        every = fleet_at(url)
         every.ask(STARTED)
         assert every.hour(STARTED) == LastHour(None, 3600.0, NO_RULES)
         minutes = 3
         for minute in range(minutes):
             evaluate(url, STARTED - 60.0 * minute)
-        every = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
-        sums = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=10)
+        every = fleet_at(url)
+        sums = fleet_at(url, 10)
         wanted = {}
         for gpu in small.ask(STARTED).gpus:
             state, _ = judged(gpu)
