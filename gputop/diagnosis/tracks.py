@@ -370,9 +370,9 @@ class GpuTrack:
         job, window = self._job, self._window
         pauses = window.runs.ended if run is None else (*window.runs.ended, run)
         births, beside_s, of_all_s = job.births.recent(t, pauses)
-        feeders, filled, mostly = None, Filled(), frozenset[str]()
+        feeders, address, filled, mostly = None, "", Filled(), frozenset[str]()
         if 100.0 - u >= at.IDLE:
-            feeders = window.feeders.feeders()
+            feeders, address = window.feeders.feeders(), window.feeders.address
             filled, mostly = window.account.filled(None if feeders is None else feeders.key)
         return HostSide(
             reason=why_dark(p),
@@ -381,7 +381,7 @@ class GpuTrack:
             fetches=p is not None and p.feed_by == "main socket",
             served=p is not None and p.feed_by == SERVED_BY_PARENT,
             rx=None if p is None else p.net_rx_bytes_per_s,
-            address=window.feeders.address,
+            address=address,
             loaders=tick.loader_count or ceil(window.sums.total("loaders") / len(window.sums)),
             feeders=feeders,
             accounted=window.account.says_something,
