@@ -16,8 +16,6 @@ from gputop import __version__
 from gputop.commands.registry import COMMANDS, PURPOSES, TOPICS, commands, commands_and_parts, module_of, parts
 from gputop.commands.shared_options import (
     NO_DEMO,
-    UNMARKED,
-    ListAction,
     filterable,
     options,
     printable,
@@ -27,6 +25,7 @@ from gputop.commands.shared_options import (
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
+from gputop.model.source import UsageError
 from gputop.output.messages import USAGE_ERROR, say
 
 if TYPE_CHECKING:
@@ -45,11 +44,34 @@ class _OfAnyWidth(argparse.HelpFormatter):
         super().__init__(*args, **{"width": 80, **kwargs})
 
 
+class ListAction(argparse.Action):
+    """A list, by commas or by repeating the option: ``-o 0 -o 1`` is ``-o 0,1``. Kept as one text with commas."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, values if before is None else f"{before},{values}")
+
+
+class ServerUrls(ListAction):
+    """Addresses; on the command line this machine's alone."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        from gputop.sources.serving_reader import addresses
+
+        super().__call__(parser, namespace, values)
+        try:
+            addresses(getattr(namespace, self.dest), typed=True)
+        except UsageError as error:
+            parser.error(str(error))
+
+
 class Parser(argparse.ArgumentParser):
     """Ends with one line on stderr where argparse prints its usage, and names the word that it does not know."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": _OfAnyWidth, **kwargs})
+        self.register("action", "list", ListAction)
+        self.register("action", "servers", ServerUrls)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """The parsed words. Ends the program where one of them is unknown, so the rest is always empty."""
@@ -178,7 +200,7 @@ def _common() -> Parser:
         --debug       -     show tracebacks
     """
     no_mouse = {"action": "store_false", "dest": "mouse"}
-    options(group, table, {"--gpus": {"action": ListAction}, "--no-mouse": no_mouse})
+    options(group, table, {"--gpus": {"action": "list"}, "--no-mouse": no_mouse})
     group.add_argument("-V", "--version", action=_Print, nargs=0, const=_version, help="show the version")
     return parser
 
@@ -235,7 +257,7 @@ def live_parser() -> Parser:
     # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)
     table = "--alerts  -  fire the alerts of the configuration file, which the screen otherwise only shows"
-    options(top, table, **UNMARKED)
+    options(top, table, unmarked=True)
     serving(top)
     selectable(top)
     filterable(top)

@@ -3,7 +3,6 @@ and where a report goes."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import pwd
 import re
@@ -21,6 +20,7 @@ from gputop.output.messages import in_ascii, say
 from gputop.system.given_file import write_private
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Mapping, Sequence
 
     from gputop.model.expression import Expression
@@ -40,43 +40,31 @@ R = TypeVar("R")
 # Arguments that several commands share.
 
 
-class ListAction(argparse.Action):
-    """A list, by commas or by repeating the option: ``-o 0 -o 1`` is ``-o 0,1``. Kept as one text with commas."""
-
-    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
-        before = getattr(namespace, self.dest, None)
-        setattr(namespace, self.dest, values if before is None else f"{before},{values}")
-
-
-class _ServerUrls(ListAction):
-    """Addresses; on the command line this machine's alone."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
-        from gputop.sources.serving_reader import addresses
-
-        super().__call__(parser, namespace, values)
-        try:
-            addresses(getattr(namespace, self.dest), typed=True)
-        except UsageError as error:
-            parser.error(str(error))
-
-
-def options(parser: Any, table: str, special: Mapping[str, Mapping[str, Any]] | None = None, **more: Any) -> None:
+def options(
+    parser: Any,
+    table: str,
+    special: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    unmarked: bool = False,
+    **more: Any,
+) -> None:
     """Add the options of a table to a parser or a group: names, the name of the value or a dash for none, the help.
 
-    A name without dashes is an argument, which may be left out where a question mark follows it.
-    ``special`` has what else argparse is told of one, by its first name, ``more`` what it is told of all.
+    A name without dashes is an argument, which may be left out where a question mark follows it. ``special`` has what
+    else argparse is told of one, by its first name, ``more`` what it is told of all. ``unmarked`` ones leave no trace
+    where they are absent, so that they may stand before and after the command.
     """
+    if unmarked:
+        # A start without a word need not import it.
+        from argparse import SUPPRESS
+
+        more["default"] = SUPPRESS
     for names, metavar, text in table_rows(table):
         first, *others = names.split(",")
         kind: dict[str, Any] = {"metavar": metavar}
         if metavar in ("-", "?"):
             kind = {"action": "store_true"} if names.startswith("-") else {"nargs": "?"} if metavar == "?" else {}
         parser.add_argument(first, *others, help=text, **{**kind, **more, **(special or {}).get(first, {})})
-
-
-UNMARKED: Mapping[str, Any] = {"default": argparse.SUPPRESS}
-"""An option that leaves no trace where it is absent, so that it may stand before and after the command."""
 
 
 def filterable(command: argparse.ArgumentParser) -> None:
@@ -86,8 +74,8 @@ def filterable(command: argparse.ArgumentParser) -> None:
         -u,--user  NAMES  show the processes of these users only, separated by commas; without a name: yours
         -p,--pid   PIDS   show the processes with these ids only, separated by commas
     """
-    user = {"action": ListAction, "nargs": "?", "const": str(os.getuid())}
-    options(command, table, {"-u": user, "-p": {"action": ListAction}}, **UNMARKED)
+    user = {"action": "list", "nargs": "?", "const": str(os.getuid())}
+    options(command, table, {"-u": user, "-p": {"action": "list"}}, unmarked=True)
 
 
 def serving(command: argparse.ArgumentParser) -> None:
@@ -96,22 +84,22 @@ def serving(command: argparse.ArgumentParser) -> None:
         --server-url  URL  metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs'
           verdicts
     """
-    options(command, table, action=_ServerUrls, **UNMARKED)
+    options(command, table, action="servers", unmarked=True)
 
 
 def selectable(command: argparse.ArgumentParser) -> None:
     """``-o``, the short name of ``--gpus`` where no output file has that letter."""
-    options(command, "-o,--only  LIST  the same as --gpus", action=ListAction, dest="gpus", **UNMARKED)
+    options(command, "-o,--only  LIST  the same as --gpus", action="list", dest="gpus", unmarked=True)
 
 
 def waiting(command: argparse.ArgumentParser) -> None:
     """How long a command that reads once waits for a driver that answers slowly."""
-    options(command, "--wait  TIME  how long to wait for a slow driver (default 10s)", **UNMARKED)
+    options(command, "--wait  TIME  how long to wait for a slow driver (default 10s)", unmarked=True)
 
 
 def printable(command: argparse.ArgumentParser) -> None:
     """``-1``: the screen's first snapshot as text."""
-    options(command, "-1,--once  -  print one snapshot and end, as `gputop once` does", **UNMARKED)
+    options(command, "-1,--once  -  print one snapshot and end, as `gputop once` does", unmarked=True)
 
 
 NO_DEMO = "`gputop demo` shows the simulated node, `diagnose demo` and `report demo` judge it"
@@ -123,6 +111,8 @@ def recording_argument(command: argparse.ArgumentParser, name: str, text: str, *
 
     def checked(file: str) -> str:
         if file == "demo" and not os.path.exists(file):
+            import argparse
+
             raise argparse.ArgumentTypeError(f"no recording of that name; {NO_DEMO}")
         return file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.shared_options import ListAction, prints_ascii, seconds
+from gputop.commands.shared_options import prints_ascii, seconds
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.document import plain
@@ -22,7 +22,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     )
     add("function", metavar="MODULE:FUNCTION", help=text)
     add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
-    add("--workers", action=ListAction, metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
+    add("--workers", action="list", metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
     add("--step", metavar="TIME", help="how long your step takes, such as 41ms; a batch must come within 80 %% of it")
     add("--budget", default="60s", metavar="TIME", help="stop after this time (default 60s)")
     add("--json", action="store_true", help="one JSON object")

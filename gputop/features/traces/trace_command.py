@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 
-from gputop.commands.shared_options import ListAction, deliver_report, form_of, redacted_report, redactor_of
+from gputop.commands.shared_options import deliver_report, form_of, redacted_report, redactor_of
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
@@ -43,7 +43,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     text = "take each range of this name as a step, not the profiler's own; also the begin of names, or with * and ?"
     add("--step", metavar="NAME", help=text)
     add("--top", type=int, default=TOP, metavar="N", help=f"how many kernels to list (default {TOP})")
-    add("--ranks", action=ListAction, metavar="LIST", help="show these ranks in full, such as 0,3")
+    add("--ranks", action="list", metavar="LIST", help="show these ranks in full, such as 0,3")
     add("--compare", action="store_true", help="two traces: is the second slower, and what does it do otherwise")
     add("--with", dest="recording", metavar="REC", help="show a recording of the same time beside it")
     add("--export", action="store_true", help="run `nsys export` on .nsys-rep files first")
