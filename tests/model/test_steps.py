@@ -26,7 +26,7 @@ from gputop.paint.view import View
 from gputop.paint.words import step_words
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.report.job_report import JobReport, ReportBuilder, report_snapshots
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, StepListener, StepSender, send_mark
 from gputop.sources.step_datagrams import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
@@ -259,10 +259,7 @@ def test_a_step_s_time_stands_beside_every_verdict_at_80_columns_and_the_verdict
 
 
 def _report(build: Callable[[int], StepRow], seconds: int = 60) -> JobReport:
-    monitor, builder = Monitor(charts=False), ReportBuilder()
-    for s in range(seconds):
-        builder.add(monitor.feed(snapshot(NOW + s, build(s))))
-    return builder.report()
+    return report_snapshots(snapshot(NOW + s, build(s)) for s in range(seconds))
 
 
 def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:

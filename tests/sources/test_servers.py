@@ -27,7 +27,7 @@ from gputop.paint.view import View
 from gputop.paint.words import step_words
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.report.job_report import ReportBuilder
+from gputop.report.job_report import report_snapshots
 from gputop.sources.serving_reader import (
     Histogram,
     PageError,
@@ -509,12 +509,9 @@ def test_a_redacted_snapshot_names_no_host_of_a_server() -> None:
 
 
 def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> None:
-    monitor, builder = Monitor(charts=False), ReportBuilder()
     late = replace(ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5), kv_cache_pct=99.0)
     silent = ServerRow("localhost:8000", "vllm", error="timed out")
-    for k in range(60):
-        builder.add(monitor.feed(moment(k, (silent if k < 10 else late if k < 20 else ROW,))))
-    report = builder.report()
+    report = report_snapshots(moment(k, (silent if k < 10 else late if k < 20 else ROW,)) for k in range(60))
     (served,) = report.servers
     assert (served.seconds, served.silent_s, served.queue_max) == (50.0, 10.0, 9.0)
     assert served.requests_per_s == pytest.approx((10 * 4 + 40 * 12) / 50)
