@@ -48,11 +48,11 @@ def cut(text: str) -> str:
 
 
 class WireError(Exception):
-    """Why no answer came, in words; ``is_late`` where its time ran out."""
+    """Why no answer came, in words."""
 
-    def __init__(self, words: str, *, is_late: bool = False) -> None:
-        super().__init__(words)
-        self.is_late = is_late
+
+class LateError(WireError):
+    """The time for an answer ran out."""
 
 
 class Reply(Struct, frozen=True):
@@ -102,8 +102,9 @@ class Wire:
                 return Reply(response.status, received, self._whole(response.iter_stream(), is_packed))
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError,
                 RuntimeError) as error:  # fmt: skip
-            is_late = isinstance(error, httpcore.TimeoutException) or monotonic() >= end
-            raise WireError("no answer in time" if is_late else self._words_of(error), is_late=is_late) from None
+            if isinstance(error, httpcore.TimeoutException) or monotonic() >= end:
+                raise LateError("no answer in time") from None
+            raise WireError(self._words_of(error)) from None
         finally:
             watchdog.cancel()
 
@@ -339,12 +340,12 @@ class Client:
         headers = {**self._headers, **({"Content-Type": "application/x-www-form-urlencoded"} if body else {})}
         try:
             reply = self._wire.fetch(method, f"{self._url}/api/v1/{path}", headers, body, self._deadline_s)
+        except LateError:
+            self._late = f"no answer within {self._deadline_s:.0f} s"
+            raise QueryError(f"{self._url}: {self._late}") from None
         except WireError as error:
-            words = f"no answer within {self._deadline_s:.0f} s" if error.is_late else str(error)
-            words += ": narrow it by --select" * words.endswith("MiB")
-            if error.is_late:
-                self._late = words
-            raise QueryError(f"{self._url}: {words}") from None
+            narrower = ": narrow it by --select" if str(error).endswith("MiB") else ""
+            raise QueryError(f"{self._url}: {error}{narrower}") from None
         if reply.status == 404 and method == "GET" and self._is_exporter():
             raise QueryError(f"{self._url}: that is an exporter: gputop fleet {self._url}")
         if reply.status != 200:

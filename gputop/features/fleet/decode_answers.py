@@ -443,17 +443,14 @@ def owner_of(labels: Labels, exporters: Collection[str] = ()) -> tuple[JobName, 
     return (JobName("container", container[:12]) if container else NO_JOB), user
 
 
-# The owner of a series, looked up by its labels as they came over the wire.
-#
-# Thousands of series have the same labels at every refresh: they are parsed once and then known by their bytes. Those
-# of hosts and jobs that are gone are forgotten: an autoscaled cluster has new names all the time.
-
 T = TypeVar("T")
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
 class Remembered(Generic[T]):
-    """Caches what ``read`` makes of labels. ``of`` raises FleetError for invalid labels."""
+    """Caches what ``read`` makes of labels as they came over the wire: thousands of series have the same ones at every
+    refresh. Those that are gone are forgotten: an autoscaled cluster has new names all the time. ``of`` raises
+    FleetError for invalid labels."""
 
     def __init__(self, read: Callable[[Mapping[str, str]], T]) -> None:
         self._read = read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -46,25 +46,24 @@ def passes(expression: Expression, group: GpuGroup) -> bool:
     return expression.holds(lambda term: term.holds_for(_field_value(term.field, group))) is True
 
 
+_TEXTS: Mapping[str, Callable[[GpuGroup], Sequence[str]]] = {
+    "host": lambda group: group.hosts or (group.name,),
+    "job": lambda group: group.jobs,
+    "user": lambda group: group.users,
+    "verdict": lambda group: (group.verdict.text,),
+    "state": lambda group: tuple(state for state, n in group.counts.items() if n),
+    "model": lambda group: tuple({gpu.read.model for gpu in group.gpus}),
+    "names": lambda group: tuple({gpu.read.names for gpu in group.gpus}),
+}
+
+
 def _field_value(field: str, group: GpuGroup) -> float | Sequence[str] | None:
-    if field == "gpus":
-        return float(group.size)
-    if FLEET_VOCABULARY.units.get(field, "text") != "text":
-        number: float | None = getattr(group, field)
+    if field in _TEXTS:
+        return _TEXTS[field](group)
+    if field in FLEET_VOCABULARY.units:
+        number: float | None = group.size if field == "gpus" else getattr(group, field)
         return number
-    texts: dict[str, Sequence[str]] = {
-        "host": group.hosts or (group.name,),
-        "job": group.jobs,
-        "user": group.users,
-        "verdict": (group.verdict.text,),
-    }
-    if field in texts:
-        return texts[field]
-    if field == "state":
-        return tuple(state for state, n in group.counts.items() if n)
-    if field in ("model", "names"):
-        return tuple({getattr(gpu.read, field) for gpu in group.gpus})
-    return (*texts["host"], *group.jobs, *group.users, group.verdict.text)
+    return [text for of in ("host", "job", "user", "verdict") for text in _TEXTS[of](group)]
 
 
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]

@@ -50,11 +50,6 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.promql import any_of, over
 from gputop.features.fleet.recorded_hosts import NamesAmongGpus, RecordedHosts, RecordedHour
 
-# What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
-#
-# The state of every GPU is queried at each refresh, slowly changing values at every second one; in between these keep
-# their last answer.
-
 LEAST_SILENCE_S = 60.0
 """Where no ``up`` is known, a host is down after so long without a new value, or after four scrapes, beside others that
 have new ones."""
@@ -68,7 +63,8 @@ _NOTHING = SeriesFacts()
 
 
 class Present:
-    """The current answers, for one moment or the present: another time needs a new one."""
+    """What every GPU does now, or did at a moment: another one needs a new reader. What was not asked this time, or not
+    answered, keeps its last answer."""
 
     def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
