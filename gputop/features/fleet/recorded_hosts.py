@@ -338,7 +338,7 @@ class RecordedHosts:
             return set(), set(), []
         instances = sorted({address for _, address in places[:MOST_ABSENT]})
         answers = self._engine.asked({"up": _answering(instances, self._engine.select)}, at)
-        if "up" not in answers.rows:
+        if "up" not in answers.rows or answers.warned:
             return set(places), set(places), answers.problems
         marked_labels = [labels for labels, _ in values(answers.of("up"), self._labels)]
         rest = set(places[MOST_ABSENT:])
