@@ -11,12 +11,14 @@ from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, convert
 
+from gputop.model.text_table import table_rows
+
 _Row = TypeVar("_Row", bound=Struct)
 
 
 def _table(kind: type[_Row], text: str) -> tuple[_Row, ...]:
     """A row a line, below the names of its fields. Names are as NVML has them; every source is a document of NVIDIA."""
-    head, *lines = (re.split(r" {2,}", line.strip()) for line in text.strip().splitlines())
+    head, *lines = table_rows(text)
     rows = ({field: cell for field, cell in zip(head, line, strict=True) if cell != "–"} for line in lines)
     return tuple(convert({**row, "source": f"NVIDIA {row['source']}"}, kind, strict=False) for row in rows)
 

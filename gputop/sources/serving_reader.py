@@ -18,6 +18,7 @@ from gputop.model.fleet_settings import is_loopback
 from gputop.model.serving import LABELS, MOST_SERVERS, Bounds, ServerKind, ServerRow
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import PassingOn, Source, UsageError
+from gputop.model.text_table import table_rows
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
 from gputop.system.worker import Worker
 
@@ -77,7 +78,7 @@ _HISTOGRAMS = ("first_token", "first_response", "between_tokens")
 
 def _names(table: str) -> dict[str, tuple[str, ...]]:
     """The names of each figure, a line each."""
-    return {key: tuple(names) for key, *names in map(str.split, table.strip().splitlines())}
+    return {key: tuple(names.split()) for key, names in table_rows(table)}
 
 
 # ``token_rate`` is tokens a second as SGLang itself works them out. Triton's TensorRT-LLM backend takes every request

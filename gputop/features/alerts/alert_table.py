@@ -17,7 +17,7 @@ from gputop.diagnosis.types import STATES, GpuDiagnosis
 from gputop.model.alert_board import Per, Share
 from gputop.model.derived import gap_pct
 from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
-from gputop.model.metrics import GPU_METRICS, Metric, pct
+from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import HOUR_S, is_number, typed_number
 from gputop.model.snapshot import POD, GpuSample, ProcessSample, value
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 Kind = Literal["badge", "verdict", "state"]
 RETIRED = frozenset(("low_occupancy",))
 """Verdicts that are given no more: a condition may go on naming them, and is told that they no longer occur."""
-GAP = pct("gap_pct", "GAP", "UTIL − SM in points: time in which the GPU was busy and its SMs were not")
+_GAP_WORDS = "UTIL − SM in points: time in which the GPU was busy and its SMs were not"
+GAP = Metric("gap_pct", "pct", "GAP", _GAP_WORDS, kind="ratio", low=0.0, high=100.0)
 
 
 class Condition(Struct, frozen=True):
