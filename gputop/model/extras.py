@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gputop.model.text_table import table_rows
+
 DISTRIBUTION = "gputop-tui"
 """The name of the package's metadata; ``gputop`` on the package index is another program."""
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -37,13 +39,16 @@ class Extra(Struct, frozen=True):
 
 
 EXTRAS: Mapping[str, Extra] = {
-    "fleet": Extra("httpcore", "gputop fleet"),
-    "export": Extra("grpcio", "gputop export --pod-resources"),
-    "web": Extra("textual-serve", "gputop serve"),
-    "mcp": Extra("mcp", "gputop mcp"),
-    "deep": Extra("py-spy", "Python stacks in the details of a process"),
-    "png": Extra("resvg-py", "screenshots as PNG"),
-    "perf": Extra("nvidia-cuda-cupti", "SM activity by counters, driver 580 and newer"),
-    "perf-cu12": Extra("nvidia-cuda-cupti-cu12", "SM activity by counters, older drivers"),
-}  # fmt: skip
+    name: Extra(*cells)
+    for name, *cells in table_rows("""
+    fleet      httpcore                gputop fleet
+    export     grpcio                  gputop export --pod-resources
+    web        textual-serve           gputop serve
+    mcp        mcp                     gputop mcp
+    deep       py-spy                  Python stacks in the details of a process
+    png        resvg-py                screenshots as PNG
+    perf       nvidia-cuda-cupti       SM activity by counters, driver 580 and newer
+    perf-cu12  nvidia-cuda-cupti-cu12  SM activity by counters, older drivers
+""")
+}
 """The extras that people install, by name."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gputop.model.secret_marks import GENERATED, MASK, is_random, may_have_its_shape, may_hold_one
+from gputop.model.text_table import table_rows
 
 ALWAYS = re.compile(
     r"passw|passphrase|passwd|pwd$|passin$|passout$|secret(?!ar)|credential|creds?$|authori[sz]ation|apikey|authtoken|"
@@ -28,25 +29,17 @@ PLURAL_OF = frozenset((
     "api", "auth", "access", "secret", "private", "bearer", "refresh", "session", "hf", "github", "service",
 ))  # fmt: skip
 """Before ``keys`` and ``tokens`` they say secret; ``--max-tokens`` is a length."""
-HARMLESS_BEFORE: dict[str, frozenset[str]] = {
-    "key": frozenset((
-        "image", "img", "text", "caption", "video", "audio", "label", "target", "input", "output", "feature", "sort",
-        "group", "order", "partition", "primary", "foreign", "index", "data", "dataset", "batch", "json", "dict",
-        "state", "column", "field", "row", "loss", "metric", "monitor", "prompt", "response", "answer", "question",
-        "query", "reward", "best", "log", "eval", "score", "message",
-        "messages", "sample", "mask", "map", "hot", "public", "cache",
-    )),
-    "token": frozenset((
-        "pad", "eos", "bos", "unk", "cls", "sep", "mask", "start", "stop", "end", "special", "image", "video", "audio",
-        "placeholder", "initializer", "trigger", "per", "last", "first", "next", "new", "begin", "max", "min", "num",
-        "think", "eot", "decoder", "forced",
-    )),
-    "pass": frozenset((
-        "two", "one", "single", "multi", "first", "second", "third", "num", "n", "forward", "backward", "per",
-        "each", "k", "max", "min",
-        "by", "bump",
-    )),
-}  # fmt: skip
+HARMLESS_BEFORE = {
+    word: frozenset(before.split())
+    for word, before in table_rows("""
+    key    image img text caption video audio label target input output feature sort group order partition primary
+           foreign index data dataset batch json dict state column field row loss metric monitor prompt response
+           answer question query reward best log eval score message messages sample mask map hot public cache
+    token  pad eos bos unk cls sep mask start stop end special image video audio placeholder initializer trigger per
+           last first next new begin max min num think eot decoder forced
+    pass   two one single multi first second third num n forward backward per each k max min by bump
+""")
+}
 """After these words they name a part of the data: ``--image-key jpg``, ``--pad-token '<pad>'``."""
 HARMLESS_AFTER = frozenset((
     "file", "files", "filename", "path", "paths", "dir", "folder", "name", "names", "type", "types", "mode", "method",
@@ -79,11 +72,14 @@ SHAPES = re.compile(
 """Secrets that are known by their shape alone."""
 
 PASSWORD_OPTIONS = {
-    **dict.fromkeys(("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump", "twine"), "-p"),
-    **dict.fromkeys(("mongo", "mongosh", "mongodump", "7z", "7za", "7zr", "rar", "unrar"), "-p"),
-    **dict.fromkeys(("zip", "unzip", "sqlcmd"), "-P"),
-    **dict.fromkeys(("redis-cli", "keydb-cli"), "-a"),
-    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapwhoami"), "-w"),
+    program: option
+    for option, programs in table_rows("""
+    -p  sshpass mysql mysqldump mysqladmin mariadb mariadb-dump twine mongo mongosh mongodump 7z 7za 7zr rar unrar
+    -P  zip unzip sqlcmd
+    -a  redis-cli keydb-cli
+    -w  ldapsearch ldapadd ldapmodify ldapwhoami
+""")
+    for program in programs.split()
 }
 """Programs whose short option takes a password, with or without a blank (``mysql -pX``)."""
 PAIR_OPTIONS = {"curl": "-u", "lftp": "-u", "wget": "-u", "smbclient": "-U", "http": "-a", "https": "-a", "xh": "-a"}

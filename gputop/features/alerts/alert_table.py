@@ -20,6 +20,7 @@ from gputop.model.expression import Expression, ExpressionError, Term, Vocabular
 from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import HOUR_S, is_number, typed_number
 from gputop.model.snapshot import POD, GpuSample, ProcessSample, value
+from gputop.model.text_table import table_rows
 
 if TYPE_CHECKING:
     from gputop.output.document import Document
@@ -153,34 +154,38 @@ LONGEST_S = 30 * 86400.0
 FOR_S = 60.0
 """How long a condition holds before its alert fires, unless badges alone decide it."""
 AGAIN_S = HOUR_S
-FIELDS: Mapping[str, str] = {
-    "name": "its name: letters a-z, digits and -, at most 40, each name once",
-    "when": "the condition",
-    "for": "how long the condition must hold: 30s, 5m; by default 0s where badges alone decide, else 1m",
-    "again": "how long it is silent after it fired, for the same GPU, job or node; by default 1h",
-    "per": "gpu, job or node: for whom it acts once; by default a command with {gpu} and the like acts once a GPU, one "
-    "with {job_id} once a job, any other once a node",
-    "gpus": "any or all: on which of a job's or node's GPUs the condition must hold; by default any, but all where a "
-    "command with {job_id} acts on a job for more than a badge: a job is idle when all its GPUs are",
-    "run": "a program and its arguments, run without a shell; placeholders such as {host} stand in any argument",
-}  # fmt: skip
+FIELDS: Mapping[str, str] = dict(
+    table_rows("""
+    name   its name: letters a-z, digits and -, at most 40, each name once
+    when   the condition
+    for    how long the condition must hold: 30s, 5m; by default 0s where badges alone decide, else 1m
+    again  how long it is silent after it fired, for the same GPU, job or node; by default 1h
+    per    gpu, job or node: for whom it acts once; by default a command with {gpu} and the like acts once a GPU, one
+           with {job_id} once a job, any other once a node
+    gpus   any or all: on which of a job's or node's GPUs the condition must hold; by default any, but all where a
+           command with {job_id} acts on a job for more than a badge: a job is idle when all its GPUs are
+    run    a program and its arguments, run without a shell; placeholders such as {host} stand in any argument
+""")
+)
 GONE: Mapping[str, str] = {
     field: f'is gone: write run = ["apprise", "-t", "{{alert}} on {{host}}", "-b", "GPUs {{gpus}}", "{address}"]'
     for field, address in (("notify", "slack://…"), ("notify_file", "--config=FILE"))
 }  # fmt: skip
 """Fields of before, each with what does the same."""
-PLACEHOLDERS: Mapping[str, str] = {
-    "host": "the machine's name",
-    "gpu": "the GPU's index",
-    "uuid": "the GPU's UUID",
-    "pci": "the GPU's PCI address",
-    "alert": "the alert's name",
-    "verdict": "the GPU's verdict",
-    "level": "the level of the verdict: green, yellow, red",
-    "pid": "the process on the GPU, where there is just one",
-    "job_id": "the batch job on the GPU, where there is just one",
-    "gpus": "the indices of all GPUs that it fires for, such as 0,1,2",
-}  # fmt: skip
+PLACEHOLDERS: Mapping[str, str] = dict(
+    table_rows("""
+    host     the machine's name
+    gpu      the GPU's index
+    uuid     the GPU's UUID
+    pci      the GPU's PCI address
+    alert    the alert's name
+    verdict  the GPU's verdict
+    level    the level of the verdict: green, yellow, red
+    pid      the process on the GPU, where there is just one
+    job_id   the batch job on the GPU, where there is just one
+    gpus     the indices of all GPUs that it fires for, such as 0,1,2
+""")
+)
 OF_ONE_GPU = ("gpu", "uuid", "pci", "verdict", "level", "pid")
 """Placeholders that have no value for several GPUs."""
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
