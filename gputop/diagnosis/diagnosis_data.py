@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from msgspec import to_builtins
 
 from gputop.diagnosis.telling import Telling, telling
-from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis, full_title
-from gputop.model.feeders import Feeders
+from gputop.diagnosis.types import STATES, GpuDiagnosis, full_title
 from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import StepPace
@@ -20,6 +19,7 @@ STEP_KEYS = (
     "pid", "rank", "gpu", "name", "mean_s", "error_pct", "p99_s", "steps", "steps_per_s", "samples_per_s",
     "tokens_per_s", "mfu_pct", "wait_s",
 )  # fmt: skip
+BADGE_KEYS = ("id", "level", "title", "evidence", "remedy")
 
 
 def as_json(
@@ -63,6 +63,7 @@ def line_values(
 
 def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
     """A verdict as JSON: in the diagnosis, in tickets and in what an alert's command is given."""
+    f = d.feeders
     return {
         "verdict": d.verdict,
         "title": full_title(d.title, d.busy_not_working),
@@ -77,10 +78,10 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "evidence": list(d.evidence),
         "cause": d.cause,
         "uneven": d.uneven,
-        "feeders": None if d.feeders is None else _feeders(d.feeders),
+        "feeders": f and {"n": f.n, "busiest": round(100.0 * f.busiest.useful, 1), "kind": f.kind},
         "remedy": d.remedy,
         "notes": list(d.notes),
-        "badges": [_badge(badge) for badge in d.badges],
+        "badges": [{key: getattr(badge, key) for key in BADGE_KEYS} for badge in d.badges],
         **_told(telling(d)),
     }
 
@@ -112,11 +113,3 @@ def _told(told: Telling) -> dict[str, object]:
         "began": told.since,
         "charged_s": None if told.charged_s is None else round(told.charged_s, 3),
     }
-
-
-def _feeders(feeders: Feeders) -> dict[str, object]:
-    return {"n": feeders.n, "busiest": round(100.0 * feeders.busiest.useful, 1), "kind": feeders.kind}
-
-
-def _badge(badge: Badge) -> dict[str, object]:
-    return {key: getattr(badge, key) for key in ("id", "level", "title", "evidence", "remedy")}

@@ -125,11 +125,6 @@ class HostMeans(NamedTuple):
         """What the main thread waited for; None where it cannot be seen."""
         return None if self.main is None else MainWaits(*[share or 0.0 for share in self[2:11]])
 
-    @property
-    def queue_share(self) -> float | None:
-        """How much of the loaders' runnable time was spent queued for a core."""
-        return ratio(self.queued, self.workers)
-
 
 _NAMES: Final = GpuMeans._fields + HostMeans._fields
 COLUMNS: Final = len(_NAMES)

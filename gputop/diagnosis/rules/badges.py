@@ -274,7 +274,8 @@ PSI_CPU, HOST_CPU = 20.0, 90.0
 
 
 def _core_shortage(s: Signals, verdict: str) -> Told:
-    queued, psi = s.host.mean.queue_share or 0.0, s.machine.psi_cpu_pct
+    # How much of the loaders' runnable time was spent queued for a core.
+    queued, psi = ratio(s.host.mean.queued, s.host.mean.workers) or 0.0, s.machine.psi_cpu_pct
     # Tasks that the cgroup's limit holds back count as pressure: the limit is the shortage, and has its own badge.
     if verdict != DATALOADER_CPU.id or queued < QUEUED or (s.host.mean.throttled or 0.0) >= THROTTLED:
         return None

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.model.feeders import BESIDE, Rule, why_words
 from gputop.model.snapshot import ProcessSample, Role
 from gputop.sources.cgroup import cgroup_text
-from gputop.sources.processes.loaders import DescendantRole, identify, is_python, is_torch_worker, is_working_ray_task
+from gputop.sources.processes.loaders import identify, is_python, is_torch_worker, is_working_ray_task
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
 from gputop.sources.processes.process_sockets import HeldInodes
 from gputop.sources.processes.watched import DENIED_IO
@@ -236,8 +236,10 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
                 stat = table.get(pid)
                 if stat is None or pid in roots or pid in places:
                     continue
-                role = identify(stat.comm, command_of(pid, stat), parent_command, above.role in ("gpu", "loader"))
-                places[pid] = _place(stat, root, gpu, role)
+                found = identify(stat.comm, command_of(pid, stat), parent_command, above.role in ("gpu", "loader"))
+                places[pid] = ProcessPlace(
+                    stat, root, gpu, found.role, found.loader, found.why, found.may_feed, found.rule
+                )
                 queue.append(pid)
     return places
 
@@ -295,10 +297,6 @@ def _is_dead(table: ProcessTable, pid: int | None) -> bool:
         return False
     stat = table.read_again(pid)
     return stat is None or stat.state == "Z"
-
-
-def _place(stat: Stat, root: int, gpu: int, role: DescendantRole) -> ProcessPlace:
-    return ProcessPlace(stat, root, gpu, role.role, role.loader, role.why, role.may_feed, role.rule)
 
 
 def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:

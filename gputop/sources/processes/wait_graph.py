@@ -436,15 +436,12 @@ class WaitGraph:
             return End("pipe", detail=OUTSIDE) if is_known else self._by_name(job.loaders)
         proven = self._writers.of(now, holders)
         if proven:
-            return End("name" if unseen else "pipe", self._of_one_kind(proven, job), written=True)
+            # Where any of them is called a loader, others have written to something else.
+            called = tuple(pid for pid in proven if pid in job.loaders)
+            return End("name" if unseen else "pipe", (called or proven)[:MOST_PIDS], written=True)
         if len(holders) == 1 and not unseen and not self._writes_itself(now, pid, wanted):
             return End("pipe", holders)
         return self._by_name([holder for holder in holders if holder in job.loaders])
-
-    def _of_one_kind(self, proven: tuple[int, ...], job: Job) -> tuple[int, ...]:
-        """Those called loaders, where any of them are: others have written to something else."""
-        called = tuple(pid for pid in proven if pid in job.loaders)
-        return (called or proven)[:MOST_PIDS]
 
     def _by_name(self, loaders: Collection[int]) -> End:
         return End("name", tuple(sorted(loaders))[:MOST_PIDS]) if loaders else End("unknown", detail=ONE_OF_MANY)
