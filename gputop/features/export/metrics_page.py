@@ -33,6 +33,7 @@ from gputop.model.snapshot import (
     Snapshot,
     value,
 )
+from gputop.model.text_table import table_rows
 from gputop.monitor import Frame
 
 # Prometheus' text exposition format 0.0.4, written line by line.
@@ -151,24 +152,24 @@ MOST_PROCESSES = 256
 """The most rows of processes on a page, those with the most device memory first."""
 MOST_PAST_VERDICTS = 4
 """The most verdicts of the last hour exported for one GPU besides the current one."""
-LOADER_SERIES = (
-    ("loader_run_pct", "running", "Share of time the dataloader workers of a GPU's job ran on a core, mean"),
-    ("loader_wait_pct", "queued", "Share of time they were queued for a core, mean"),
-    ("loader_disk_pct", "disk", "Share of them that waited for the disk"),
-    ("loader_network_pct", "network", "Share of them that waited for the network or a pipe"),
-)
+LOADER_SERIES = table_rows("""
+    loader_run_pct      running  Share of time the dataloader workers of a GPU's job ran on a core, mean
+    loader_wait_pct     queued   Share of time they were queued for a core, mean
+    loader_disk_pct     disk     Share of them that waited for the disk
+    loader_network_pct  network  Share of them that waited for the network or a pipe
+""")
 """The host's lane of the monitor, the word of the series' name, its help."""
 
-SERVER_SERIES = (
-    ("running", "requests_running", 1.0, "Requests that an inference server works on"),
-    ("queue", "requests_waiting", 1.0, "Requests that wait in it"),
-    ("requests_per_s", "requests_per_second", 1.0, "Requests that ended, over the last 30 s"),
-    ("tokens_per_s", "tokens_per_second", 1.0, "Tokens that it generated, over the last 30 s"),
-    ("prompt_tokens_per_s", "prompt_tokens_per_second", 1.0, "Tokens of prompts, over the last 30 s"),
-    ("preemptions_per_s", "preemptions_per_second", 1.0, "Requests that lost their KV cache, over the last 30 s"),
-    ("kv_cache_pct", "kv_cache_ratio", 100.0, "Share of the KV cache in use, of the fullest engine"),
-    ("prefix_hit_pct", "prefix_hit_ratio", 100.0, "Share of the prompts' tokens found in it, over the last 30 s"),
-)
+SERVER_SERIES = table_rows("""
+    running              requests_running          1    Requests that an inference server works on
+    queue                requests_waiting          1    Requests that wait in it
+    requests_per_s       requests_per_second       1    Requests that ended, over the last 30 s
+    tokens_per_s         tokens_per_second         1    Tokens that it generated, over the last 30 s
+    prompt_tokens_per_s  prompt_tokens_per_second  1    Tokens of prompts, over the last 30 s
+    preemptions_per_s    preemptions_per_second    1    Requests that lost their KV cache, over the last 30 s
+    kv_cache_pct         kv_cache_ratio            100  Share of the KV cache in use, of the fullest engine
+    prefix_hit_pct       prefix_hit_ratio          100  Share of the prompts' tokens found in it, over the last 30 s
+""")
 """Of a server: the number, its series, what it is divided by, its help."""
 
 
@@ -205,22 +206,21 @@ class PageChoice(Struct, frozen=True):
     without: tuple[str, ...] = ()
 
 
-FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "throttle": ("gputop_gpu_throttle_seconds_total",),
-    "ecc": ("gputop_gpu_ecc_errors_total", "gputop_gpu_remap_pending", "gputop_gpu_remap_failed"),
-    "clocks": ("gputop_gpu_clock_hertz", "gputop_gpu_pstate", "gputop_gpu_fan_ratio"),
-    "pipes": (
-        "gputop_gpu_fp*", "gputop_gpu_int*", "gputop_gpu_hmma*", "gputop_gpu_imma*", "gputop_gpu_dmma*",
-        "gputop_gpu_mma*",
-    ),
-    "links": ("gputop_gpu_pcie_*", "gputop_gpu_nvlink_*"),
-    "codecs": ("gputop_gpu_encoder_ratio", "gputop_gpu_decoder_ratio"),
-    "hours": ("gputop_gpu_state_seconds_total", "gputop_gpu_busy_not_working_seconds_total",
-              "gputop_gpu_lost_seconds_total"),
-    "loaders": ("gputop_loader*", "gputop_main_thread*"),
-    "host": ("gputop_host_cpu*", "gputop_host_load*", "gputop_host_mem*", "gputop_host_swap*", "gputop_host_disk*",
-             "gputop_host_net*", "gputop_host_psi*", "gputop_host_fabric*", "gputop_host_tcp*"),
-}  # fmt: skip
+FAMILIES = {
+    word: names.split()
+    for word, names in table_rows("""
+    throttle  gputop_gpu_throttle_seconds_total
+    ecc       gputop_gpu_ecc_errors_total gputop_gpu_remap_pending gputop_gpu_remap_failed
+    clocks    gputop_gpu_clock_hertz gputop_gpu_pstate gputop_gpu_fan_ratio
+    pipes     gputop_gpu_fp* gputop_gpu_int* gputop_gpu_hmma* gputop_gpu_imma* gputop_gpu_dmma* gputop_gpu_mma*
+    links     gputop_gpu_pcie_* gputop_gpu_nvlink_*
+    codecs    gputop_gpu_encoder_ratio gputop_gpu_decoder_ratio
+    hours     gputop_gpu_state_seconds_total gputop_gpu_busy_not_working_seconds_total gputop_gpu_lost_seconds_total
+    loaders   gputop_loader* gputop_main_thread*
+    host      gputop_host_cpu* gputop_host_load* gputop_host_mem* gputop_host_swap* gputop_host_disk* gputop_host_net*
+              gputop_host_psi* gputop_host_fabric* gputop_host_tcp*
+""")
+}
 """What a large fleet may do without: groups of families by the word for ``--without``. What the fleet's screen and its
 rules ask of every GPU is in none of them, but for the hours."""
 
@@ -410,7 +410,7 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
     """What inference servers say of themselves: those that were named and answer."""
     rows = [(row, labels(("server", row.place), ("kind", row.kind))) for row in servers]
     for key, word, divisor, text in SERVER_SERIES:
-        figures = [(named, getattr(row, key) / divisor) for row, named in rows if getattr(row, key) is not None]
+        figures = [(named, getattr(row, key) / float(divisor)) for row, named in rows if getattr(row, key) is not None]
         page.gauge(f"gputop_server_{word}", text, figures)
 
 
@@ -428,21 +428,20 @@ COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]],
     ("gputop_gpu_xid_errors_total", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
 )  # fmt: skip
 """Counters of a GPU: name, help, the label that tells its series apart, and their values by that label."""
-STEPS = (
-    ("gputop_step_seconds", "summary", "Training steps that jobs announce, and how long they took", "sum_s"),
-    ("gputop_step_last_timestamp_seconds", "gauge", "Unix time at which the newest of these steps was heard of",
-     "seen_t"),
-    ("gputop_step_wait_seconds", "summary",
-     "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it", "wait_s"),
-    ("gputop_step_data_wait_seconds", "summary",
-     "Of the steps that jobs announce, the time in which the rank waited for its batches, where a job says it",
-     "data_wait_s"),
-    ("gputop_step_samples_total", "counter", "Training samples in the announced steps, where a job says it", "samples"),
-    ("gputop_step_tokens_total", "counter", "Tokens in the announced steps, where a job says it", "tokens"),
-    ("gputop_step_mfu_ratio", "gauge",
-     "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out", "mfu"),
-)  # fmt: skip
-"""Of the steps that a rank announces: name, type, help; and the sum's key, of a gauge the attribute."""
+STEPS = table_rows("""
+    gputop_step_seconds                 summary  sum_s        Training steps that jobs announce, and how long they took
+    gputop_step_last_timestamp_seconds  gauge    seen_t       Unix time at which the newest of these steps was heard of
+    gputop_step_wait_seconds            summary  wait_s       Of the steps that jobs announce, the time in which the
+                                                              rank waited for others, where a job says it
+    gputop_step_data_wait_seconds       summary  data_wait_s  Of the steps that jobs announce, the time in which the
+                                                              rank waited for its batches, where a job says it
+    gputop_step_samples_total           counter  samples      Training samples in the announced steps, where a job says
+                                                              it
+    gputop_step_tokens_total            counter  tokens       Tokens in the announced steps, where a job says it
+    gputop_step_mfu_ratio               gauge    mfu          Model FLOPs utilisation of the newest announced steps, 0
+                                                              to 1, as the job works it out
+""")
+"""Of the steps that a rank announces: name, type, the sum's key, of a gauge the attribute; and help."""
 
 
 def _counters(page: TextPage, counters: RunCounters) -> None:
@@ -454,7 +453,7 @@ def _counters(page: TextPage, counters: RunCounters) -> None:
     ranks = [
         (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
     ]
-    for name, kind, text, key in STEPS:
+    for name, kind, key, text in STEPS:
         if kind == "summary":
             page.summary(name, text, [(named, of.sums[key], of.counts[key]) for named, of in ranks if key in of.sums])
         elif kind == "counter":
