@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from gputop.diagnosis.signals import Leak
 from gputop.model.snapshot import Event, GpuSample, ProcessSample
@@ -137,19 +137,9 @@ def growth(points: Points) -> tuple[float, float] | None:
     if any(sum(rises[round(i * third) : round((i + 1) * third)]) < LEAST_RISES for i in range(3)):
         return None
     # Imported only where a leak is suspected: the module imports fractions and decimal.
-    from statistics import median
+    from statistics import correlation, median
 
-    slope = 60.0 * median((b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in list(points)[i + 1 :])
-    r2 = _r2(points)
+    slope = 60.0 * median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2))
+    # The share of the variance that a straight line explains.
+    r2 = correlation([t for t, _ in points], values) ** 2
     return (slope, r2) if slope >= LEAST_SLOPE and r2 >= LEAST_R2 else None
-
-
-def _r2(points: Points) -> float:
-    """Share of the variance that a straight line explains."""
-    n = len(points)
-    mean_t = sum(t for t, _ in points) / n
-    mean_v = sum(v for _, v in points) / n
-    tt = sum((t - mean_t) ** 2 for t, _ in points)
-    vv = sum((v - mean_v) ** 2 for _, v in points)
-    tv = sum((t - mean_t) * (v - mean_v) for t, v in points)
-    return tv * tv / (tt * vv) if tt > 0.0 and vv > 0.0 else 0.0
