@@ -268,20 +268,43 @@ def _ids(table: Iterable[Key]) -> set[str]:
 
 # The keys of other programs, for people used to them. A preset only rebinds actions.
 
-PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
-    "gputop": MappingProxyType({}),
-    "nvitop": MappingProxyType({
-        "signal": "f9", "terminate": "T", "kill": "K", "interrupt_process": "I", "theme": "", "layout": "a,f,c",
-        "invert": "slash", "sort_next": "full_stop", "sort_previous": "comma", "slower": "<", "faster": ">",
-        "search": "f3", "search_next": "", "filter": "f4,backslash",
-        "command_left": "left,[", "command_right": "right,]", "previous_gpu": "{", "next_gpu": "}",
-    }),
-    "htop": MappingProxyType({
-        "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "search": "slash,f3",
-        "search_next": "", "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T",
-        "theme": "", "release_counters": "", "to_counts": "", "tag_tree": "c,B", "layout": "a",
-    }),
-})  # fmt: skip
+PRESETS: dict[str, dict[str, str]] = {"gputop": {}, "nvitop": {}, "htop": {}}
+for _preset, _action, _keys in table_rows("""
+    nvitop  signal             f9
+    nvitop  terminate          T
+    nvitop  kill               K
+    nvitop  interrupt_process  I
+    nvitop  theme              -
+    nvitop  layout             a,f,c
+    nvitop  invert             slash
+    nvitop  sort_next          full_stop
+    nvitop  sort_previous      comma
+    nvitop  slower             <
+    nvitop  faster             >
+    nvitop  search             f3
+    nvitop  search_next        -
+    nvitop  filter             f4,backslash
+    nvitop  command_left       left,[
+    nvitop  command_right      right,]
+    nvitop  previous_gpu       {
+    nvitop  next_gpu           }
+    htop    quit               q,f10
+    htop    signal             k,f9
+    htop    up                 up
+    htop    sort               f6,<,>,o
+    htop    search             slash,f3
+    htop    search_next        -
+    htop    filter             backslash,f4
+    htop    columns            f2,S,C
+    htop    sort_cpu           P
+    htop    sort_time          T
+    htop    theme              -
+    htop    release_counters   -
+    htop    to_counts          -
+    htop    tag_tree           c,B
+    htop    layout             a
+"""):
+    PRESETS[_preset][_action] = _or_none(_keys)
 """Preset -> action -> keys, for the actions whose keys differ."""
 
 

@@ -71,27 +71,12 @@ def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> int:
     return rows if rows >= LEAST_GRID else 0
 
 
-def panes_beside(most_columns: int, gpus: int) -> int:
-    """How many panes stand side by side: as many as divide the GPUs evenly, so that the grid has no hole."""
-    return next((columns for columns in range(most_columns, 1, -1) if gpus % columns == 0), most_columns)
-
-
 def kept_processes(free: int, gpus: int) -> int:
     """Process rows left below the GPUs: a third of the room, and no more than so many GPUs need as a rule.
 
     Whatever runs, so that nothing moves when a job starts.
     """
     return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
-
-
-def few_listed_chart(rows_below: int) -> int:
-    """Rows of the selected one's chart below a list of one or two GPUs; enough for the four numbers beside it."""
-    return min(rows_below - LEAST_PROCESSES_OF_FEW, TALLEST)
-
-
-def big_chart(least: int, room: int, count: int, height: int) -> int:
-    """Rows of each chart of one or two GPUs: what is left of ``room``, up to two fifths of a high screen."""
-    return max(least, min(max(TALLEST, height * 2 // 5), room // count))
 
 
 def grown(least: int, room: int, process_rows: int) -> int:
@@ -274,7 +259,8 @@ def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     needed = count * 2 + len(LANES) + 1 + 3 + 2 + len(host) + 2
     room = out.left - needed - LEAST_PROCESSES
     air = [Line().row(width)] if room - 9 * count >= 3 else []
-    rows = big_chart(5 if count == 1 else 4, room - 3 * len(air), count, out.height)
+    # What is left of the room, up to two fifths of a high screen.
+    rows = max(5 if count == 1 else 4, min(max(TALLEST, out.height * 2 // 5), (room - 3 * len(air)) // count))
     for g in gpus:
         out.extend(panes.chart(g, width, rows), _target(g))
         if g.position == selected_gpu(frame, view):
@@ -298,7 +284,8 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
         out.add(gpu_list.list_row(g, width, chart, labels, selected=g is selected), _target(g))
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
     rows_below = out.left - 9
-    rows = few_listed_chart(rows_below) if len(gpus) <= 2 else grown(0, rows_below, kept_processes(out.left, len(gpus)))
+    kept = LEAST_PROCESSES_OF_FEW if len(gpus) <= 2 else kept_processes(out.left, len(gpus))
+    rows = min(rows_below - kept, TALLEST)
     has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard"
     if has_chart or out.left >= 8:
         named = gpu_list.list_title(selected, room, width)
@@ -313,9 +300,11 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
 
 
 def _columns(width: int, gpus: int) -> int:
-    """How many panes stand side by side."""
-    most_columns = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
-    return panes_beside(most_columns, gpus) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
+    """How many panes stand side by side: as many as divide the GPUs evenly, so that the grid has no hole."""
+    if width < 2 * LEAST_PANE_WIDTH + 8:
+        return 1
+    most = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
+    return next((columns for columns in range(most, 1, -1) if gpus % columns == 0), most)
 
 
 def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:

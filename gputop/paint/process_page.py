@@ -20,6 +20,7 @@ from gputop.paint import header
 from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size, text_row
+from gputop.paint.process_actions import STATES
 from gputop.paint.process_table import DEEPEST, parents_of
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import Field, fields, gpu_label
@@ -88,7 +89,7 @@ def _moment(page: DetailPage) -> list[Field]:
 # The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
 
 ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orphan": "orphan"}
-STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
+STATE_WORDS = {**STATES, "R": "runs"}
 
 
 def is_awake(state: str | None, run_pct: float | None) -> bool:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.telling import group_of
+from gputop.model.text_table import table_rows
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_columns import BY_VERDICT, NO_FILTER
@@ -15,12 +16,19 @@ from gputop.paint.process_table import ShownProcess
 from gputop.paint.view import View, selected_count, selected_gpu, zoomed
 from gputop.paint.words import counted_groups
 
-FAR = 10**6
 MOST_SCROLLED = 256
-MOVES: Mapping[str, tuple[int, float]] = MappingProxyType({
-    "up": (-1, 0.0), "down": (1, 0.0), "page_up": (-1, 1.0), "page_down": (1, 1.0), "half_up": (-1, 0.5),
-    "half_down": (1, 0.5), "first": (-FAR, 0.0), "top": (-FAR, 0.0), "last": (FAR, 0.0), "bottom": (FAR, 0.0),
-})  # fmt: skip
+MOVES = {key: (int(direction), float(pages)) for key, direction, pages in table_rows("""
+    up         -1        0
+    down       1         0
+    page_up    -1        1
+    page_down  1         1
+    half_up    -1        0.5
+    half_down  1         0.5
+    first      -1000000  0
+    top        -1000000  0
+    last       1000000   0
+    bottom     1000000   0
+""")}  # fmt: skip
 """Direction and pages of a move through the processes, or one by one through GPUs or counts while the focus is there.
 Less than a row is one row.
 """

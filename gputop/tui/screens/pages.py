@@ -15,9 +15,6 @@ from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
 from gputop.tui.screens import MainScreen
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
-REPAINT_S = 1.0
-"""How often a page that shows the newest frame is drawn."""
-
 
 class HelpScreen(RowsScreen, keys="help"):
     """Keys, glossary, verdicts."""
@@ -37,6 +34,7 @@ class HelpScreen(RowsScreen, keys="help"):
 class TourScreen(RowsScreen, keys="tour"):
     """``after`` gives the newest frame of the node with its remedies. The GPU shown last is selected afterwards."""
 
+    is_live = True
     KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
 
     def __init__(self, main: MainScreen, after: Callable[[], Frame]) -> None:
@@ -44,10 +42,6 @@ class TourScreen(RowsScreen, keys="tour"):
         self._main = main
         self._after = after
         self._at = 0
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.set_interval(REPAINT_S, self.paint)
 
     def rows(self, width: int) -> list[Row]:
         now = self._main.playback.frame
@@ -81,6 +75,7 @@ class TourScreen(RowsScreen, keys="tour"):
 class UsersScreen(ListScreen, keys="users"):
     """``chosen`` takes a filter for the process table."""
 
+    is_live = True
     KEYS = (("by user or job", "users_regroup"), ("show only theirs", "users_take"))
 
     def __init__(self, main: MainScreen, chosen: Callable[[str], None]) -> None:
@@ -89,10 +84,6 @@ class UsersScreen(ListScreen, keys="users"):
         self._chosen = chosen
         self._by: Grouping = "user"
         self._names: list[str] = []
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.set_interval(REPAINT_S, self.paint)
 
     def entries(self) -> int:
         return len(self._names)
@@ -146,12 +137,8 @@ class FindingsScreen(RowsScreen, keys="findings"):
         self._shown: list[Finding | str] = []
         """What the cursor can be on: names of alerts, then findings."""
         if self._alerts is not None:
+            self.is_live = True
             self.KEYS = (("acknowledge", "findings_acknowledge"), ("silence", "findings_silence"))
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        if self._alerts is not None:
-            self.set_interval(REPAINT_S, self.paint)
 
     def rows(self, width: int) -> list[Row]:
         frame = self._main.playback.frame

@@ -89,6 +89,8 @@ class RowsScreen(ClosesOnce[None], keys="list"):
     """Shows ``rows`` from some row on, and a line of keys below."""
 
     KEYS: Hints = ()
+    is_live = False
+    """Whether it shows the newest frame, and is drawn every second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,6 +116,8 @@ class RowsScreen(ClosesOnce[None], keys="list"):
 
     def on_mount(self) -> None:
         self.paint()
+        if self.is_live:
+            self.set_interval(1.0, self.paint)
 
     def on_resize(self) -> None:
         self.paint()
