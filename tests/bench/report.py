@@ -12,6 +12,8 @@ from tests.bench.measure import Results
 from tests.bench.workload import Load
 
 REFERENCE = "nvitop"
+ONE_GPU_AT_REST = "cpu_rest_one_pct"
+"""CPU at rest where there is one GPU with one process: what a tick costs before there is anything to read."""
 ROWS = (
     ("first_frame_ms", "first complete frame, ms", 0),
     ("cpu_rest_pct", "CPU at rest, % of a core", 2),
@@ -83,6 +85,7 @@ ONCE_WINDOW_MS = 1000.0 * CLOSEST_PAIR_S
 WRITTEN_ROWS = {
     "first complete frame": "first_frame_ms",
     "CPU at rest": "cpu_rest_pct",
+    "the same with one GPU": ONE_GPU_AT_REST,
     "CPU while a key is held": "cpu_key_pct",
     "to the terminal": "bytes_per_s",
     "memory (PSS)": "pss_mb",
