@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import zip_longest
-from types import MappingProxyType
 
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.telling import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
@@ -92,10 +91,10 @@ def _legend(rows: Iterable[tuple[str, str]], *more: Markup) -> Markup:
     return element("ul", *entries, *more, class_="legend")
 
 
-ROLE_WORDS: Mapping[Role, str] = MappingProxyType({
+ROLE_WORDS: Mapping[Role, str] = {
     "work": "worked", "waiting": "lost waiting: starved, half working, holding memory",
     "not_working": "lost: busy, not working", "information": "idle", "unknown": STATE_WORDS["unmeasured"],
-})  # fmt: skip
+}  # fmt: skip
 
 
 def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:

@@ -14,7 +14,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.model.text_table import table_rows
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row, text_row
+from gputop.paint.line import Line, Row, heading, text_row
 from gputop.paint.process_columns import COLUMNS, DEFAULT, existing_columns
 
 NUMBERS = (
@@ -166,7 +166,7 @@ def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
 
 def section_rows(name: str, width: int) -> list[Row]:
     """A heading."""
-    return [Line().add("─ ", "rule").add(name, "heading").add(" ").rule(width).row(width)]
+    return [heading(name, width)]
 
 
 def entry_rows(head: str, text: str, width: int, indent: int = 16) -> list[Row]:

@@ -7,7 +7,6 @@ import string
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -242,7 +241,7 @@ Questions and prompts have none: what is typed there is text, and Enter and Esc 
 """
 
 
-USUAL: Mapping[str, Key] = MappingProxyType({key.id: key for key in PAGE_KEYS})
+USUAL: Mapping[str, Key] = {key.id: key for key in PAGE_KEYS}
 
 
 def keys_of(groups: Collection[str]) -> list[Key]:
@@ -354,23 +353,23 @@ def wanted_keys(preset: str, user_keys: Mapping[str, str]) -> Mapping[str, str]:
 ALWAYS_QUITS, INTERRUPT = "ctrl+c", "interrupt"
 """A key that keeps its action whatever else is bound, so that the screen can always be left."""
 
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
+NO_KEYS: Mapping[str, str] = {}
 """The setting of a user who wants the table's own keys."""
-_RENAMED: Mapping[str, str] = MappingProxyType({
+_RENAMED: Mapping[str, str] = {
     "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
     "plus_sign": "plus", "low_line": "underscore",
-})  # fmt: skip
+}  # fmt: skip
 """Names of characters that Textual shortens (``KEY_NAME_REPLACEMENTS`` in ``textual.keys``)."""
-_SPELLED: Mapping[str, str] = MappingProxyType({
+_SPELLED: Mapping[str, str] = {
     "esc": "escape", "return": "enter", "pgup": "pageup", "pgdn": "pagedown", "del": "delete", "ins": "insert",
     "←": "left", "→": "right", "↑": "up", "↓": "down",
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape",
-})  # fmt: skip
+}  # fmt: skip
 """Other spellings, and keys that a terminal cannot tell from each other."""
-_SHOWN: Mapping[str, str] = MappingProxyType({
+_SHOWN: Mapping[str, str] = {
     "escape": "esc", "up": "↑", "down": "↓", "left": "←", "right": "→", "pageup": "PgUp", "pagedown": "PgDn",
     "home": "Home", "end": "End",
-})  # fmt: skip
+}  # fmt: skip
 _NAMED = frozenset([
     "escape", "enter", "tab", "space", "backspace", "up", "down", "left", "right", "home", "end", "pageup", "pagedown",
     "insert", "delete", *(f"f{n}" for n in range(1, 25)),
@@ -384,7 +383,7 @@ def _character_name(char: str) -> str:
     return _RENAMED.get(name, name)
 
 
-_CHARACTERS: Mapping[str, str] = MappingProxyType({_character_name(char): char for char in string.punctuation})
+_CHARACTERS: Mapping[str, str] = {_character_name(char): char for char in string.punctuation}
 
 
 def key_name(text: str) -> str | None:

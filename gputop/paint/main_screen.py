@@ -7,7 +7,6 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,10 +25,10 @@ from gputop.paint.words import gpu_label, verdict_lines
 #
 # It knows the size of the screen and the number of GPUs, never how many processes run: nothing jumps when a job starts.
 
-STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = MappingProxyType({
+STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = {
     "standard": ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2)),
     "compact": ((6, 1, 3), (3, 1, 2)),
-})  # fmt: skip
+}  # fmt: skip
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
 LEAST_GRID, COMPACT_GRID, TALLEST_GRID = 3, 3, 24
 """Rows of a pane side by side with others."""

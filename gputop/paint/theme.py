@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,7 +54,7 @@ _COLOURS = """
 def _palettes() -> dict[str, Palette]:
     (_, *themes), *rows = (line.split() for line in _COLOURS.split("\n") if line)
     return {
-        theme: MappingProxyType({name: "" if colours[i] == "-" else colours[i] for name, *colours in rows})
+        theme: {name: "" if colours[i] == "-" else colours[i] for name, *colours in rows}
         for i, theme in enumerate(themes)
     }
 
@@ -74,14 +73,14 @@ class ThemeRow(Struct, frozen=True):
 
 
 _PALETTES = _palettes()
-PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
+PALETTES: Mapping[str, ThemeRow] = {
     "dark": ThemeRow(_PALETTES["dark"]),
     "light": ThemeRow(_PALETTES["light"], dark=False),
     "high-contrast": ThemeRow(_PALETTES["high-contrast"]),
     "colour-blind": ThemeRow(_PALETTES["colour-blind"]),
     "ansi": ThemeRow(_PALETTES["ansi"], terminal=True),
     "mono": ThemeRow({}, terminal=True, colourless=True),
-})  # fmt: skip
+}  # fmt: skip
 THEME_NAMES = ("auto", *PALETTES)
 """What the setting may be; ``auto`` looks at the terminal, see ``terminal.choose``."""
 
@@ -198,11 +197,11 @@ def _terminal_looks(palette: Palette) -> dict[str, Look]:
 def _theme(name: str, row: ThemeRow) -> Theme:
     palette = row.palette
     if row.terminal:
-        return Theme(name, row.dark, None, None, MappingProxyType(_terminal_looks(palette)), row.colourless)
-    return Theme(name, row.dark, palette["background"], palette["text"], MappingProxyType(_looks(palette)))
+        return Theme(name, row.dark, None, None, _terminal_looks(palette), row.colourless)
+    return Theme(name, row.dark, palette["background"], palette["text"], _looks(palette))
 
 
-THEMES: Mapping[str, Theme] = MappingProxyType({name: _theme(name, row) for name, row in PALETTES.items()})
+THEMES: Mapping[str, Theme] = {name: _theme(name, row) for name, row in PALETTES.items()}
 """All themes by name; ``auto`` in the settings picks one of them, see ``gputop.paint.glyphs``."""
 
 

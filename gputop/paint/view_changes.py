@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -32,25 +31,25 @@ MOVES = {key: (int(direction), float(pages)) for key, direction, pages in table_
 """Direction and pages of a move through the processes, or one by one through GPUs or counts while the focus is there.
 Less than a row is one row.
 """
-CYCLES: Mapping[str, tuple[str, tuple[str, ...], int]] = MappingProxyType({
+CYCLES: Mapping[str, tuple[str, tuple[str, ...], int]] = {
     # From the processes to the top of the screen, and down again.
     "section": ("focus", ("processes", "counts", "gpus"), 1),
     "section_back": ("focus", ("processes", "counts", "gpus"), -1),
     "tree": ("tree", ("auto", "all", "none"), 1),
     "layout": ("layout", ("auto", "panes", "list"), 1),
-})  # fmt: skip
+}  # fmt: skip
 """Field of the view, its values in turn, and the step to the next."""
-SET: Mapping[str, Mapping[str, object]] = MappingProxyType({
+SET: Mapping[str, Mapping[str, object]] = {
     "to_counts": {"focus": "counts"}, "to_gpus": {"focus": "gpus"}, "to_processes": {"focus": "processes"},
     "layout_auto": {"layout": "auto"}, "layout_panes": {"layout": "panes"}, "layout_list": {"layout": "list"},
     "sort_memory": {"sort": "gpu_mem_bytes", "inverted": False}, "sort_cpu": {"sort": "cpu_pct", "inverted": False},
     "sort_time": {"sort": "age_s", "inverted": False},
-})  # fmt: skip
+}  # fmt: skip
 """Fields of the view and the values that a key gives them."""
-STEPS: Mapping[str, int] = MappingProxyType({
+STEPS: Mapping[str, int] = {
     "previous_gpu": -1, "next_gpu": 1, "command_left": -1, "command_right": 1, "command_back": -1, "command_on": 1,
     "sort_previous": -1, "sort_next": 1, "shorter": -1, "longer": 1,
-})  # fmt: skip
+}  # fmt: skip
 """Keys that go one on (1) or back (-1)."""
 VIEW_KEYS = (*MOVES, *CYCLES, *SET, *STEPS, "invert", "release")
 """Every key that ``after_key`` knows."""

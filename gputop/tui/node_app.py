@@ -6,7 +6,6 @@ Decides nothing about what the rows say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import ClassVar, cast
 
 from msgspec.structs import replace
@@ -120,9 +119,9 @@ class Canvas(Lines):
             self._main.change(sort=column, inverted=column == view.sort and not view.inverted)
 
 
-LAYOUT_WORDS: Mapping[str, str] = MappingProxyType({
+LAYOUT_WORDS: Mapping[str, str] = {
     "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
-})  # fmt: skip
+}  # fmt: skip
 LEAST_WATCH_S = 0.5
 """However fast a source is, it is not checked for silence more often than this."""
 

@@ -115,9 +115,7 @@ class Lines(Widget, can_focus=False):
     def _style(self, name: str) -> Style:
         theme: Theme = getattr(self.app, "look", THEMES["dark"]) if self._theme is None else self._theme
         look = theme.look(name)
-        if theme.colourless:
-            return Style(bold=look.bold, dim=look.faint, reverse=look.reverse, underline=look.underline)
-        fg, bg = look.fg or theme.foreground, look.bg or theme.background
+        fg, bg = (None, None) if theme.colourless else (look.fg or theme.foreground, look.bg or theme.background)
         return Style(
             color=Color.parse(fg) if fg else None,
             bgcolor=Color.parse(bg) if bg else None,
