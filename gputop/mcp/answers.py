@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gputop.model.quantity import clean_text
+from gputop.model.source import UsageError
 
 MOST_BYTES = 20_000
 """Of an answer that was not asked for in full: some 7,000 tokens."""
@@ -143,7 +144,10 @@ def _present(data: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def diagnosis_brief(data: Mapping[str, Any], *, gpu: int | None) -> dict[str, Any]:
-    """The verdicts without their histories."""
+    """The verdicts without their histories. Raises UsageError for a GPU that is not there."""
+    there = [gpu_row["index"] for gpu_row in data["gpus"]]
+    if gpu is not None and gpu not in there:
+        raise UsageError(f"no such GPU: {gpu}; there are {', '.join(map(str, there))}")
     gpus = [
         {key: value for key, value in gpu_row.items() if key != "timeline" and value not in (None, [], {})}
         for gpu_row in data["gpus"]

@@ -122,11 +122,11 @@ def waste_words(frame: Frame) -> str:
         return ""
     not_judged = max(0.0, gpus - waste.recent_gpus)
     if gpus <= 1:
-        count = f"{100 * waste.recent_lost_gpus / waste.recent_gpus:.0f} % of the GPU's time"
-        return f"last {duration(waste.recent_s)}: {count} was lost"
-    apart = f", {not_judged:.1f} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
-    count = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time"
-    return f"last {duration(waste.recent_s)}: {count} was lost{apart}"
+        lost, apart = f"{100 * waste.recent_lost_gpus:.0f} % of the GPU's time", f"{100 * not_judged:.0f} %"
+    else:
+        lost, apart = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time", f"{not_judged:.1f}"
+    rest = f", {apart} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
+    return f"last {duration(waste.recent_s)}: {lost} was lost{rest}"
 
 
 WASTE = "waste"

@@ -188,6 +188,14 @@ def test_two_traces_two_recordings_and_a_memory_snapshot_can_be_asked_about(tmp_
 
 
 @SDK
+def test_a_gpu_that_is_not_there_is_no_gpu_with_which_nothing_is_wrong() -> None:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    with pytest.raises(ToolError, match="no such GPU: 7; there are 0"):
+        ask(Path(__file__).parents[1] / "telemetry", "diagnose", file="h200_train.gputop.jsonl.gz", gpu=7)
+
+
+@SDK
 async def test_arguments_that_a_tool_cannot_take_are_refused_in_one_line(tmp_path: Path) -> None:
     from mcp.server.mcpserver.exceptions import ToolError
 

@@ -67,6 +67,10 @@ def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stand
     frame = demo_frame()
     waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_lost_gpus=1.1)
     assert waste_words(replace(frame, waste=waste)) == "last 10 min: 1.1 of 8 GPUs' time was lost, 2.0 not judged"
+    # Of one GPU, too, what was not judged is no part of what was well or lost.
+    one = replace(frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[:1]))
+    waste = replace(waste, recent_gpus=0.14, recent_lost_gpus=0.13)
+    assert waste_words(replace(one, waste=waste)) == "last 10 min: 13 % of the GPU's time was lost, 86 % not judged"
 
 
 def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
