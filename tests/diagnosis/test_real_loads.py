@@ -70,6 +70,11 @@ def test_a_util_that_is_a_moment_of_each_second_is_no_work_that_stops_and_starts
     assert not any(badge.id == "stop_start" for d in said_of("h200_loader_cpu") for badge in d.badges)
 
 
+def test_workers_that_end_before_their_job_are_counted_in_its_last_verdict() -> None:
+    last = said_of("h200_loader_cpu")[-1]
+    assert last.feeders is not None and last.feeders.n == 4 and "num_workers (now 4" in (last.remedy or "")
+
+
 def test_adding_tiny_vectors_is_hollow_and_counted_as_no_work() -> None:
     said = said_of("t4_hollow_gemm")[100]
     assert (said.busy_not_working, said.state) == ("C", "busy_not_working")

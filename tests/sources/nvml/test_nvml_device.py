@@ -10,6 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, MeasuredActivity
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import Handle, reason
@@ -100,6 +101,17 @@ def test_one_core_question_that_fails_costs_its_own_values_alone(answers: dict[s
     answers[name] = CORE[name]
     missing = set(device.read(30.0, 1030.0, "none").unavailable)
     assert missing > set(device.read(70.0, 1070.0, "none").unavailable)
+
+
+def test_what_the_source_in_use_never_measures_says_so_and_is_not_on_its_way(
+    answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ChainState("counters", MeasuredActivity({"sm_active_pct": 41.0}, {}, 1.0, 0.0))
+    monkeypatch.setattr(CrossCheck, "standing", lambda *_: found)
+    device = Device(0, MachineOptions(), lambda _: [])
+    device.find(0, "570", 1000.0)
+    sample = device.read(0.0, 1000.0, "none")
+    assert (sample.sm_active_pct, sample.unavailable["int_active_pct"]) == (41.0, "not measured by counters")
 
 
 def test_a_slip_of_the_driver_is_over_with_the_next_sample(answers: dict[str, Any]) -> None:
