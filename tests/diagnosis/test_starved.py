@@ -723,3 +723,10 @@ def test_a_server_whose_cache_is_full_while_requests_wait_lacks_memory_and_not_d
     moments = (snap(t, gpu(util=60.0), server) for t in range(90))
     last = Watch().feed(replace(s, servers=(row,) if t < full_for_s else ()) for t, s in enumerate(moments))
     assert_told(last, wanted)
+
+
+def test_a_job_that_has_just_ended_is_not_hidden_and_needs_no_remedy() -> None:
+    """In its last seconds' window the GPU still starved: nobody need look for its processes elsewhere."""
+    unseen = replace(train(), main_run_pct=None, main_wait_pct=None, unavailable={"main_run_pct": "hidden"})
+    ended = Watch().feed(snap(t, gpu(util=10.0, sm=4.0), [unseen] if t < 40 else []) for t in range(42))
+    assert (ended.evidence, ended.state, ended.remedy or "") == (("its process has ended",), "idle", "")

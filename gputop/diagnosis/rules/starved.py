@@ -17,7 +17,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     waits_for_batch,
     works,
 )
-from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
 from gputop.diagnosis.signals import WINDOW_S, Pause, Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE
 from gputop.diagnosis.types import HOLDING_MEMORY, Level
@@ -255,7 +255,7 @@ def _tell_dark(s: Signals) -> RuleResult:
     """Idle is measured; that something was waited for is not, where neither a process nor the host is visible."""
     if s.job_ended:
         words = ("its process has ended",)
-        return RuleResult("grey", words, confidence="high", title="idle", short="idle", state="idle")
+        return RuleResult("grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle")
     line = f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU"
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
