@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,15 +46,39 @@ def test_publishing_changes_readme_s_lines_and_once_is_enough(tree: Path) -> Non
     assert published == {name: (tree / name).read_text() for name in READ}
 
 
-def test_hints_name_the_checkout_where_there_is_one_else_the_distribution(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("record", "requirement", "elsewhere"),
+    [
+        (
+            '{"url": "file:///a%20b/gputop", "dir_info": {}}',
+            "'/a b/gputop[png]'",
+            "pipx install . in a checkout of gputop",
+        ),
+        (
+            '{"url": "file:///w/gputop_tui-1-py3-none-any.whl", "archive_info": {}}',
+            "'/w/gputop_tui-1-py3-none-any.whl[png]'",
+            "pipx install gputop_tui-1-py3-none-any.whl",
+        ),
+        (None, "'gputop-tui[png]'", "pipx install gputop-tui"),
+        ("not JSON", "'gputop-tui[png]'", "pipx install gputop-tui"),
+    ],
+)
+def test_hints_name_the_place_that_gputop_was_installed_from(
+    record: str | None, requirement: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from gputop.model import extras
 
-    assert extras.install("fleet") == "pip install '.[fleet]' in a checkout of gputop"
     monkeypatch.setattr(extras, "CHECKOUT", str(tmp_path))
-    assert extras.install("fleet") == "pip install 'gputop-tui[fleet]'"
-    assert extras.install_there() == "pipx install gputop-tui"
+    monkeypatch.setattr(extras.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: record))
+    monkeypatch.setattr(extras.sys, "executable", "/nowhere/bin/python")
+    assert extras.install("png") == f"/nowhere/bin/python -m pip install {requirement}"
+    assert extras.install_there() == elsewhere
+
+
+def test_hints_name_the_checkout_that_gputop_runs_from() -> None:
+    from gputop.model import extras
+
+    assert extras.install("png").endswith(f" install '{extras.CHECKOUT}[png]'")
 
 
 def test_where_readme_has_no_place_for_it_nothing_is_changed(tree: Path) -> None:

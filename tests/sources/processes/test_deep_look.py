@@ -15,7 +15,7 @@ import pytest
 from gputop.model.inspection import DeepLook, InspectedProcess, InspectedThread, ProcessIdentity, ThreadStack
 from gputop.paint.line import cells
 from gputop.paint.process_actions import look_rows, recipes
-from gputop.sources.processes.requested_looks import INSTALL, DeepLooker, find_py_spy, main_stack, permission_help
+from gputop.sources.processes.requested_looks import DeepLooker, find_py_spy, install_hint, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -80,7 +80,7 @@ def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wai
     assert {main.state, other.state} <= {"R", "S"}
     assert look.process.stacks == ()
     assert look.process.reason == "py-spy is not installed"
-    assert look.process.help == INSTALL
+    assert look.process.help == install_hint()
     assert look.argv[0] == sys.executable and look.argv[1] == "-c"
     assert look.folder == os.getcwd()
 
@@ -98,7 +98,7 @@ def test_py_spy_is_asked_three_times_without_pausing_the_process(child: ProcessI
 def test_real_py_spy_or_the_way_to_get_it(child: ProcessIdentity) -> None:
     look = DeepLooker(wait=lambda _: None).look(child, None)
     if find_py_spy() is None:
-        assert look.process.help == INSTALL
+        assert look.process.help == install_hint()
     elif look.process.stacks:
         assert [frame[0] for frame in look.process.stacks[0].frames][:1] == ["wait_for_work"]
     else:
