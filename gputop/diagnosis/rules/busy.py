@@ -99,8 +99,10 @@ COMMUNICATION = Rule(
 # --- waits inside a kernel ------------------------------------------------------------------------------------------
 
 
-FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
-"""NCCL's flight recorder (PyTorch's documentation of distributed environment variables)."""
+FLIGHT_RECORDER = (
+    "TORCH_FR_BUFFER_SIZE=2000 (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
+"""Settings of PyTorch's flight recorder: c10d/FlightRecorder.hpp (2.13 reads both names) and ProcessGroupNCCL.hpp."""
 
 
 def _tell_hang(s: Signals) -> RuleResult:
@@ -122,7 +124,7 @@ def _tell_hang(s: Signals) -> RuleResult:
     elif spin.is_asleep:
         evidence = (f"its main thread has slept all of {lasted}", line)
     if spin.is_collective:
-        remedy += f"; {FLIGHT_RECORDER} keep who entered which collective"
+        remedy += f"; {FLIGHT_RECORDER} keep who entered which collective: read the dumps with torchfrtrace"
     return RuleResult(
         "red", evidence, remedy, short, "high" if spin.behind else "medium",
         ("it has worked otherwise before: this is no property of its kernels",),

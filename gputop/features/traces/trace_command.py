@@ -30,10 +30,7 @@ _EXPORT_S = 3600.0
 
 def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    text = (
-        "torch.profiler's .json or .json.gz, Nsight Systems' .sqlite, the flight recorder's dumps of a job that hangs; "
-    )
-    text += "or a folder with one of each rank"
+    text = "torch.profiler's .json or .json.gz, Nsight Systems' .sqlite, or a folder with one of each rank"
     add("files", nargs="+", metavar="file", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
@@ -74,8 +71,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
     form_of(args)
-    if (status := _flight(args, settings)) is not None:
-        return status
     paths = [_exported(path) if args.export else path for path in args.files]
     try:
         reports = [_report([path], choice) for path in paths] if args.compare else [_report(paths, choice)]
@@ -98,25 +93,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     deliver_report(args, settings, lambda: trace_data(report, recorded), document, "shares are of the time shown ·")
     return _exit_status(report, args.fail_on or "yellow")
-
-
-def _flight(args: argparse.Namespace, settings: Settings) -> int | None:
-    """Write what dumps of PyTorch's flight recorder say; None where the files are none."""
-    from gputop.features.traces.flight_recorder import compare_ranks, flight_data, flight_document, flight_dumps
-
-    try:
-        dumps = flight_dumps(args.files)
-    except TraceError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise UsageError(f"{error.filename}: {error.strerror or error}") from error
-    if dumps is None:
-        return None
-    if args.compare or args.recording or args.steps or args.step or args.export or args.ranks:
-        raise UsageError("a flight recorder's dumps have no steps: only --json, --html, -o and --fail-on go with them")
-    report = redacted_report(compare_ranks(dumps), settings)
-    deliver_report(args, settings, lambda: flight_data(report), lambda _: flight_document(report))
-    return FOUND if report.partings and args.fail_on != "none" else 0
 
 
 def _exit_status(report: TraceReport, fail_on: str) -> int:
