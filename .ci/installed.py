@@ -29,7 +29,6 @@ CALLS = (
     (("completion", "zsh"), 0, "gputop"),
     (("completion", "fish"), 0, "gputop"),
     (("help", "options"), 0, "--interval"),
-    (("help", "faults"), 0, ""),
     (("help", "verdicts"), 0, ""),
     (("help", "metrics"), 0, ""),
     (("fleet", "deploy", "files"), 0, ""),

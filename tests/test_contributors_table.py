@@ -40,7 +40,7 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "an exporter that a fleet may have": ("jobstats", 2),
     "a file for a cluster": (r"daemonset\.yaml", None),
     "a demo scenario": ("uneven_workers", 1),
-    "a fault": ("SIGTERM while suspended", 1),
+    "a fault": ("a hang of the count", 1),
     "a real-life case": ("shared_lock", 1),
 }
 """For each row one such thing by its name (a pattern), and how many files speak of it besides those that the row names:

@@ -99,7 +99,6 @@ TOPICS = {
     "metrics": "gputop.output.reference_pages:metrics_page",
     "sources": "gputop.output.reference_pages:sources_page",
     "verdicts": "gputop.output.reference_pages:verdicts_page",
-    "faults": "gputop.output.reference_pages:faults_page",
     **{topic: page for feature in FEATURES.values() for topic, page in feature.topics.items()},
 }
 """Topic → module and function that make its page."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
@@ -18,25 +16,6 @@ from gputop.model.text_table import table_rows
 from gputop.output.document import Block, Document, page, section
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
 from gputop.paint.process_columns import ALIASES, COLUMNS
-
-# What happens when something breaks: a table that the tests verify, shipped beside this file.
-
-TABLE = Path(__file__).with_name("faults.json")
-"""A list of rows, one text for each column of HEAD; written from the tests' fault matrix."""
-FAULTS_HEAD = ("fault", "what happens", "what you see", "what goes on", "exit status", "terminal")
-
-
-def faults_page() -> Document:
-    rows = tuple(tuple(map(str, row)) for row in json.loads(TABLE.read_text(encoding="utf-8")))
-    return page(
-        "Fault tolerance",
-        (
-            "Each row is a test (`tests/test_fault_matrix.py`) that makes the fault happen and holds gputop to the "
-            "rest of the row: the words that are shown, what goes on working, and how the program ends.",
-        ),
-        (section("Faults", (), FAULTS_HEAD, rows),),
-    )
-
 
 # The filter language, from its own tables.
 

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from gputop.monitor import Frame, Monitor
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
+from gputop.recording.writer import RecordingWriter
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.faults.row import Row, Watcher, World, is_healthy
 from tests.nvml.stand_in import GIB, Process
+from tests.support.recording_frames import frame
 
 BEGUN = 1_780_000_000.0
 HOUR = 3600.0
@@ -31,15 +33,15 @@ def _clock(step_s: float, kept: bool) -> Proof:
         for snapshot in snapshots[:40]:
             monitor.feed(snapshot)
         for snapshot in snapshots[40:]:
-            frame = monitor.feed(replace(snapshot, t=snapshot.t + step_s))
-        uuid = frame.snapshot.gpus[0].static.uuid
-        columns = frame.history.columns(uuid, "util_pct", 60.0, 90)
+            shown = monitor.feed(replace(snapshot, t=snapshot.t + step_s))
+        uuid = shown.snapshot.gpus[0].static.uuid
+        columns = shown.history.columns(uuid, "util_pct", 60.0, 90)
         drawn = [value is not None for value in columns]
         assert (sum(drawn) > 2) is kept
         # What is missing is a hole in the line, not a line across it.
         assert drawn[-50:-2] == [False] * 48
-        assert len(frame.diagnoses) == len(frame.snapshot.gpus)
-        assert row.sees in main_text(frame)
+        assert len(shown.diagnoses) == len(shown.snapshot.gpus)
+        assert row.sees in main_text(shown)
 
     return proof
 
@@ -156,6 +158,19 @@ def _own_clock_on(row: Row, world: World) -> None:
     assert row.sees in after["gpus"][0]["static"]["name"]
 
 
+def _picture_across_a_set_clock(row: Row, world: World) -> None:
+    writer = RecordingWriter(str(world.directory / "r.jsonl.gz"))
+    for k in (*range(3600, 3700), *range(100)):
+        writer.write(frame(k, gpus=1, processes=0))
+    writer.close()
+    for at in ("-30s", "+30s"):
+        picture = str(world.directory / f"{at}.txt")
+        done = world.run(world.make(0), "screenshot", "r.jsonl.gz", f"--at={at}", "-o", picture)
+        assert done.returncode == row.status, done.stderr
+        with open(picture, encoding="utf-8") as file:
+            assert row.sees in file.read()
+
+
 def main_text(frame: Frame) -> str:
     """The main screen as text."""
     rows = main_screen(frame, View(), 160, 48).rows
@@ -163,76 +178,17 @@ def main_text(frame: Frame) -> str:
 
 
 def rows() -> list[Row]:
-    """The machine's part of the matrix."""
-    processes, host = "tests/sources/processes/test_process_collector.py::", "tests/sources/test_host.py::"
-    inside, loader = "tests/api/test_api_unharmed.py::", "tests/features/loader_bench/test_loader_command.py::"
+    """Rows about processes and the clock."""
     return [
-        Row("a defect of ours in a command", "it raises what nobody has foreseen", "internal error, with its place",
-            "–", 70, "tests/commands/test_cli.py::test_what_nobody_has_foreseen_is_one_line_with_its_place"),
-        Row("a defect of ours in `export`", "judging a frame or writing a page raises", "internal error, once",
-            "`gputop_up 0`; the next frame is tried", None, "tests/features/export/test_export_page.py::"
-            "test_what_nobody_has_foreseen_is_exported_as_down_said_once_and_gone_with_the_next_good_frame"),
-        Row("a defect of ours in `run`", "judging a frame raises", "nothing more was measured: internal error",
-            "the job, and its exit status", None,
-            "tests/session/test_job.py::test_what_nobody_has_foreseen_ends_the_measuring_and_not_the_job"),
-        Row("no file can be opened", "`ulimit -n 8`", "which limit, in one line", "–", 3,
-            "tests/commands/test_cli.py::test_what_the_machine_does_not_give_is_one_line_that_names_it"),
-        Row("no /dev", "an empty /dev in a container", "H100", "everything", 0,
-            "tests/commands/test_cli.py::test_streams_are_left_as_they_are_where_there_is_no_null_device"),
-        Row("a clock before 1970", "`gputop record`", "the clock is set before 1970", "what records nothing", 2,
-            "tests/recording/test_record_counts.py::test_a_clock_before_1970_is_named"),
-        Row("no thread can be started", "the limit on processes is reached", "which limit, in one line; exit status 3",
-            "a training that is watched goes on, its steps without GPUs", None,
-            inside + "test_where_no_thread_can_be_started_the_training_goes_on_and_a_reason_says_so"),
-        Row("a call of the program's own that raises anything", "`on_frame` or a logger raises SystemExit",
-            "once, as a warning; it is not called again", "the training, the watch, all other loggers", None,
-            inside + "test_whatever_is_raised_on_the_watchs_own_thread_stays_there"),
-        Row("a loader's function that hangs", "`gputop loader` calls it, and it does not return",
-            "one line when the budget is spent", "gputop; nothing of the function is left", None,
-            loader + "test_the_users_function_has_no_more_time_than_the_budget"),
-        Row("a loader's function that ends its process", "it exits, is killed, or closes all files",
-            "how it ended, in one line", "gputop", None,
-            loader + "test_however_the_users_function_fails_one_line_says_so"),
-        Row("a pid that /proc does not show", "the driver's pids are of another PID namespace, or hidden",
-            "what the driver says of it, and why no more", "GPUs; all other processes", None,
-            processes + "test_a_pid_that_proc_does_not_show_keeps_what_the_driver_says"),
-        Row("/proc with hidepid", "other users' processes are hidden", "hidden by hidepid", "GPUs; own processes",
-            None, processes + "test_hidepid_is_named_as_the_reason"),
-        Row("denied files of /proc", "another user's `io` and `wchan`", "why, and that root would see it",
-            "everything else", None, processes + "test_refused_io_and_wait_channel_say_what_would_help"),
-        Row("a process that dies", "it ends between two reads", "its row goes", "everything", None,
-            processes + "test_a_worker_that_vanishes_is_gone_at_once_and_a_process_that_exits_keeps_its_name"),
-        Row("dead processes and zombies in the driver's list", "one has exited, one waits for its parent",
-            "ended, the driver still holds its memory", "what the driver says of them; all other processes", None,
-            _dead_and_zombie),
-        Row("files that vanish while they are read", "a tree ends while it is searched", "the row goes", "everything",
-            None, processes + "test_files_that_vanish_while_the_tree_is_found_are_left_out"),
-        Row("a reused pid", "another process has the pid now", "a new row", "everything", None,
-            processes + "test_a_reused_pid_is_not_taken_for_the_old_process"),
-        Row("hostile names", "control characters in names and command lines", "harmless characters", "everything",
-            None, processes + "test_control_characters_never_reach_the_screen"),
-        Row("no schedstat", "a kernel without scheduler statistics", "a notice: waiting for a core is unknown",
-            "CPU time; all verdicts that do without", None,
-            processes + "test_a_kernel_without_schedstat_leaves_cpu_time_and_says_so"),
-        Row("no PSI", "a kernel without /proc/pressure", "n/a with the reason", "everything else", None,
-            host + "test_missing_pressure_files_are_said_and_take_nothing_else_away"),
-        Row("no /proc files at all", "an empty /proc", "n/a with reasons", "GPUs", None,
-            host + "test_an_empty_machine_gives_reasons_and_never_raises"),
-        Row("cgroup v1, cgroup v2", "limits on any ancestor, in either layout", "the limit", "everything", None,
-            "tests/sources/processes/test_process_cgroup.py::test_limits_are_found_on_any_ancestor"),
-        Row("another cgroup namespace", "a group that is not ours to read", "n/a", "everything else", None,
-            "tests/sources/processes/test_process_cgroup.py::test_a_group_of_another_cgroup_namespace_is_not_guessed"),
-        Row("the clock steps back", "an hour back while running", "GPU", "everything; charts and verdicts begin afresh",
-            None, _clock(-HOUR, kept=False)),
-        Row("the clock steps forward, suspend", "an hour is missing", "GPU", "everything; the charts keep what was",
-            None, _clock(HOUR, kept=True)),
-        Row("the clock steps back: what is measured", "the same on the way from the driver and /proc", "H100",
-            "every rate and age: they stand on another clock", None, _own_clock_back, slow=True),
-        Row("the clock steps forward: what is measured", "an hour on, as after a suspend", "H100",
-            "every rate and age; the line has one hole of an hour", None, _own_clock_on, slow=True),
-        Row("a clock set back while recording", "`record --for 60s`, an hour back", "where it was set back",
-            "the recording, for as long as was asked", None,
-            "tests/recording/test_recording_writer.py::test_a_clock_that_is_set_back_does_not_lengthen_a_recording"),
-        Row("a clock set back between two reads of /proc", "rates would be negative or huge", "one pair without rates",
-            "everything", None, host + "test_a_clock_that_steps_back_costs_one_pair_and_gives_no_false_rate"),
-    ]  # fmt: skip
+        Row(
+            "dead processes and zombies in the driver's list",
+            "ended, the driver still holds its memory",
+            None,
+            _dead_and_zombie,
+        ),
+        Row("the clock steps back", "GPU", None, _clock(-HOUR, kept=False)),
+        Row("the clock steps forward, suspend", "GPU", None, _clock(HOUR, kept=True)),
+        Row("a clock set back within a recording", "node-17", 0, _picture_across_a_set_clock),
+        Row("the clock steps back: what is measured", "H100", None, _own_clock_back, slow=True),
+        Row("the clock steps forward: what is measured", "H100", None, _own_clock_on, slow=True),
+    ]

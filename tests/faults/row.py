@@ -20,23 +20,18 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Row:
-    """A promise. Its ``proof`` makes the fault happen and holds the program to the other columns.
+    """A fault and what gputop does then.
 
-    ``sees`` is a text that the user must be shown, word for word; a dash means nothing. ``status`` is the exit status,
-    None where the program goes on. A proof that is a text is the test that holds this row, ``tests/FILE.py::NAME``;
-    there ``sees`` is a summary.
+    ``proof`` makes the fault happen and checks the rest. ``sees`` is shown to the user, word for word; a dash means
+    that nothing is. ``status`` is the exit status, None where the program goes on.
     """
 
     name: str
-    happens: str
     sees: str
-    goes_on: str
     status: int | None
-    proof: Callable[[Row, World], None] | str
-    terminal: bool = False
-    """Whether there is a terminal, which must be left as it was found."""
+    proof: Callable[[Row, World], None]
     slow: bool = False
-    """Whether the proof takes more than some three seconds."""
+    """True if the proof takes more than some three seconds."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +59,16 @@ class World:
         environment = {k: v for k, v in self.environment(scenario, env).items() if k not in without}
         command = [sys.executable, "-m", "gputop", *arguments]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=60, cwd=self.directory,
-            check=False, **more,
-        )  # fmt: skip
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            cwd=self.directory,
+            check=False,
+            **more,
+        )
 
     def screen(
         self, scenario: Scenario, *arguments: str, env: Mapping[str, str] | None = None, **more: Any
@@ -95,8 +97,12 @@ class Watcher:
         arguments = ["live", str(LONG_S), json.dumps({"interval_s": 0.25, **options})]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.local_reader", *arguments],
-            env=scenario.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+            env=scenario.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
         self.last: dict[str, Any] = {}
 
     def __enter__(self) -> Watcher:
