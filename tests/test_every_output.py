@@ -89,7 +89,6 @@ OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("screenshot", "fleet", "--prom", "URL", "-o", "OUT.txt"),
     ),
     "fleet": (("fleet", "--prom", "URL", "--json"), ("fleet", "--prom", "URL", "--csv")),
-    "fleet diagnose": (("fleet", "diagnose", "--prom", "URL"), ("fleet", "diagnose", "--prom", "URL", "--json")),
     "trace": (
         ("trace", "TRACE"), ("trace", "TRACE", "--json"), ("trace", "TRACE", "-o", "OUT.html"),
         ("trace", "--compare", "TRACE", "TRACE"),
@@ -103,7 +102,7 @@ ELSEWHERE = {
     "prove": "test_prove", "mark": "below, as a program", "replay": "below, as a program",
     "serve": "draws what the screen draws", "record": "below, as a program", "run": "below, as a program",
     "mcp": "below, without its process",
-    "memory": "test_memory_snapshot", "fleet remedy": "test_fleet_remedies",
+    "memory": "test_memory_snapshot",
 }  # fmt: skip
 ALERTS = '[[alert]]\nname = "busy"\nwhen = "util_pct > 30"\nfor = "5s"\nrun = ["/bin/echo", "{gpu}", "{uuid}"]\n'
 

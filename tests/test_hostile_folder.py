@@ -33,8 +33,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "dump": ("r.jsonl", "--json"), "screenshot": ("r.jsonl", "-o", "s.svg"), "trace": ("ranks",),
     "memory": ("snap.pickle",), "export": ("--once",), "record": ("--for", "1s", "-o", "n.jsonl"),
     "run": ("--", "true"), "prove": (), "serve": ("demo", "no-such"), "alerts": ("r.jsonl",), "mark": ("x",),
-    "fleet": ("--prom", "http://127.0.0.1:9", "--json"), "fleet diagnose": ("--prom", "http://127.0.0.1:9"),
-    "fleet remedy": ("--prom", "http://127.0.0.1:9"), "fleet queries": (), "fleet deploy": ("prometheus",),
+    "fleet": ("--prom", "http://127.0.0.1:9", "--json"),
+    "fleet queries": (), "fleet deploy": ("prometheus",),
     "fleet demo": ("--json",), "demo": ("--once",), "completion": ("bash",), "config": (), "help": (),
     "mcp": ("nowhere",), "replay": ("r.jsonl",),
 }  # fmt: skip

@@ -103,15 +103,8 @@ FEATURES: Mapping[str, Feature] = {
                     "deploy": CommandPart(
                         "rules, dashboards, manifests and units, as files", "gputop.features.fleet.deploy_command"
                     ),
-                    "diagnose": CommandPart(
-                        "the five worst things in the cluster now, in words", "gputop.features.fleet.diagnose_command"
-                    ),
                     "queries": CommandPart(
                         "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
-                    ),
-                    "remedy": CommandPart(
-                        "set nodes aside whose GPUs fail",
-                        "gputop.features.fleet.remedy_command",
                     ),
                 },
             ),

@@ -111,10 +111,8 @@ SEEN = (
     "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; what is not "
     "there any more is looked for once, after the first picture. The last "
     "hour is what the rules of `gputop fleet deploy` recorded of it, once a minute; without them it is not known, and "
-    "every output says so. An engine that hangs costs 10 s once a refresh. `--json`, `--csv`, `gputop fleet "
-    "diagnose` and `gputop screenshot fleet` give the same without a screen, and `gputop fleet demo` needs no "
-    "server. What `diagnose` names first is not there; then what loses the most GPU time now, whatever its "
-    "colour: a job that began ten minutes ago may stand above one that has lost more hours.",
+    "every output says so. An engine that hangs costs 10 s once a refresh. `--json`, `--csv` and `gputop "
+    "screenshot fleet` give the same without a screen, and `gputop fleet demo` needs no server.",
     "What was known within the last day does not vanish. A host is down where its target is scraped and does "
     "not answer twice in a row, or where nobody renews its text file; late where its exporter says that the "
     "driver does not answer; gone where nothing lists its target any more. A GPU is lost where its host answers "
@@ -147,20 +145,6 @@ SEEN = (
     "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",
 )
 """A whole fleet on the screen: where it comes from, and when a host or a GPU is what."""
-REMEDIED = (
-    "`gputop fleet remedy --by slurm` (or `kubernetes`) prints commands and runs none: they drain or cordon nodes "
-    "whose GPU is lost, or whose count of uncorrected memory errors since the driver was loaded rose within the "
-    "last hour. `--act FILE` runs them, by scontrol or kubectl, and keeps in FILE what was done. Each loss of a GPU "
-    "and each rise of a count is answered once, and `--most` nodes an hour are acted on: a node that somebody took "
-    "back is set aside again only for something new. A node that is set aside already keeps its reason; nothing is "
-    "ever taken back. It acts on no verdict, on no answer that is not whole, and on no two clusters at once. What "
-    "is not the name of one node, such as `ALL` or a set of nodes, is refused, and what a host cannot be blamed for "
-    "is named and left alone: a host of dcgm-exporter's that shows no GPU at all. A timer runs it each minute, such "
-    "as systemd/gputop-remedy.timer of `fleet deploy`; two runs with one FILE never act at once. It believes what "
-    "this Prometheus scrapes: where others can add targets, narrow it to your exporters by --select. In Kubernetes "
-    "it needs the rights to get and patch nodes: kubernetes/remedy-rbac.yaml.",
-)
-"""What is done about it, where somebody asks for that."""
 SIZES = (
     "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
     "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
@@ -168,8 +152,8 @@ SIZES = (
     "engine (VictoriaMetrics' cluster, Mimir, Thanos), evaluate the rules where the data is, draw dashboards "
     "from the recorded series; `gputop export --without clocks,codecs,pipes` leaves families out that no rule "
     "asks for, and prometheus/scrape.yml has the same as a relabelling rule. Without throttle, ecc, links or "
-    "hours the rules on them never fire, and without ecc no remedy sees memory errors.",
-    "Up to 10,000 GPUs the screen and `diagnose` ask for every GPU. Beyond, they read what the rules record of "
+    "hours the rules on them never fire.",
+    "Up to 10,000 GPUs the screen asks for every GPU. Beyond, it reads what the rules record of "
     "each host by owner (`gputop:host:gpus_in_state`, `util`, `sm`, `power`, `lost`, `address`), and GPUs only "
     "on the hosts in sight and in jobs that an alert says are held up; there cells show states until the GPUs "
     "are read, a lost GPU is in no job's count, and a straggler without an alert is not found. Without these "
@@ -205,7 +189,7 @@ STRAGGLERS = (
 
 
 def fleet_page() -> Document:
-    text = (*EXPORTED, *FEW, *SEEN, *REMEDIED, *SIZES, *SET_UP, *STRAGGLERS)
+    text = (*EXPORTED, *FEW, *SEEN, *SIZES, *SET_UP, *STRAGGLERS)
     own = tuple((f"`{name}`", words, labels) for name, words, labels in OWN)
     others = [(f"`{series.name}`", series.help, "host") for series in host_series()]
     others += [(f"`{series.name}`", series.help, "process, with --processes") for series in process_series()]

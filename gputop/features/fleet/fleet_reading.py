@@ -158,15 +158,6 @@ class LastHour(Struct, frozen=True):
     note: str = ""
 
 
-class Grounds(Struct, frozen=True):
-    """What a remedy may stand on besides lost GPUs: uncorrected memory errors since the driver was loaded, by UUID, and
-    those that rose within the last hour, by host and GPU: UUID and count. A verdict, a mean or a gap is no reason to
-    act."""
-
-    counts: Mapping[str, int] = {}
-    risen: Mapping[tuple[str, str], tuple[str, int]] = {}
-
-
 class FiringAlert(Struct, frozen=True):
     """An alert firing in Prometheus. ``labels`` are what it is about."""
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, GPU_KEYS, Dialect
-from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S
+from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import ENGINE, Scope, max_by, mean_seconds, over, selector, union, unwritten, window
 
 DIALECT_LABEL = "gputop_names"
@@ -240,18 +240,4 @@ def node_facts(schema: FleetSchema) -> str:
     if "jobstats" in schema.labels:
         q = schema.scope("jobstats")
         parts.append(marked(q.per_gpu(q.series("nvidia_gpu_jobId")), JOB_ID))
-    return union(parts)
-
-
-def memory_errors(schema: FleetSchema, *, risen: bool) -> str:
-    """Counts of uncorrected memory errors since the driver was loaded, or those of them that rose within an hour. One
-    that fell was reset with the driver: what it counts since then rose. One that is not there for a while did not."""
-    parts = []
-    for name in schema.labels:
-        q = schema.scope(name)
-        if "ecc_uncorrected_volatile" in q.dialect.signals:
-            series = q.exported("ecc_uncorrected_volatile")
-            # Not `increase`: a blank between two equal counts, as DCGM writes it, is no rise.
-            rise = f"({series} and ({series} - {over('min_over_time', series, HOUR_S)} > 0))"
-            parts.append(schema.marked(q.per_gpu(rise if risen else series), q))
     return union(parts)

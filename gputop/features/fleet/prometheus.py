@@ -29,7 +29,7 @@ from gputop.features.fleet.decode_answers import (
     reading_of,
     series_facts,
 )
-from gputop.features.fleet.exporter_names import BLANK, DETAIL_KEYS, DIALECTS, STATE_KEYS
+from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -41,7 +41,6 @@ from gputop.features.fleet.fleet_reading import (
     FleetReading,
     Gone,
     GpuReading,
-    Grounds,
     History,
     LastHour,
     filled,
@@ -363,21 +362,6 @@ class PrometheusFleet(AskedFleet):
     def clusters(self) -> str:
         """The label that tells several clusters apart; empty where there is one."""
         return self._inventory.schema.cluster
-
-    def grounds(self) -> Grounds:
-        """What a remedy may stand on, after ``ask``. Raises FleetError."""
-        self._engine.client.begin()
-        texts = {name: plan.memory_errors(self._inventory.schema, risen=name == "risen") for name in ("all", "risen")}
-        answers = self._engine.asked(texts, needs=texts)
-        known, gpus = self._inventory.identities, self._inventory.gpus
-        counts, risen = (
-            [(known[key], round(n)) for key, n in values(answers.of(name), gpus) if key in known and 0.0 <= n < BLANK]
-            for name in texts
-        )
-        return Grounds(
-            {identity.uuid: n for identity, n in counts if identity.uuid},
-            {(identity.host, identity.gpu): (identity.uuid, n) for identity, n in risen},
-        )
 
     # -- the hosts in sight -------------------------------------------------------------------------------------------
 

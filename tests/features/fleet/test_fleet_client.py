@@ -21,7 +21,6 @@ from gputop.cli import main
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, proxy_of
 from gputop.features.fleet.decode_answers import labels_of
-from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_command import moment_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
@@ -227,7 +226,7 @@ def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_da
     lost.add(("node-001", "3"))
     frames = [fleet_frame(fleet.ask()) for _ in range(5)]
     assert frames[-1].counts["lost"] == 1 and not frames[-1].read.down and len(frames[-1].read.gpus) == 16
-    assert "node-001 GPU 3" in findings(frames[-1])[0].text and "1 GPU lost" in findings(frames[-1])[0].text
+    assert [(gpu.read.host, gpu.read.gpu) for gpu in frames[-1].gpus if gpu.state == "lost"] == [("node-001", "3")]
     now[0] += 86000.0
     assert [fleet_frame(fleet.ask()) for _ in range(5)][-1].counts["lost"] == 1
     now[0] += 500.0
@@ -367,7 +366,7 @@ def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> N
     code = (
         "from gputop.cli import main\n"
         "assert main(['help', 'options']) == 0\n"
-        "raise SystemExit(main(['fleet', 'diagnose', '--prom', 'http://127.0.0.1:9']))"
+        "raise SystemExit(main(['fleet', '--prom', 'http://127.0.0.1:9', '--json']))"
     )
     command = [sys.executable, "-c", code]
     asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

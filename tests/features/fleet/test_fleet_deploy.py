@@ -27,7 +27,7 @@ WANTED = {
     "prometheus/gputop.rules.yml", "prometheus/scrape.yml",
     "grafana/gputop-fleet.json", "grafana/gputop-job.json", "alertmanager/alertmanager.yml",
     "kubernetes/daemonset.yaml", "kubernetes/servicemonitor.yaml", "kubernetes/Dockerfile",
-    "systemd/gputop-export.service", "systemd/gputop-remedy.service", "systemd/gputop-remedy.timer",
+    "systemd/gputop-export.service",
     "slurm/prolog.sh", "slurm/epilog.sh", "compose.yaml",
 }  # fmt: skip
 
@@ -201,14 +201,6 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     command = ["systemd-analyze", "verify", *(str(tmp_path / Path(path).name) for path in units)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "gputop" not in done.stderr, done.stderr
-
-
-def test_the_timer_of_remedies_acts_only_when_its_line_is_changed() -> None:
-    text = files("gputop")["systemd/gputop-remedy.service"]
-    (runs,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
-    assert runs.endswith("fleet remedy --by slurm")
-    (acts,) = [line for line in text.splitlines() if line.startswith("# ExecStart=")]
-    assert acts.removeprefix("# ") == f"{runs} --act /var/lib/gputop-remedy/acts"
 
 
 def _run_lines(folder: Path, **environment: str) -> tuple[int, str]:

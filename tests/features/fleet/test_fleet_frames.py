@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.fleet.decode_answers import fact_labels, series_facts
-from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
 from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, LastHour, Lost
@@ -130,7 +129,7 @@ def test_where_ranks_announce_steps_the_one_whose_steps_take_longer_is_told_befo
     assert alone.by == "sm", "two ranks are no comparison"
 
 
-def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_say_it_in_the_same_words() -> None:
+def test_whatever_a_straggler_is_known_by_screen_and_ticket_say_it_in_the_same_words() -> None:
     frame = fleet_frame(SimulatedFleet(20).ask(STARTED))
     values = {
         "step": (0.98, "step 980 ms, the others' 686 ms"), "own_step": (1.0, "own step 1.00 s, the others' 0.70 s"),
@@ -144,24 +143,6 @@ def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_say_it_in_t
         told = replace(frame, stragglers=(late,))
         assert words in text_of([straggler_line(late, 160).spans])
         assert words in ticket_text(told, FleetView(panel="stragglers"))
-        assert any(words in found.text for found in findings(told))
-
-
-def test_what_loses_the_most_gpu_time_now_is_named_first_whatever_its_colour() -> None:
-    frame = fleet_frame(SimulatedFleet(125).ask(STARTED))
-    everything = findings(frame)
-    found = [one for one in everything if not one.is_absent]
-    assert everything[: len(everything) - len(found)] == [one for one in everything if one.is_absent] != []
-    assert [one.lost for one in found] == sorted((one.lost for one in found), reverse=True)
-    # A starved GPU does half of its work, one that is busy and does not work none of it.
-    of_job = {one.text.split(" (")[0]: one for one in found}
-    assert of_job["slurm 8814"].gpus == of_job["slurm 8829"].gpus and found.index(of_job["slurm 8814"]) == 1
-    assert of_job["slurm 8829"].lost == pytest.approx(17.0, abs=0.5)
-    levels = [one.level for one in found]
-    assert "yellow" in levels[: len(levels) - 1 - levels[::-1].index("red")], "many that wait stand above few in red"
-    # Nobody waits for a rank whose steps alone are longer.
-    (step,) = [one for one in found if one.text.startswith("slurm 8804")]
-    assert step.lost == pytest.approx(1.0 - 0.84 / 1.02, abs=0.01)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
