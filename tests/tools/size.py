@@ -1,4 +1,4 @@
-"""How much there is to read, by room: ``python -m tests.tools.size [REVISION]``, beside what a revision of git held.
+"""How much there is to read, by package: ``python -m tests.tools.size [REVISION]``, beside what a revision of git held.
 
 A code line holds more than blanks, a comment or a docstring. Tokens are those of Python's tokenizer without comments,
 docstrings and layout; an f-string is one, with every version of Python.
@@ -45,19 +45,21 @@ def _archived(revision: str) -> Iterator[tuple[str, str]]:
         yield from ((name, file.read().decode()) for name, file in files.items() if file)
 
 
-def _rooms(files: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
+def packages(files: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for path, source in files:
         tree, *rest = path.split("/")
-        for room in (tree, f"{tree}/{rest[0] if len(rest) > 1 else '*'}"):
-            sums[room].update(_count(source))
+        for package in (tree, f"{tree}/{rest[0] if len(rest) > 1 else '*'}"):
+            sums[package].update(_count(source))
     return sums
 
 
 if __name__ == "__main__":
-    now = _rooms((str(path), path.read_text()) for tree in _TREES for path in Path(tree).rglob("*.py"))
-    before = _rooms(_archived(sys.argv[1])) if len(sys.argv) > 1 else now
+    now = packages((str(path), path.read_text()) for tree in _TREES for path in Path(tree).rglob("*.py"))
+    before = packages(_archived(sys.argv[1])) if len(sys.argv) > 1 else now
     print(f"{'':24}" + "".join(f"{column:>18}" for column in _COLUMNS))
-    for room in sorted({*now, *before}):
-        pairs = [(now[room][column], now[room][column] - before[room][column]) for column in _COLUMNS]
-        print(f"{room:24}" + "".join(f"{value:>10,}{f'{change:+,}' if change else '':>8}" for value, change in pairs))
+    for package in sorted({*now, *before}):
+        pairs = [(now[package][column], now[package][column] - before[package][column]) for column in _COLUMNS]
+        print(
+            f"{package:24}" + "".join(f"{value:>10,}{f'{change:+,}' if change else '':>8}" for value, change in pairs)
+        )
