@@ -1,15 +1,13 @@
 """The summary of a watched run: as text, as data, and as a page for a notebook.
 
-What reads earlier recordings and writes a summary is imported when one is asked for: a watch begins on the training
-thread, and its modules with it.
+Modules that write a summary are imported when one is asked for: a watch begins on the training thread, and imports its
+own modules there.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
@@ -20,10 +18,9 @@ from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
 from gputop.diagnosis.hardware_health import MemoryTrend
 from gputop.diagnosis.job_steps import growth_remedy
-from gputop.model.quantity import duration, length, memory, step_time
-from gputop.model.steps import StepRow
+from gputop.model.quantity import duration, length, memory
 from gputop.monitor import Frame
-from gputop.report.accounts import GpuReport, StepAccount
+from gputop.report.accounts import GpuReport
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources.procfs import read_small
 
@@ -79,25 +76,17 @@ def _used_s(thread: int) -> float | None:
         return None
 
 
-# Device memory in the words of a job: how full it got, whether it grows, and how much larger the batch could be.
-
-MARGIN = 0.95
-"""The part of the memory that an estimate fills: allocators fragment, and libraries take some when they first run."""
-LEAST_GROWTH = 1.05
-LEAST_WATCH_S = 10.0
-"""A program watched for less has hardly filled its memory yet: nothing is said of its batch."""
+# Device memory in the words of a job: how full it got, and whether it grows.
 
 
 class RunMemory(Struct, frozen=True):
-    """Device memory of one GPU over the run. ``batch_factor`` is an estimate, ``assumption`` its basis."""
+    """Device memory of one GPU over the run."""
 
     gpu: int
     peak_bytes: float
     total_bytes: float
     leak_bytes_per_min: float | None = None
     full_in_s: float | None = None
-    batch_factor: float | None = None
-    assumption: str = ""
 
     @property
     def headroom_bytes(self) -> float:
@@ -113,156 +102,32 @@ class RunMemory(Struct, frozen=True):
         if self.leak_bytes_per_min is not None:
             full = "" if self.full_in_s is None else f", full in {duration(self.full_in_s)}"
             return f"{words}; it grows by {self.leak_bytes_per_min / 1e6:.0f} MB a minute{full}"
-        if self.batch_factor is not None and self.batch_factor >= LEAST_GROWTH:
-            return f"{words}; the batch could grow to about {self.batch_factor:.1f} × ({self.assumption})"
         return words
 
 
-class MemoryWatch:
-    """Takes frames: growth by the rule for leaks, and peaks by the batch size that the loop names with
-    ``step(batch_size=…)``. Of ``pid``, where given, only the GPUs that it uses say how large its batch could be."""
+class MemoryGrowth:
+    """Follows the growth of memory by the rule for leaks, GPU by GPU."""
 
-    def __init__(self, pid: int | None = None) -> None:
-        self._peaks: dict[tuple[int, float], float] = {}
+    def __init__(self) -> None:
         self._trends: dict[int, MemoryTrend] = {}
-        self._pid = pid
-        self._used: set[int] = set()
-        self._begin_t: float | None = None
-        self._watched_s = 0.0
-        self.batch_size: float | None = None
 
     def add(self, frame: Frame) -> None:
         """Add one frame."""
-        self._begin_t = frame.snapshot.t if self._begin_t is None else self._begin_t
-        self._watched_s = frame.snapshot.t - self._begin_t
         for gpu in frame.snapshot.gpus:
             used, total, index = gpu.mem_used_bytes, gpu.mem_total_bytes, gpu.static.index
             owners = [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
-            if self._pid is None or any(owner.pid == self._pid for owner in owners):
-                self._used.add(index)
             trend = self._trends.setdefault(index, MemoryTrend())
             trend.observe(frame.snapshot.t, owners, None if used is None or total is None else total - used)
-            if used is not None and self.batch_size is not None:
-                key = (index, self.batch_size)
-                self._peaks[key] = max(self._peaks.get(key, 0.0), used)
 
     def report(self, gpu: GpuReport) -> RunMemory | None:
-        """The report on one GPU's memory; None where it was not measured."""
+        """Return the memory of one GPU; None where it was not measured."""
         peak, total = gpu.memory_peak_bytes, gpu.memory_total_bytes
         if peak is None or total is None or peak <= 0.0 or total <= 0.0:
             return None
         trend = self._trends.get(gpu.index)
-        leak = None if trend is None else trend.leak
-        if leak is not None:
-            return RunMemory(gpu.index, peak, total, leak.bytes_per_min, leak.full_in_s)
-        if gpu.index not in self._used or self._watched_s < LEAST_WATCH_S:
+        if trend is None or trend.leak is None:
             return RunMemory(gpu.index, peak, total)
-        sizes = sorted((size, high) for (index, size), high in self._peaks.items() if index == gpu.index)
-        factor, assumption = _growth(peak, total, sizes)
-        return RunMemory(gpu.index, peak, total, None, None, factor, assumption)
-
-
-def _growth(peak: float, total: float, sizes: list[tuple[float, float]]) -> tuple[float | None, str]:
-    """How many times as large the batch could be. Memory is a + b · batch; with one batch size, a is taken as 0,
-    which errs on the low side."""
-    if len(sizes) >= 2:
-        (small, low), (large, high) = sizes[0], sizes[-1]
-        if high > low and large > small:
-            per_item = (high - low) / (large - small)
-            largest = large + (MARGIN * total - high) / per_item
-            words = f"linear in the batch, measured at {small:g} and {large:g}"
-            return (largest / large if largest > 0.0 else None), words
-    factor = MARGIN * total / peak
-    return (factor if factor >= 1.0 else None), "assuming that all of it is proportional to the batch"
-
-
-# Earlier runs of the same name, from the recordings beside the run's own: whether it has become slower.
-#
-# Reads only the lines of steps, of the newest few files and a bounded number of bytes, since training has to wait.
-
-MOST_FILES, MOST_BYTES = 10, 64 << 20
-APART = 1.05
-"""A run is called slower or faster only from this ratio to the earlier ones' median on, and beyond all of them."""
-LEAST_STEPS = 20
-_STEPS = b'{"k":"steps"'
-
-
-class EarlierRuns(Struct, frozen=True):
-    """How many recorded runs of this name there were before, and their mean steps in seconds: median, least, most.
-    With none ``runs`` is 0, and the others are None."""
-
-    runs: int
-    median_s: float | None = None
-    least_s: float | None = None
-    most_s: float | None = None
-
-    def words(self, mean_s: float) -> str:
-        """How this run's mean step compares; empty where nothing can be said."""
-        if self.median_s is None or self.least_s is None or self.most_s is None:
-            return ""
-        of = ("earlier run" if self.runs == 1 else f"{self.runs} earlier runs") + " of this name"
-        change = f"{step_time(self.median_s)} → {step_time(mean_s)} a step"
-        if mean_s > APART * self.median_s and mean_s > self.most_s:
-            return f"slower than the {of}: {change}"
-        if APART * mean_s < self.median_s and mean_s < self.least_s:
-            return f"faster than the {of}: {change}"
-        return f"as fast as the {of}: {change}"
-
-
-def earlier_runs(target: str, name: str, ranks: int, *, before: float) -> EarlierRuns:
-    """The runs called ``name`` with so many ranks, whose steps were announced ``before`` that Unix time, in the folder
-    of a recording, or in ``target`` where that is one. Never raises for what it finds there."""
-    from statistics import median
-
-    means = []
-    for path in _files(target):
-        account = StepAccount()
-        for rows in _steps(path, before):
-            account.add(row for row in rows if row.name == name)
-        means += [run.mean_s for run in account.report() if run.steps >= LEAST_STEPS and run.ranks == ranks]
-    return EarlierRuns(len(means), median(means), min(means), max(means)) if means else EarlierRuns(0)
-
-
-def _files(target: str) -> list[str]:
-    """The newest recordings, oldest first, as far as the allowance of bytes goes."""
-    from gputop.recording.format import SUFFIXES
-
-    folder = target if os.path.isdir(target) else os.path.dirname(target) or "."
-    candidates = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(SUFFIXES) and entry.is_file(follow_symlinks=False):
-                    info = entry.stat(follow_symlinks=False)
-                    candidates.append((info.st_mtime, info.st_size, entry.path))
-    except OSError:
-        return []
-    chosen, remaining_bytes = [], MOST_BYTES
-    for _, size, path in sorted(candidates, reverse=True)[: MOST_FILES + 1]:
-        remaining_bytes -= size
-        if remaining_bytes >= 0:
-            chosen.append(path)
-    return chosen[::-1]
-
-
-def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
-    from gputop.recording.file_lines import open_recording
-    from gputop.recording.format import Damage, RecordingError, parse_line, rows_beside
-    from gputop.recording.reader import lines_in
-
-    try:
-        with open_recording(path) as file:
-            for line in lines_in(file):
-                if line is None or not line.startswith(_STEPS):
-                    continue
-                try:
-                    parsed = parse_line(line)
-                    if float(parsed.get("t") or 0.0) < before:
-                        yield rows_beside("steps", parsed)
-                except (Damage, ValueError, TypeError):
-                    continue
-    except (RecordingError, OSError):
-        return
+        return RunMemory(gpu.index, peak, total, trend.leak.bytes_per_min, trend.leak.full_in_s)
 
 
 _PAGE_HEIGHT = "34rem"
@@ -280,8 +145,6 @@ class Summary(Struct, frozen=True):
     reason: str | None
     rates: Rates | None = None
     """Samples, tokens and model FLOPs utilisation, where the program says what a step does."""
-    earlier: EarlierRuns | None = None
-    """Runs of the same name that were recorded in the same folder before, where the watch records."""
     phases: PhaseSummary | None = None
     """The host time of a step by phase, where PyTorch's hooks could tell it."""
 
@@ -317,12 +180,9 @@ class Summary(Struct, frozen=True):
         """What only the program itself knows of its steps."""
         if self.steps is None:
             return [] if self.phases is None else [self.phases.text]
-        # Like with like: the mean over the ranks of the run, as the recordings of the earlier ones have it.
-        mean_s = next((run.mean_s for run in self.report.steps if run.name == self.report.command), None)
-        compared = "" if self.earlier is None or mean_s is None else self.earlier.words(mean_s)
         phases = "" if self.phases is None else self.phases.text
         rates = "" if self.rates is None else self.rates.text
-        parts = (self.steps.data_words, self.steps.wait_words, phases, self.steps.slow_words, rates, compared)
+        parts = (self.steps.data_words, self.steps.wait_words, phases, self.steps.slow_words, rates)
         return [line for line in parts if line]
 
     def to_dict(self) -> dict[str, Any]:
@@ -335,7 +195,6 @@ class Summary(Struct, frozen=True):
             "memory": [to_builtins(of_gpu) | {"headroom_bytes": of_gpu.headroom_bytes} for of_gpu in self.memory],
             "own_steps": to_builtins(self.steps),
             "rates": to_builtins(self.rates),
-            "earlier_runs": to_builtins(self.earlier),
             "host_phases": to_builtins(self.phases),
             "cost": to_builtins(self.cost) | {"cpu_pct": self.cost.cpu_pct},
         }

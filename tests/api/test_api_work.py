@@ -12,17 +12,12 @@ from msgspec.structs import replace
 import gputop
 from gputop.api import gpu_watch
 from gputop.api.loggers import FrameMeans
-from gputop.api.run_summary import EarlierRuns, Summary, WatchCost, earlier_runs
-from gputop.api.step_clock import StepSummary
 from gputop.api.watch_options import Role
 from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
 from gputop.model.cards import PEAKS, NoPeak, peak_flops
-from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic
 from gputop.model.source import SourceError
 from gputop.model.steps import StepRow
-from gputop.monitor import Monitor
-from gputop.recording.writer import RecordingWriter
-from gputop.report.job_report import ReportBuilder
 from tests.support.watched import NOW, Scripted, Watched, snapshot
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -200,44 +195,3 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
     assert args[0].sm.dcgm_url == "http://localhost:9400/metrics" and more == {"own_process": False}, (
         "no program is started by a watch"
     )
-
-
-def test_a_run_of_several_ranks_is_compared_by_their_mean_as_its_recordings_are() -> None:
-    own = StepRow(5, 0, None, "train", 40, 16.0, 0.4, 0.4, 0.4, 0.4, run="ab")
-    builder = ReportBuilder()
-    builder.add(Monitor().feed(replace(snapshot(NOW), steps=(own, replace(own, pid=6, rank=1, sum_s=18.0)))))
-    steps = StepSummary(40, 0.4, 0.4, 0.4)
-    earlier = EarlierRuns(1, 0.425, 0.425, 0.425)
-    summary = Summary(builder.report(command="train"), (), steps, WatchCost(0.0, 1.0, 0.0), True, None, None, earlier)
-    assert "as fast as the earlier run of this name: 425 ms → 425 ms a step" in summary.text
-
-
-def _recorded(path: Path, name: str, step_s: float, t: float = NOW, **more: Any) -> None:
-    writer = RecordingWriter(str(path))
-    for i in range(10):
-        row = StepRow(5, 0, None, name, 4, 4 * step_s, step_s, step_s, step_s, step_s)
-        writer.write(Snapshot(t + i, Machine("host"), (), steps=(row,), **more))
-    writer.close()
-
-
-def test_a_run_is_told_slower_than_the_earlier_ones_of_its_name_in_the_same_folder(tmp_path: Path) -> None:
-    for i, step_s in enumerate((0.412, 0.405, 0.420)):
-        _recorded(tmp_path / f"{i}.gputop.jsonl.gz", "train", step_s)
-    _recorded(tmp_path / "other.gputop.jsonl", "another", 9.0)
-    _recorded(tmp_path / "later.gputop.jsonl", "train", 9.0, t=NOW + 5000.0)
-    (tmp_path / "broken.gputop.jsonl.gz").write_bytes(b"\x1f\x8b\x08" + b"x" * 100)
-    (tmp_path / "hostile.gputop.jsonl").write_text(
-        '{"k":"steps","t":[],"rows":7}\n{"k":"steps"\n{"k":"steps","rows":[[1]]}\n'
-    )
-    (tmp_path / "link.gputop.jsonl").symlink_to(tmp_path / "0.gputop.jsonl.gz")
-    found = earlier_runs(str(tmp_path / "new.gputop.jsonl.gz"), "train", 1, before=NOW + 1000.0)
-    assert (found.runs, found.median_s, found.most_s) == (3, pytest.approx(0.412), pytest.approx(0.42))
-    assert found == earlier_runs(str(tmp_path), "train", 1, before=NOW + 1000.0)
-    assert earlier_runs(str(tmp_path), "train", 8, before=NOW + 1000.0).runs == 0, "eight ranks are another run"
-    assert found.words(0.455) == "slower than the 3 earlier runs of this name: 412 ms → 455 ms a step"
-    assert found.words(0.3).startswith("faster than the 3 earlier runs")
-    assert found.words(0.424).startswith("as fast as"), "a few percent are no news"
-    assert EarlierRuns(1, 0.4, 0.4, 0.4).words(0.45).startswith("slower than the earlier run of this name: 400 ms")
-    assert EarlierRuns(2, 0.4, 0.3, 0.5).words(0.45).startswith("as fast as"), "nor is what lies within their spread"
-    assert earlier_runs(str(tmp_path / "none" / "x"), "train", 1, before=NOW) == EarlierRuns(0)
-    assert EarlierRuns(0).words(0.4) == ""

@@ -1,10 +1,7 @@
-"""Reports that people act on: money and gain, other cards, folders of runs, comparisons that fail a pipeline."""
+"""Reports that people act on: money and gain, other cards, folders, comparisons that fail a pipeline."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +27,7 @@ from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import StepRow
 from gputop.output.comparison import compare, compare_data, compare_document, different_gpus, first_line
-from gputop.output.document import html, markdown, plain
-from gputop.output.folder_report import folder_document, folder_json, run_folder
+from gputop.output.document import plain
 from gputop.output.report_html import report_html
 from gputop.output.report_text import money_line, report_data, report_markdown, report_text
 from gputop.report.job_report import JobReport, report_snapshots
@@ -297,72 +293,19 @@ def test_the_page_has_tiles_then_the_time_then_the_fixes_then_the_gpus(demo_show
 # Folders
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("runs")
-    for day, step_s in enumerate((0.10, 0.10, 0.125)):
-        begin = NOW + 86400 * day
-        recorded(place / f"run{day}.gputop.jsonl.gz", moments(90, step_s=step_s, begin=begin))
-    recorded(place / "silent.jsonl", moments(40, begin=NOW))
-    recorded(place / "short.jsonl", moments(2, begin=NOW))
-    (place / "broken.jsonl.gz").write_bytes(b"\x1f\x8bnot a recording")
-    (place / "empty.jsonl").write_bytes(b"")
-    (place / "notes.txt").write_text("not a recording either")
-    return place
-
-
-def test_a_folder_is_a_row_a_run_by_name_and_date_with_its_trend(folder: Path) -> None:
-    found = run_folder(str(folder), price=2.0)
-    trained = [run for run in found.runs if run.name == "train"]
-    assert [run.file for run in trained] == [f"run{day}.gputop.jsonl.gz" for day in range(3)]
-    assert [run.steps_per_s for run in trained] == [pytest.approx(rate) for rate in (10.0, 10.0, 8.0)]
-    assert [run.trend_pct for run in trained] == [None, pytest.approx(0.0), pytest.approx(-20.0)]
-    assert all(run.cost is not None and run.sm_pct == pytest.approx(90.0) for run in trained)
-    text = plain(folder_document(found))
-    assert "▲ slower −20 %" in text and "same" in text and "1 × H100 80GB HBM3" in text
-
-
-def test_a_broken_and_a_short_run_say_so_in_their_rows(folder: Path) -> None:
-    found = run_folder(str(folder))
-    by_name = {run.name: run for run in found.runs}
-    assert len(found.runs) == 7 and by_name["broken"].error and by_name["empty"].error
-    assert str(folder) not in by_name["broken"].error, "the row names the file already"
-    text = plain(folder_document(found))
-    for name, trouble in (
-        ("broken", "cannot be read: "),
-        ("empty", "cannot be read: "),
-        ("short", "too short to judge"),
-    ):
-        assert re.search(rf"^  {name}\b.*\n    {trouble}", text, re.MULTILINE | re.IGNORECASE), name
-    assert not re.search(r"^  silent\b.*\n    ", text, re.MULTILINE)
-    assert json.loads(folder_json(found))["runs"][0]["name"]
-    assert "| train |" in markdown(folder_document(found)) and "<table>" in html(folder_document(found))
-
-
-def test_report_of_a_folder_of_runs_is_their_table_and_of_one_run_its_report(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_folder_with_one_rotating_recording_is_reported_and_several_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(folder)]) == 0
-    assert "7 runs in " in capsys.readouterr().out
-    assert main(["report", str(folder), "-o", str(tmp_path / "runs.html")]) == 0
-    assert "<table>" in (tmp_path / "runs.html").read_text()
-    one = tmp_path / "one"
-    one.mkdir()
     for hour in range(2):
         begin = NOW + 3600 * hour
-        recorded(one / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
-    capsys.readouterr()
-    assert main(["report", str(one)]) == 0
-    assert "GPU TIME" in capsys.readouterr().out, "the files of one process are one run"
+        recorded(tmp_path / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
+    assert main(["report", str(tmp_path)]) == 0
+    assert "GPU TIME" in capsys.readouterr().out, "the files of one process are one recording"
+    recorded(tmp_path / "node-20260522T000000Z-78.gputop.jsonl.gz", moments(30))
+    assert main(["report", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "2 recordings: name one file, or compare two of them: gputop compare A B" in line
     assert main(["report", str(tmp_path / "absent")]) == 2
-
-
-def test_two_processes_of_two_hosts_are_two_runs(tmp_path: Path) -> None:
-    for host, pid in (("a", 1), ("a", 1), ("b", 2)):
-        path = tmp_path / f"{host}-20260520T00000{len(os.listdir(tmp_path))}Z-{pid}.gputop.jsonl.gz"
-        recorded(path, moments(30, begin=NOW + 100 * len(os.listdir(tmp_path))))
-    found = run_folder(str(tmp_path))
-    assert [run.file.endswith("and 1 more") for run in found.runs].count(True) == 1 and len(found.runs) == 2
 
 
 def test_a_gpu_that_waits_for_demand_has_nothing_to_fix_and_no_gain_exceeds_what_was_lost() -> None:
