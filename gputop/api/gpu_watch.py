@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gputop.api.run_summary import MemoryWatch, RunMemory
+from gputop.api.run_summary import MemoryGrowth, RunMemory
 from gputop.api.watch_options import NOTICES, Options, Role
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
@@ -25,6 +25,7 @@ from gputop.session.session import Arrivals, OwnGpus, Session
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
+from gputop.sources.procfs import relatives_of
 from gputop.sources.selection import MachineOptions
 
 # Which GPUs are this job's: those on which a process of this process's control group holds a context.
@@ -41,7 +42,8 @@ class JobGpus:
         self._proc, self._alone = proc, alone
         self._pid = os.getpid()
         self._own_identity = self._identity(self._pid)
-        self._is_ours: dict[int, bool] = {}
+        self._is_ours: dict[int, tuple[int, bool]] = {}
+        """The start of each process that was asked about, and whether it belongs to the job, by its pid."""
         self._gpus = OwnGpus(lambda p: p.starttime is not None and self.is_member(p.pid), self.is_member)
         self._foreign = 0
 
@@ -58,9 +60,13 @@ class JobGpus:
             return True
         if self._alone or self._own_identity is None:
             return False
-        is_ours = self._is_ours.get(pid)
-        if is_ours is None:
-            is_ours = self._is_ours[pid] = self._identity(pid) == self._own_identity
+        relatives, known = relatives_of(pid, self._proc), self._is_ours.get(pid)
+        if known is not None and (relatives is None or relatives.starttime == known[0]):
+            return known[1]
+        if relatives is None:
+            return False
+        is_ours = self._identity(pid) == self._own_identity
+        self._is_ours[pid] = relatives.starttime, is_ours
         return is_ours
 
     def _identity(self, pid: int) -> tuple[str, int] | None:
@@ -91,7 +97,7 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     sm = SmOptions(options.dcgm_url or "")
     machine = MachineOptions(interval_s=options.interval, gpus=chosen, visible=visible, sm=sm)
     source = LocalSource(machine, own_process=False)
-    cuts = JobGpus(alone=options.ranks == "all") if mine and not visible else None
+    cuts = JobGpus(alone=options.ranks == "all") if mine else None
     return Marked(source, at_once=True), cuts
 
 
@@ -107,8 +113,7 @@ class Measuring:
         # These frames are never drawn, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
-        # "mine" shows no other GPUs; a container may list the pids of another namespace.
-        self._memory = MemoryWatch(None if options.gpus == "mine" else os.getpid())
+        self._memory = MemoryGrowth()
         self._recorder: Recorder | None = None
         self._arrivals: Arrivals | None = None
         self._lock = threading.Lock()
@@ -146,7 +151,7 @@ class Measuring:
         """A row of another process as reports show it."""
         return row if self._redactor is None else replace(row, name=self._redactor.number("run", row.name))
 
-    def take(self, snapshot: Snapshot, batch_size: float | None) -> list[Frame]:
+    def take(self, snapshot: Snapshot) -> list[Frame]:
         """The frames of this job's GPUs: none until it uses one, several when it first does."""
         frames = []
         self._newest = snapshot, time.monotonic()
@@ -158,14 +163,18 @@ class Measuring:
                 # In a container the driver lists pids of another namespace, and shows only the GPUs given to it.
                 self.own_gpus = (cut.gpus[0].static.name,)
             with self._lock:
-                self._memory.batch_size = batch_size
                 self._memory.add(frame)
                 self._builder.add(frame)
             frames.append(frame)
         return frames
 
+    def end(self) -> tuple[StepRow, ...]:
+        """End the source; return the steps that other processes announced after its newest snapshot."""
+        self._source.close()
+        return tuple(row for snapshot in self.new() for row in snapshot.steps)
+
     def record_last(self, steps: Sequence[StepRow]) -> None:
-        """Record steps that ended after the newest snapshot, with a frame that says that it only repeats that one."""
+        """Record steps that ended after the newest snapshot, with a frame that only repeats that one."""
         if self._recorder is None or self._newest is None or not steps:
             return
         newest, taken = self._newest

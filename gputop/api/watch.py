@@ -190,20 +190,20 @@ def watch(
 ) -> Watch:
     """Watch this program's GPUs while it runs.
 
-    ``interval`` is in seconds. ``gpus``: ``"mine"`` are those of CUDA_VISIBLE_DEVICES, else those on which this job
-    holds a context; ``"all"``, or indices and UUIDs. ``record`` is a file or folder for a recording. ``log`` is one or
-    more of: a call of (numbers, step), or an object with ``log``, ``log_metrics`` or ``add_scalar``; it is given means
-    every ``log_every`` seconds, ``metrics`` ``"few"`` or ``"all"`` of them, on the training thread, or with
-    ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps where the loop does not.
-    ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs. ``strict`` raises
-    where nothing can be measured. ``price`` is per GPU-hour, 0 for none, ``name`` the run's. ``on_frame`` and
-    ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` replaces
-    users, hosts, jobs, paths and names by numbers in frames, recording and summary, as ``gputop record --redact`` does.
-    ``children`` also watches in a process that multiprocessing has started; without it only in a rank, which has RANK
-    or LOCAL_RANK or a process group, and never in a loader's worker. ``phases`` lets the same hook, with others of
-    PyTorch's, tell the host time of about one step a second: forward, backward, optimizer, between steps. Where
-    ``price`` or ``redact`` is None the setting holds, in the environment (``GPUTOP_REDACT``) or the configuration file,
-    and so does ``dcgm_url``.
+    ``interval`` is in seconds. ``gpus``: ``"mine"`` are those on which this job holds a context, among those of
+    CUDA_VISIBLE_DEVICES where that is set; ``"all"``, or indices and UUIDs. ``record`` is a file or folder for a
+    recording. ``log`` is one or more of: a call of (numbers, step), or an object with ``log``, ``log_metrics`` or
+    ``add_scalar``; it is given means every ``log_every`` seconds, ``metrics`` ``"few"`` or ``"all"`` of them, on the
+    training thread, or with ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps
+    where the loop does not. ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own
+    GPUs. ``strict`` raises where nothing can be measured. ``price`` is per GPU-hour, 0 for none, ``name`` the run's.
+    ``on_frame`` and ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests.
+    ``redact`` replaces users, hosts, jobs, paths and names by numbers in frames, recording and summary, as ``gputop
+    record --redact`` does. ``children`` also watches in a process that multiprocessing has started; without it only in
+    a rank, which has RANK or LOCAL_RANK or a process group, and never in a loader's worker. ``phases`` lets the same
+    hook, with others of PyTorch's, tell the host time of about one step a second: forward, backward, optimizer, between
+    steps. Where ``price`` or ``redact`` is None the setting holds, in the environment (``GPUTOP_REDACT``) or the
+    configuration file, and so does ``dcgm_url``.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gputop.model.cards import Price
 from gputop.model.steps import Started, run_of
-from gputop.sources.procfs import parse_stat, read_small
+from gputop.sources.procfs import relatives_of
 
 if TYPE_CHECKING:
     from gputop.diagnosis.types import Finding
@@ -174,21 +174,17 @@ def own_run(environ: Mapping[str, str]) -> str:
     """The run whose rank this process is."""
     process = sys.modules.get("multiprocessing.process")
     parent = None if process is None else process.parent_process()
-    pid = os.getpid()
     started = Started(
-        os.geteuid(), os.uname().nodename, f"{pid} {_began(pid)}",
-        None if parent is None else f"{parent.pid} {_began(parent.pid)}", _group_rank() is not None,
+        os.geteuid(), os.uname().nodename, _name_for_good(os.getpid()),
+        None if parent is None or parent.pid is None else _name_for_good(parent.pid), _group_rank() is not None,
     )  # fmt: skip
     return run_of(environ, started).id
 
 
-def _began(pid: int | None) -> int | None:
-    """When a process began, in the kernel's ticks: with it a pid is a name for good."""
-    try:
-        stat = parse_stat(read_small(f"/proc/{pid}/stat"))
-    except OSError:
-        return None
-    return None if stat is None else stat.starttime
+def _name_for_good(pid: int) -> str:
+    """Return what no other process of this machine is called: the pid with its start."""
+    relatives = relatives_of(pid)
+    return f"{pid} {relatives and relatives.starttime}"
 
 
 def unwatched_child(environ: Mapping[str, str], *, children: bool) -> str | None:

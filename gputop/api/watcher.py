@@ -22,14 +22,14 @@ from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
 from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import PhaseSeries, StepRow, mean_phases
-from gputop.report.accounts import StepAccount, StepReport
+from gputop.report.accounts import StepAccount
 from gputop.sources.marks import StepSender
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.surroundings import check_library
 
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
-    from gputop.api.run_summary import EarlierRuns, Summary
+    from gputop.api.run_summary import Summary
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Event, Snapshot
     from gputop.monitor import Frame
@@ -92,8 +92,7 @@ class Watcher:
         self._rows: list[StepRow] = []
         self._work: StepWork | None = None
         self._worked_out = time.monotonic()
-        self._begun, self._begun_t = time.monotonic(), time.time()
-        self._earlier: EarlierRuns | None = None
+        self._begun = time.monotonic()
 
     def start(self) -> None:
         """Begin, and return at once. Raises only where ``strict`` was asked for."""
@@ -210,19 +209,7 @@ class Watcher:
         unknown = self._role.why if self.failure is None else str(self.failure)
         rates = rates_of(self._work, None if steps is None else steps.mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
-        earlier = None if steps is None else self._compared(report.steps)
-        return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, earlier, phases)
-
-    def _compared(self, own: Sequence[StepReport]) -> EarlierRuns | None:
-        """The earlier runs of this name with as many ranks here, looked for once: recordings of a finished run do not
-        change."""
-        if self.options.record is None or self._redactor is not None or not own:
-            return None
-        if self._earlier is None:
-            from gputop.api.run_summary import earlier_runs
-
-            self._earlier = earlier_runs(self.options.record, self.options.name, own[0].ranks, before=self._begun_t)
-        return self._earlier
+        return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, phases)
 
     def _prepare(self) -> None:
         """Open what is watched and what is written, on the caller's thread. Without a driver nothing is imported."""
@@ -263,7 +250,8 @@ class Watcher:
                 self._round()
             self._round(ending=True)
             if self._measuring is not None:
-                self._measuring.record_last(self._rows)
+                others = self._add_others(self._measuring, self._measuring.end())
+                self._measuring.record_last([*others, *self._rows])
             if self.options.log_thread == "own":
                 self.log_now()
         except BaseException as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
@@ -332,14 +320,21 @@ class Watcher:
             self.reason = None
         elif not self.available and snapshot.notices:
             self.reason = snapshot.notices[0]
-        # This process's steps come from its own clock: the socket may be missing, and would bring them twice.
-        others = tuple(row for row in snapshot.steps if row.pid != self._pid)
-        with self._lock:
-            self._steps.add(measuring.shown(row) for row in others if row.run == self._own_run)
+        others = self._add_others(measuring, snapshot.steps)
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
-        for frame in measuring.take(snapshot, self.log.batch_size(self._work)):
+        for frame in measuring.take(snapshot):
             self._hand_out(frame, measuring.own_gpus)
+
+    def _add_others(self, measuring: Measuring, steps: Sequence[StepRow]) -> list[StepRow]:
+        """Add the steps of this run's other ranks; return those of all other processes.
+
+        This process's own steps come from its clock: the socket may be missing, and would bring them twice.
+        """
+        others = [row for row in steps if row.pid != self._pid]
+        with self._lock:
+            self._steps.add(measuring.shown(row) for row in others if row.run == self._own_run)
+        return others
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:
         def add_to(means: FrameMeans) -> None:

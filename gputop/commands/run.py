@@ -16,7 +16,7 @@ from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
 from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
-from gputop.sources.procfs import parent_and_group
+from gputop.sources.procfs import relatives_of
 from gputop.system.given_file import write_private
 
 NEEDS = Needs("nothing")
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     result = run_job(
         command,
         redacted_source(Marked(source, at_once=True, job_began=time.time()), redactor),
-        parent_and_group=parent_and_group,
+        relatives_of=relatives_of,
         target=args.output,
         price=settings.price or None,
         redactor=redactor,

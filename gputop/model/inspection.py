@@ -81,6 +81,14 @@ class WatchedThreads(Protocol):
         """Stop reading."""
 
 
+class Relatives(Struct, frozen=True):
+    """The parent and the process group of a process, and its start in the kernel's ticks: a pid is used again."""
+
+    parent: int
+    group: int
+    starttime: int
+
+
 class ProcessIdentity(Struct, frozen=True):
     """A process that cannot be mistaken for a later one with the same pid. ``starttime`` as in ``ProcessSample``."""
 

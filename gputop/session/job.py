@@ -18,8 +18,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.cards import Price
+from gputop.model.inspection import Relatives
 from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, ProcessSample, Snapshot
@@ -27,6 +29,7 @@ from gputop.model.source import MarkedSource, SourceError, UsageError, unexpecte
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.writer import Recorder
+from gputop.report.accounts import StepAccount
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session
 from gputop.system.children import in_our_place
@@ -154,8 +157,8 @@ _WAKE_S = 0.25
 _MOST_ANCESTORS = 64
 MOST_MEMBERS = 4096
 """How many processes of a job are remembered at most."""
-ParentAndGroup = Callable[[int], tuple[int | None, int | None]]
-"""The parent and the process group of a pid."""
+RelativesOf = Callable[[int], Relatives | None]
+"""The parent, the process group and the start of a pid; None once it has ended."""
 
 
 class JobResult(Struct, frozen=True):
@@ -170,7 +173,7 @@ def run_job(
     command: Sequence[str],
     source: MarkedSource,
     *,
-    parent_and_group: ParentAndGroup,
+    relatives_of: RelativesOf,
     target: str | None = None,
     price: Price | None = None,
     redactor: Redactor | None = None,
@@ -179,7 +182,7 @@ def run_job(
     """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
 
     ``alerts`` are judged on the GPUs that the job uses, and closed; what came of them becomes notes of the report.
-    ``parent_and_group`` tells whose child a process is, and in which process group; None and None once it has ended.
+    ``relatives_of`` tells whose child a process is, and in which process group.
 
     Call it from the main thread, before any other thread is started. The exit code is the command's, 128 + N after
     signal N, 127 when there is no such command, 126 when it cannot be executed. Raises RecordingError, before the
@@ -198,24 +201,24 @@ def run_job(
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         note = f"{shlex.split(shown)[0]}: {error.strerror or error}"
         return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
-    watch = _Watch(job.pid, target, parent_and_group, alerts)
+    watch, arrivals = _Watch(job.pid, target, relatives_of, alerts), Arrivals(source, wake)
     try:
-        arrivals = Arrivals(source, wake)
         watch.start(arrivals)
         while not job.take_changes():
             for snapshot in arrivals.wait(_WAKE_S):
                 watch.take(snapshot)
-        for snapshot in arrivals.new():
-            watch.take(snapshot)
     finally:
         job.finish()
         source.close()
+        for snapshot in arrivals.new():
+            watch.take(snapshot)
         watch.close(source.late, RunFacts(shown, time.monotonic() - begun, job.exit_code))
     code = job.exit_code if job.exit_code is not None else NOT_EXECUTABLE
     report = watch.builder.report(
         price=price, command=shown, exit_code=code, duration_s=time.monotonic() - begun, notes=watch.notes()
     )
-    return JobResult(code, report, watch.path())
+    # Steps are counted even where the job uses no GPU.
+    return JobResult(code, replace(report, steps=watch.steps.report()), watch.path())
 
 
 def _shown(command: Sequence[str], redactor: Redactor | None) -> str:
@@ -238,13 +241,14 @@ class _Watch:
     """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
 
     def __init__(
-        self, root: int, target: str | None, parent_and_group: ParentAndGroup, alerts: RunWatcher | None = None
+        self, root: int, target: str | None, relatives_of: RelativesOf, alerts: RunWatcher | None = None
     ) -> None:
         self._root = root
         self._alerts = alerts
         self._target = target
-        self._parent_and_group = parent_and_group
-        self._members: set[int] = {root}
+        self._relatives_of = relatives_of
+        self._members: dict[int, int] = {}
+        """The start of each process of the job that is known, by its pid."""
         self._own_gpus = OwnGpus(self._is_member, self._descends)
         self._recorder: Recorder | None = None
         self._session: Session | None = None
@@ -253,6 +257,7 @@ class _Watch:
         self._has_failed = False
         self._interval_s = 1.0
         self.builder = ReportBuilder()
+        self.steps = StepAccount()
 
     def start(self, arrivals: Arrivals) -> None:
         """Begin to measure. A source that cannot becomes a note."""
@@ -304,7 +309,9 @@ class _Watch:
         if len(self._members) > MOST_MEMBERS:
             # A job of weeks restarts its workers in every epoch. The living ones are kept; a forgotten one that
             # descends from the job is found again when it is asked about.
-            self._members &= {self._root, *(process.pid for process in snapshot.processes)}
+            living = {process.pid for process in snapshot.processes}
+            self._members = {pid: start for pid, start in self._members.items() if pid in living}
+        self.steps.add([row for row in snapshot.steps if self._descends(row.pid)])
         for cut in self._own_gpus.take(snapshot):
             self._feed(cut)
 
@@ -322,24 +329,23 @@ class _Watch:
 
     def _is_member(self, process: ProcessSample) -> bool:
         """Whether a process descends from the job, or is in its process group."""
-        if process.pid in self._members:
-            return True
         if process.starttime is None:
             self._foreign += 1
             return False
-        return self._descends(process.pid)
+        return self._members.get(process.pid) == process.starttime or self._descends(process.pid)
 
     def _descends(self, pid: int) -> bool:
-        if pid in self._members:
-            return True
-        chain = []
+        """Whether a pid is one of the job's now, or was when its process ended."""
+        chain: dict[int, int] = {}
         for _ in range(_MOST_ANCESTORS):
-            chain.append(pid)
-            parent, group = self._parent_and_group(pid)
-            if group == self._root or parent in self._members:
-                self._members.update(chain)
+            relatives = self._relatives_of(pid)
+            if relatives is None:
+                return pid == self._root or pid in self._members
+            if pid == self._root or relatives.group == self._root or self._members.get(pid) == relatives.starttime:
+                self._members.update({**chain, pid: relatives.starttime})
                 return True
-            if parent is None or parent <= 1:
+            if relatives.parent <= 1:
                 return False
-            pid = parent
+            chain[pid] = relatives.starttime
+            pid = relatives.parent
         return False

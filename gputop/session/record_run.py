@@ -61,6 +61,8 @@ def record(
                 break
     finally:
         source.close()
+        for snapshot in arrivals.new():
+            session.take(snapshot)
         for mark in source.late:
             session.note(mark)
         recorder.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.source import PassingOn, Source
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ class Marked(PassingOn):
     """Listens from the second snapshot on, so that the first frame does not wait for a socket.
 
     With ``at_once`` it listens before the source is started, for a job that marks its first lines. ``job_began`` (Unix
-    time) is when the job began whose marks are awaited, if there is one.
+    time) is when the job began whose marks are awaited, if there is one. Steps that came after the newest snapshot are
+    polled once more after the end, in a snapshot that only repeats that one.
     """
 
     def __init__(self, source: Source, *, at_once: bool = False, job_began: float | None = None) -> None:
@@ -28,18 +30,25 @@ class Marked(PassingOn):
         self._listener: MarkListener | None = None
         self.late: tuple[Event, ...] = ()
         """Marks that came after the last snapshot; known once the source is closed."""
-        self._begun = False
+        self._newest: tuple[Snapshot, float] | None = None
+        """The newest snapshot, and when it was passed on."""
+        self._last: Snapshot | None = None
 
     def start(self, notify: Callable[[], None]) -> None:
         if self._at_once:
             self._listen()
         super().start(notify)
 
+    def poll(self) -> Snapshot | None:
+        if (snapshot := super().poll()) is None:
+            snapshot, self._last = self._last, None
+        return snapshot
+
     def passed(self, snapshot: Snapshot) -> Snapshot:
+        is_first, self._newest = self._newest is None, (snapshot, time.monotonic())
         if self._listener is None:
-            if self._begun:
+            if not is_first:
                 self._listen()
-            self._begun = True
             return snapshot
         marks = self._listener.drain()
         steps = self._listener.steps()
@@ -62,6 +71,10 @@ class Marked(PassingOn):
         if self._listener is not None:
             # They have arrived, and their sender was told so.
             self.late = tuple(self._listener.drain())
+            if self._newest is not None and (steps := self._listener.steps()):
+                newest, taken = self._newest
+                t = newest.t + time.monotonic() - taken
+                self._last = replace(newest, t=t, events=(), steps=steps, repeats=COLLECTORS)
             self._listener.close()
 
     def _listen(self) -> None:

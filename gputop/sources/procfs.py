@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from gputop.model.inspection import Relatives
 from gputop.system.worker import Worker
 
 _CHUNK = 65536
@@ -118,13 +119,13 @@ def io_delay_ticks(data: bytes) -> int:
     return int(fields[39]) if len(fields) > 39 else 0
 
 
-def parent_and_group(pid: int, proc: str = "/proc") -> tuple[int | None, int | None]:
-    """The parent and the process group of a process; None and None once it has ended."""
+def relatives_of(pid: int, proc: str = "/proc") -> Relatives | None:
+    """Return the relatives of a process; None once it has ended."""
     try:
-        after_name = read_small(f"{proc}/{pid}/stat").rpartition(b") ")[2].split()
-        return int(after_name[1]), int(after_name[2])
+        after_name = read_small(f"{proc}/{pid}/stat").rpartition(b") ")[2].split(None, 20)
+        return Relatives(int(after_name[1]), int(after_name[2]), int(after_name[19]))
     except (OSError, IndexError, ValueError):
-        return None, None
+        return None
 
 
 def parse_schedstat(data: bytes) -> tuple[int, int] | None:

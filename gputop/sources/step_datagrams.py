@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.steps import StepRow, digest, step_row
@@ -22,8 +23,9 @@ from gputop.system.worker import Worker
 
 MOST_DATAGRAM = 1024
 MOST_SENDERS = 256
-LEAST_APART_S = 0.8
-"""One datagram a second and process, with room for a late sender that catches up."""
+REFILL_S, MOST_AT_ONCE = 0.8, 3
+"""A process may send one datagram in so many seconds on average, and so many at once: its first report comes late, as
+measuring begins beside it, and its last one early."""
 FORGOTTEN_S = 60.0
 """A process silent for this long makes room for another one."""
 MOST_ROWS = 4096
@@ -66,7 +68,7 @@ class StepIntake:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._heard: dict[int, float] = {}
+        self._heard: dict[int, _Allowance] = {}
         self._runs: dict[tuple[int, str], str] = {}
         self._rows: deque[StepRow] = deque()
         self.dropped = 0
@@ -96,14 +98,28 @@ class StepIntake:
 
     def _is_its_turn(self, pid: int) -> bool:
         now = self._clock()
-        last = self._heard.get(pid)
-        if last is None and len(self._heard) >= MOST_SENDERS:
-            self._heard = {sender: t for sender, t in self._heard.items() if now - t < FORGOTTEN_S}
+        allowance = self._heard.get(pid)
+        if allowance is None:
             if len(self._heard) >= MOST_SENDERS:
-                return False
-        if last is not None and now - last < LEAST_APART_S:
+                self._heard = {sender: left for sender, left in self._heard.items() if now - left.t < FORGOTTEN_S}
+                if len(self._heard) >= MOST_SENDERS:
+                    return False
+            allowance = self._heard[pid] = _Allowance(now)
+        return allowance.take(now)
+
+
+class _Allowance(Struct):
+    """The datagrams that a process may still send: a token bucket. ``t`` is when the last one was accepted."""
+
+    t: float
+    left: float = MOST_AT_ONCE
+
+    def take(self, now: float) -> bool:
+        """Take one; False where none is left."""
+        left = min(MOST_AT_ONCE, self.left + (now - self.t) / REFILL_S)
+        if left < 1.0:
             return False
-        self._heard[pid] = now
+        self.t, self.left = now, left - 1.0
         return True
 
 

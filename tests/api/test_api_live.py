@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -160,3 +161,17 @@ def test_mine_is_the_gpu_on_which_this_program_holds_a_context(program: Any, tmp
     finally:
         process.kill()
         process.wait()
+
+
+def test_every_announced_step_of_a_job_is_counted(program: Any, tmp_path: Path) -> None:
+    done = program(
+        """
+        import subprocess, sys
+        job = "import time, gputop\\nwith gputop.watch() as w:\\n for _ in range(80): time.sleep(0.1); w.step()"
+        command = [sys.executable, "-m", "gputop", "run", "--report", "r.json", "--", sys.executable, "-c", job]
+        sys.exit(subprocess.run(command).returncode)
+        """
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (run,) = json.loads((tmp_path / "r.json").read_text())["steps"]
+    assert run["steps"] + run["warm_up_steps"] == 79, "a step lasts from one end to the next"

@@ -29,7 +29,7 @@ from gputop.recording.encode import Encoder
 from gputop.report.job_report import JobReport, ReportBuilder, report_snapshots
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, StepListener, StepSender, send_mark
-from gputop.sources.step_datagrams import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
+from gputop.sources.step_datagrams import MOST_AT_ONCE, MOST_SENDERS, REFILL_S, StepIntake, datagram
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
 from tests.support.recording_frames import rounded
@@ -89,7 +89,7 @@ def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after
 
 def test_more_ranks_than_a_sockets_queue_holds_all_arrive(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every datagram is of this process: as many as come are taken.
-    monkeypatch.setattr("gputop.sources.step_datagrams.LEAST_APART_S", 0.0)
+    monkeypatch.setattr("gputop.sources.step_datagrams.REFILL_S", 1e-9)
     listener, sender = StepListener(place), StepSender(place)
     taken = threading.Event()
     accept = listener._intake.accept
@@ -123,13 +123,26 @@ def test_what_cannot_be_true_or_comes_too_often_is_dropped_and_counted() -> None
     ]  # fmt: skip
     assert [intake.accept(data, 7) for data in bad] == [False] * len(bad)
     assert not intake.accept(good, 0), "a process of another PID namespace is nobody"
-    assert intake.accept(good, 7) and not intake.accept(good, 7)
-    now[0] += LEAST_APART_S
+    assert [intake.accept(good, 7) for _ in range(MOST_AT_ONCE + 1)] == [True] * MOST_AT_ONCE + [False]
+    now[0] += REFILL_S
     assert intake.accept(good, 7)
     assert sum(intake.accept(good, 1000 + i) for i in range(MOST_SENDERS + 5)) == MOST_SENDERS - 1
     assert intake.dropped == len(bad) + 2 + 6
     now[0] += 61.0
     assert intake.accept(good, 5000), "who is silent makes room"
+
+
+def test_a_first_report_that_comes_late_and_a_last_one_that_comes_early_are_accepted() -> None:
+    """As three programs sent them: measuring begins beside the first report, and the end sends what is left."""
+    now = [0.0]
+    intake = StepIntake(lambda: now[0])
+    for now[0] in (0.0, 0.17, 0.75, *(1.75 + second for second in range(20)), 21.16):
+        assert intake.accept(datagram(row()), 7), now
+    accepted = 0
+    for tick in range(600):
+        now[0] = 100.0 + tick / 10
+        accepted += intake.accept(datagram(row()), 8)
+    assert accepted <= MOST_AT_ONCE + 60 / REFILL_S, "ten a second are refused all the same"
 
 
 @looks(30)

@@ -17,19 +17,21 @@ from msgspec.structs import replace
 
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.node_alerts import FiringLock, NodeAlerts
+from gputop.model.inspection import Relatives
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import Snapshot
+from gputop.model.snapshot import COLLECTORS, Snapshot
 from gputop.model.source import SourceError
+from gputop.model.steps import StepRow
 from gputop.output.report_text import report_data, report_markdown, report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import report_recording
 from gputop.report.lanes import pictured_recording
-from gputop.session.job import MOST_MEMBERS, JobResult, ParentAndGroup, _Watch, run_job
+from gputop.session.job import MOST_MEMBERS, JobResult, RelativesOf, _Watch, run_job
 from gputop.session.record_run import record
 from gputop.sources.marked import Marked
-from gputop.sources.marks import Sent, send_mark
-from gputop.sources.procfs import parent_and_group
+from gputop.sources.marks import Sent, StepSender, send_mark
+from gputop.sources.procfs import relatives_of
 from tests.support.recording_frames import T0, frame
 
 JOB = """
@@ -88,10 +90,10 @@ def watched(
     source: ScriptedSource,
     *,
     target: str | None = None,
-    relatives: ParentAndGroup = parent_and_group,
+    relatives: RelativesOf = relatives_of,
 ) -> JobResult:
     """A job watched as ``gputop run`` watches it, on a scripted source."""
-    return run_job(command, Marked(source, at_once=True), parent_and_group=relatives, target=target)
+    return run_job(command, Marked(source, at_once=True), relatives_of=relatives, target=target)
 
 
 def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_alerts_are_judged_on_the_job_s_gpus_and_told_in_the_report(tmp_path: Pa
     alerts = NodeAlerts(alert, FiringLock(str(tmp_path)))
     command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
     marked = Marked(ScriptedSource(tmp_path), at_once=True)
-    result = run_job(command, marked, parent_and_group=parent_and_group, alerts=alerts)
+    result = run_job(command, marked, relatives_of=relatives_of, alerts=alerts)
     assert list(result.report.notes) == ["alert any on GPU 1: mem_total_bytes >= 0 holds"]
 
 
@@ -134,16 +136,16 @@ def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:
     def grandchild(pid: int) -> int:
         for child, parent, name in ((900001, pid, "sh"), (900002, 900001, "a) b")):
             (proc / str(child)).mkdir(parents=True, exist_ok=True)
-            (proc / str(child) / "stat").write_text(f"{child} ({name}) S {parent} {child} 1 0")
+            (proc / str(child) / "stat").write_text(f"{child} ({name}) S {parent} {child} 1 0{' 0' * 14} 7 0 0")
         return 900002
 
     command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
-    result = watched(command, ScriptedSource(tmp_path, grandchild), relatives=partial(parent_and_group, proc=str(proc)))
+    result = watched(command, ScriptedSource(tmp_path, grandchild), relatives=partial(relatives_of, proc=str(proc)))
     assert [gpu.index for gpu in result.report.gpus] == [1]
 
 
 def test_a_job_of_weeks_remembers_the_processes_that_there_are() -> None:
-    watch = _Watch(10, None, lambda pid: (11 if pid > 11 else 10, pid))
+    watch = _Watch(10, None, lambda pid: Relatives(11 if pid > 11 else 10, pid, 1))
     model = frame(0)
     owner = replace(next(p for p in model.processes if p.role == "gpu"), gpu=0, starttime=1)
     for epoch in range(3 * MOST_MEMBERS // 16):
@@ -159,6 +161,44 @@ def test_a_job_without_a_gpu_says_so_and_records_nothing(tmp_path: Path) -> None
     assert result.path is None
     assert not (tmp_path / "r.jsonl.gz").exists()
     assert f"the job used no GPU: nothing was recorded in {tmp_path}" in " ".join(report_text(result.report).split())
+
+
+def test_steps_after_the_last_snapshot_and_without_a_gpu_are_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    announce = (
+        "import os, sys\n"
+        "from gputop.model.steps import StepRow\n"
+        "from gputop.sources.marks import StepSender\n"
+        "StepSender().send(StepRow(os.getpid(), None, None, 'x', 7, 0.7, 0.1, 0.1, 0.1, 0.1))\n"
+    )
+    result = watched([sys.executable, "-c", announce + JOB, str(tmp_path), "0"], ScriptedSource(tmp_path, lambda _: 1))
+    assert result.report.gpus == () and [run.steps for run in result.report.steps] == [7]
+
+    class Late(ScriptedSource):
+        def close(self) -> None:
+            """As a job that announces its last steps and ends before anything else is measured."""
+            sender = StepSender()
+            assert sender.send(StepRow(os.getpid(), None, None, "x", 9, 0.9, 0.1, 0.1, 0.1, 0.1)) >= 1
+
+    source, path = Late(tmp_path), str(tmp_path / "late.jsonl.gz")
+    source.interval_s = 0.01
+    (tmp_path / "pid").write_text("1")
+    record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=15.0)
+    *_, last = read_snapshots(path)
+    assert [row.count for row in last.steps] == [9] and last.repeats == COLLECTORS
+
+
+def test_a_pid_that_is_used_again_does_not_join_the_job() -> None:
+    there = {10: Relatives(1, 10, 1), 20: Relatives(10, 20, 5)}
+    watch = _Watch(10, None, there.get)
+    owner = replace(next(p for p in frame(0).processes if p.role == "gpu"), pid=20, starttime=5)
+    assert watch._is_member(owner) and watch._descends(20)
+    there[20] = Relatives(1, 20, 99)
+    assert not watch._is_member(replace(owner, starttime=99)) and not watch._descends(20)
+    del there[20]
+    assert watch._descends(20), "its last steps come when it has ended"
 
 
 def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_path: Path) -> None:
