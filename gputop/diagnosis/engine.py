@@ -19,7 +19,7 @@ from gputop.diagnosis.tracks import Moment
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
-from gputop.diagnosis.window import sm_now
+from gputop.diagnosis.window import clock_share, sm_now
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepPeriod
 
@@ -83,7 +83,9 @@ class Diagnoser:
         for gpu, state, signals in self._read:
             state.observe(t, interval, gpu, signals)
             state.charge(
-                self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict)
+                self._ledger.add(
+                    gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict, clock_share(gpu)
+                )
             )
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))

@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.host_side import is_compute
+from gputop.diagnosis.readings import has_impossible_power
 from gputop.diagnosis.thresholds import Threshold
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import GpuMeans, is_split, ratio, sm_now
+from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.snapshot import GpuSample, ProcessSample
 
 
@@ -42,17 +44,28 @@ class Holds(Struct, frozen=True):
     """A busy SM, and all that could explain it was measured to rest: then power shows no work."""
     at_power_limit: bool = False
     draws_little: bool = False
+    low_clock: bool = False
+    """The SM clock is far below its maximum, and neither heat nor power is the reason."""
     waits: bool = False
     """Idle for long enough to be waiting for something."""
 
 
 def next_holds(
-    before: Holds, mean: GpuMeans, util: float, *, may_be_hollow: bool, slow_idle: float | None, has_nvlink: bool
+    before: Holds,
+    mean: GpuMeans,
+    util: float,
+    *,
+    may_be_hollow: bool,
+    slow_idle: float | None,
+    has_nvlink: bool,
+    limits_known: bool = True,
+    power_is_impossible: bool = False,
 ) -> Holds:
     """Which conditions hold after another sample, by the means over the window.
 
     ``util`` is the mean or, where that is not known, its lower bound. ``may_be_hollow``: nothing but the ratio speaks
     against flag C. ``slow_idle``: idle percent as a slow mean, where nothing but demand can be seen to cause it.
+    ``limits_known``: the throttle reasons or the power are measured, and the GPU does not only draw a desktop.
     """
     sm, tensor, dram, power, x = mean.sm, mean.tensor, mean.dram, mean.power, mean.x
     much = _above(before.much_dram, mean.d if mean.u is not None else ratio(dram, 100.0), at.MUCH_DRAM_RATIO)
@@ -101,6 +114,7 @@ def next_holds(
         and _above(before.at_power_limit, power, at.FULL_POWER),
         draws_little=_above(before.draws_little, util, at.LOW_POWER_UTIL)
         and _below(before.draws_little, power, at.LOW_POWER),
+        low_clock=limits_known and is_low_clock(before.low_clock, mean, util, power_is_impossible=power_is_impossible),
         waits=_waits(before.waits, round(100.0 - util, 6), slow_idle),
     )
 
@@ -143,6 +157,33 @@ def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | 
     gpu_processes = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
     hollow = all(is_compute(p) for p in gpu_processes) if gpu_processes else not any(p.role == "gpu" for p in processes)
     return busy_not_working(util, sm, dram=gpu.dram_active_pct, may_be_hollow=hollow)
+
+
+def is_low_clock(before: bool, mean: GpuMeans, util: float, *, power_is_impossible: bool) -> bool:
+    """True if the SM clock is low for a busy GPU and neither heat nor power is the reason.
+
+    A firmware that reads impossible power derives its thermal and power reasons from it: they are not believed.
+    """
+    is_held = max(mean.thermal, mean.brake, mean.capped) >= at.SLOWED
+    has_power_left = mean.power is None or _below(before, mean.power, at.LOW_CLOCK_POWER)
+    return (
+        _above(before, util, at.LOW_CLOCK_UTIL)
+        and _below(before, mean.clock, at.LOW_CLOCK)
+        and (power_is_impossible or (has_power_left and not is_held))
+    )
+
+
+def has_low_clock(gpu: GpuSample) -> bool:
+    """True if one sample shows a low clock; no verdict."""
+    reasons = gpu.throttle_reasons or 0
+    means = GpuMeans(
+        power=ratio(gpu.power_w, gpu.power_limit_w), clock=ratio(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+        thermal=float(bool(reasons & THERMAL)), brake=float(bool(reasons & POWER_BRAKE)),
+        capped=float(bool(reasons & POWER_CAP)),
+    )  # fmt: skip
+    is_known = gpu.throttle_reasons is not None or means.power is not None
+    impossible = has_impossible_power(gpu) or (means.power or 0.0) > at.MOST_POWER
+    return is_known and is_low_clock(False, means, gpu.util_pct or 0.0, power_is_impossible=impossible)
 
 
 def _waits(before: bool, idle: float, slow: float | None) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.thresholds import MOST_POWER
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import known
 from gputop.model.sm import INTEGRATED, MEASURED, SM_SOURCES
@@ -49,6 +50,7 @@ COUNTED = (
 ALWAYS_ZERO, STUCK = "the driver answers 0", "stuck"
 """How the reasons begin for which a util is not believed."""
 BROKEN = "the SM counter reads 0 while the GPU works"
+IMPOSSIBLE_POWER = "is not possible with a limit of"
 BROKEN_SAMPLES, BROKEN_UTIL, BROKEN_POWER = 3, 50.0, 0.25
 """An SM counter that reads 0 so often while util and power (share of the limit [judged]) are above these is broken."""
 MISSED = "a sample that DCGM missed: it counts in turns"
@@ -216,6 +218,19 @@ def kernels_pct(gpu: GpuSample, busy: float | None) -> float | None:
     return busy if "sm_active_pct" in gpu.doubts or counted < (gpu.sm_active_pct or 0.0) else counted
 
 
+def impossible_power(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+    """A frozen power reading may be many times the limit; the energy counter sums up the same reading."""
+    power, limit = gpu.power_w, gpu.power_limit_w
+    if power is None or not limit or power <= MOST_POWER * limit:
+        return None
+    return f"{power:.0f} W {IMPOSSIBLE_POWER} {limit:.0f} W"
+
+
+def has_impossible_power(gpu: GpuSample) -> bool:
+    """True if the power of a checked sample was impossible."""
+    return IMPOSSIBLE_POWER in gpu.unavailable.get("power_w", "")
+
+
 class Impossible(Struct, frozen=True):
     """One thing that cannot be. ``why`` gives the reason where it is so, ``keys`` what then counts as not measured: of
     ``zeros_alone`` only what is 0."""
@@ -230,6 +245,7 @@ RULES = (
     Impossible(OF_UTIL, stuck),
     Impossible(COUNTED, missed, zeros_alone=True),
     Impossible(("sm_active_pct",), broken),
+    Impossible(("power_w", "energy_j"), impossible_power),
 )
 
 

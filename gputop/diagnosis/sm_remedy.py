@@ -49,8 +49,6 @@ def how_to_measure(gpu: GpuSample) -> str:
     return _advice(static.name, static.architecture, bool(static.mig_enabled), static.mig_parent is not None, lack)
 
 
-MOST_POWER = 1.2
-"""A share of the limit above this is a wrong limit."""
 WORKS_HARD, DRAWS_LITTLE, SAYS_NOTHING = "works hard", "draws little for a busy GPU", "says nothing of the work"
 
 
@@ -63,7 +61,7 @@ def power_word(gpu: GpuSample) -> str | None:
     """
     if gpu.sm_source != "bound" or gpu.util_pct is None or gpu.util_pct < at.HEALTHY_UTIL or gpu.static.mig_enabled:
         return None
-    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > MOST_POWER * gpu.power_limit_w:
+    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > at.MOST_POWER * gpu.power_limit_w:
         return None
     if (gpu.throttle_reasons or 0) & (THERMAL | HARDWARE_SLOWDOWN | POWER_BRAKE):
         return None

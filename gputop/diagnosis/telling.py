@@ -16,10 +16,10 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.hysteresis import flag_now
+from gputop.diagnosis.hysteresis import flag_now, has_low_clock
 from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
 from gputop.diagnosis.rules.base import HELD_BYTES, STARTUP
-from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, STALLED
+from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, LOW_CLOCK, STALLED
 from gputop.diagnosis.rules.starved import LOW_DEMAND
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
@@ -47,12 +47,15 @@ LOSES_ALL = frozenset((HANG.id, STALLED.id))
 IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 
 
-def lost_share(state: State, verdict: str, util_pct: float | None, sm_pct: float | None) -> float | None:
+def lost_share(
+    state: State, verdict: str, util_pct: float | None, sm_pct: float | None, clock: float | None = None
+) -> float | None:
     """The share, 0 to 1, of a moment that a GPU lost under a verdict; None where nothing was judged.
 
     Starved and idle lose the part without a kernel, busy-not-working and half working the part of the chip that no
     kernel used: linear in what was measured, so that sums over seconds equal what their means give. Busy-not-working
-    without measured SM, a hang and warps that only wait lose all. Other work loses nothing: from the SM / util at which
+    without measured SM, a hang and warps that only wait lose all. A low clock loses the part of the clock that is
+    missing (``clock`` is the share of its maximum). Other work loses nothing: from the SM / util at which
     half working ends on, what remains is how kernels are.
     """
     if state == "unmeasured":
@@ -63,6 +66,8 @@ def lost_share(state: State, verdict: str, util_pct: float | None, sm_pct: float
         return 1.0 if util_pct is None else 1.0 - _share(util_pct)
     if state == "busy_not_working":
         return 1.0 if sm_pct is None else 1.0 - _share(sm_pct)
+    if verdict == LOW_CLOCK.id:
+        return None if clock is None else 1.0 - min(1.0, clock)
     if verdict == HALF_WORKING.id:
         return None if sm_pct is None else 1.0 - _share(sm_pct)
     return 0.0
@@ -202,6 +207,7 @@ ROLE_OF_STATE: Mapping[State, Role] = MappingProxyType({
 """What time in a state means. A verdict of a GPU that works may mean less."""
 ROLE_OF_VERDICT: Mapping[str, Role] = MappingProxyType({
     STARTUP.id: "information", LOW_DEMAND.id: "information", HALF_WORKING.id: "waiting", HANG.id: "not_working",
+    LOW_CLOCK.id: "waiting",
 })  # fmt: skip
 LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
     "work": "green", "waiting": "yellow", "not_working": "red", "information": "info", "unknown": "grey",
@@ -293,7 +299,7 @@ def telling(d: GpuDiagnosis) -> Telling:
         evidence=evidence,
         remedy=remedy,
         remedy_short=remedy_short,
-        beside=tuple(badge for badge in d.badges if badge is not leading),
+        beside=tuple(badge for badge in d.badges if badge is not leading and badge.id != d.verdict),
         notes=notes,
         owner=d.owner,
         since=d.began,
@@ -365,6 +371,8 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
         return STATE_WORDS[state], ROLE_OF_STATE[state]
     if util < 100.0 - IDLE_PCT:
         return f"no kernel ran for {100.0 - util:.0f} % of the time", "waiting"
+    if has_low_clock(gpu) and not any(p.gpu == gpu.static.index and p.type == "G" for p in processes):
+        return LOW_CLOCK.title, "waiting"
     if sm is None:
         return f"busy, {STATE_WORDS['unmeasured']}: SM activity is not measured", "unknown"
     is_half = sm < HALF_RATIO * util and (gpu.dram_active_pct or 0.0) < MUCH_DRAM_RATIO * util

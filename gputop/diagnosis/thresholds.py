@@ -105,6 +105,19 @@ LOW_POWER: Final = Threshold(0.5, leave=0.53)
 LOW_POWER_UTIL: Final = Threshold(95.0, leave=92.0)
 """Shares of the power limit, the witness where SM is not measured: works hard, and draws little for a GPU this busy."""
 
+# --- clocks ---------------------------------------------------------------------------------------------------------
+
+LOW_CLOCK: Final = Threshold(0.5, leave=0.55)
+LOW_CLOCK_UTIL: Final = Threshold(90.0, leave=85.0)
+LOW_CLOCK_POWER: Final = Threshold(0.85, leave=0.90)
+"""Low clock: share of the maximum SM clock, on a GPU this busy, with power (share of the limit) to spare
+[judged]. A busy H200 at its power limit had 0.856 at the lowest."""
+SLOWED: Final = 0.1
+"""Share of the samples with a thermal or power reason from which on clocks are held down by it [judged]."""
+MOST_POWER: Final = 1.2
+"""Power above this share of its limit is not possible. Boards swing around their limit by some percent; a frozen
+reading was 16.8 times the limit (open-gpu-kernel-modules#1237) [judged]."""
+
 # --- what stands still ----------------------------------------------------------------------------------------------
 
 IDLE: Final = Threshold(20.0, leave=16.0)

@@ -19,7 +19,15 @@ from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick, Standing, feeders_state, main_state, saves_pct
 from gputop.diagnosis.hysteresis import Holds, next_holds
 from gputop.diagnosis.idle_runs import Alternations, Births, Demand, Startup, ZeroRuns
-from gputop.diagnosis.readings import BROKEN, busy_pct, busy_second_pct, is_broken, is_refuted, kernels_pct
+from gputop.diagnosis.readings import (
+    BROKEN,
+    busy_pct,
+    busy_second_pct,
+    has_impossible_power,
+    is_broken,
+    is_refuted,
+    kernels_pct,
+)
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
@@ -308,6 +316,8 @@ class GpuTrack:
                 may_be_hollow=not now.listed if tick is NOBODY else tick.computing > 0 and not tick.renders(),
                 slow_idle=self._slow_idle if by_demand else None,
                 has_nvlink=bool(gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s),
+                limits_known=(gpu.throttle_reasons is not None or means.power is not None) and not tick.draws,
+                power_is_impossible=has_impossible_power(gpu),
             )
         quiet = util is not None and means.loud <= (
             LOUD_SHARE if window.since.quiet_since is None else LOUD_SHARE.leave

@@ -112,7 +112,14 @@ class Ledger:
         self._tick = [0.0, 0.0]
 
     def add(
-        self, uuid: str, state: State, dt: float, util_pct: float | None, sm_pct: float | None, verdict: str
+        self,
+        uuid: str,
+        state: State,
+        dt: float,
+        util_pct: float | None,
+        sm_pct: float | None,
+        verdict: str,
+        clock: float | None = None,
     ) -> float:
         """Add ``dt`` seconds of one GPU, whose ``verdict`` is the cause of what it loses, and return that, seconds."""
         if dt <= 0.0:
@@ -128,7 +135,7 @@ class Ledger:
         time.seconds[state] += wasted
         if state == "busy_not_working":
             time.causes[verdict] = time.causes.get(verdict, 0.0) + wasted
-        share = lost_share(state, verdict, util_pct, sm_pct)
+        share = lost_share(state, verdict, util_pct, sm_pct, clock)
         if share is None:
             return 0.0
         lost = dt * share

@@ -312,6 +312,11 @@ def sm_now(gpu: GpuSample) -> float | None:
     return gpu.sm_active_pct
 
 
+def clock_share(gpu: GpuSample) -> float | None:
+    """SM clock as a share of its maximum."""
+    return ratio(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz)
+
+
 def pcie_capacity(gpu: GpuSample) -> float | None:
     """Usable bytes per second of the PCIe link in one direction, as it is now: 80 % of the raw rate."""
     lane = PCIE_LANE_BYTES.get(gpu.pcie_gen or 0)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.readings import has_impossible_power
 from gputop.diagnosis.signals import EFFICIENCY_UTIL
 from gputop.diagnosis.thresholds import WARM_UP_FACTOR
 from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State
@@ -141,6 +142,9 @@ class GpuAccount:
             self._peak = max(self._peak or 0.0, gpu.mem_used_bytes)
         self._total = gpu.mem_total_bytes if gpu.mem_total_bytes is not None else self._total
         self._uncounted_j += (gpu.power_w or 0.0) * seconds
+        if has_impossible_power(gpu):
+            # The board's counter sums up the same wrong reading.
+            self._counter = None
         if gpu.energy_j is not None and gpu.energy_j != self._counter:
             # The counter restarts with the driver; what it counted in between is unknown.
             if self._counter is not None:

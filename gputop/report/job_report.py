@@ -17,7 +17,7 @@ from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.telling import ROLE_OF_LEVEL, Number, lost_share, telling, time_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
 from gputop.diagnosis.types import NOT_WORK, STATES, Badge, GpuDiagnosis, GpuOwner, Level, Role, State
-from gputop.diagnosis.window import sm_now
+from gputop.diagnosis.window import clock_share, sm_now
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
 from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
@@ -365,7 +365,7 @@ class ReportBuilder:
     def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu)) or 0.0) * seconds
+            lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu), clock_share(gpu)) or 0.0) * seconds
             before = self._spells.get((d.index, "verdict", name))
             if before is None or before.last_frame < self._frames - 1:
                 # What it says began before it was shown: an idle GPU waits for its verdict.

@@ -8,6 +8,7 @@ from gputop.diagnosis.rules.busy import (
     HALF_WORKING,
     HANG,
     HEALTHY,
+    LOW_CLOCK,
     LOW_SM,
     MEMORY_BANDWIDTH,
     NO_BOTTLENECK_SEEN,
@@ -49,6 +50,7 @@ BUSY: tuple[Rule, ...] = (
     SMALL_KERNELS,
     LOW_SM,
     STALLED,
+    LOW_CLOCK,
     NO_TENSOR_CORES,
     HALF_WORKING,
 )

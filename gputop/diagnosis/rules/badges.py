@@ -7,10 +7,12 @@ from datetime import datetime, timezone
 
 from msgspec import Struct
 
+from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.job_steps import PERIOD_GROWN
-from gputop.diagnosis.readings import is_broken
+from gputop.diagnosis.readings import has_impossible_power, is_broken
+from gputop.diagnosis.rules.busy import LOW_CLOCK, low_clock_remedy, low_clock_words
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
@@ -52,12 +54,12 @@ class BadgeRule(Struct, frozen=True):
 
 # --- heat and power -------------------------------------------------------------------------------------------------
 
-SLOWED = 0.1
-"""Share of the samples with a thermal or power-brake reason from which on the job feels it [judged]."""
+COOL_C = 70.0
+"""No GPU slows down for its temperature below this [judged]: thresholds of the driver lie at 83 to 105 °C."""
 
 
 def _is_slowed(s: Signals, part: float) -> bool:
-    return part >= SLOWED and s.n >= min(s.least, LEAST_SAMPLES)
+    return part >= at.SLOWED and s.n >= min(s.least, LEAST_SAMPLES)
 
 
 def _clock(s: Signals) -> str:
@@ -65,6 +67,8 @@ def _clock(s: Signals) -> str:
 
 
 def _thermal(s: Signals, verdict: str) -> Told:
+    if has_impossible_power(s.gpu) and (s.gpu.temp_c or COOL_C) < COOL_C:
+        return None
     if not _is_slowed(s, s.mean.thermal):
         return None
     return f"thermal slowdown in {share(s.mean.thermal)} of {WINDOW_S:.0f} s{_clock(s)}"
@@ -90,6 +94,9 @@ CAPPED, CAPPED_UTIL, CAPPED_CLOCK = 0.5, 80.0, 0.75
 
 
 def _capped(s: Signals, verdict: str) -> Told:
+    if has_impossible_power(s.gpu) or _is_slowed(s, s.mean.thermal):
+        # Beside heat it would ask for the opposite of what helps.
+        return None
     if s.mean.capped < CAPPED or s.u < CAPPED_UTIL or s.mean.clock is None or s.mean.clock >= CAPPED_CLOCK:
         return None
     return f"power cap in {share(s.mean.capped)} of {WINDOW_S:.0f} s{_clock(s)}"
@@ -99,6 +106,15 @@ POWER_CAPPED = BadgeRule(
     "power_capped", "power capped", "info", "power cap in ≥ 50 % of 30 s, util ≥ 80 %, clock < 75 % of its maximum",
     _capped, "raise the power limit if cooling allows",
 )  # fmt: skip
+
+
+def _low_clock(s: Signals, verdict: str) -> Told:
+    if not s.holds.low_clock:
+        return None
+    return Badge(LOW_CLOCK.id, "yellow", LOW_CLOCK.title, low_clock_words(s), low_clock_remedy(s))
+
+
+LOW_CLOCK_BADGE = BadgeRule(LOW_CLOCK.id, LOW_CLOCK.title, "yellow", LOW_CLOCK.condition, _low_clock, LOW_CLOCK.remedy)
 
 # --- links and memory -----------------------------------------------------------------------------------------------
 
@@ -312,7 +328,7 @@ SWAP = BadgeRule(
 )  # fmt: skip
 
 BADGES = (
-    ECC, THERMAL, POWER_BRAKE, XID, COUNTER_FAULT, MEMORY_LEAK, MEMORY_FULL, STRAGGLER, STEP_GROWTH, PCIE_DEGRADED,
-    FABRIC_ERRORS, CORE_SHORTAGE, CPU_LIMIT, SWAP, POWER_CAPPED, STOP_START, SHARED_GPU,
+    ECC, THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, XID, COUNTER_FAULT, MEMORY_LEAK, MEMORY_FULL, STRAGGLER, STEP_GROWTH,
+    PCIE_DEGRADED, FABRIC_ERRORS, CORE_SHORTAGE, CPU_LIMIT, SWAP, POWER_CAPPED, STOP_START, SHARED_GPU,
 )  # fmt: skip
 """In the order in which they are shown: what stops a GPU comes first."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds as at
+from gputop.diagnosis.readings import has_impossible_power
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
-from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, MOST_POWER, SHORT, WORKS_HARD
+from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, SHORT, WORKS_HARD
 from gputop.diagnosis.types import STATE_WORDS, Confidence, Level
+from gputop.model.derived import APPLICATION_CLOCKS, DISPLAY_CLOCKS, HARDWARE_SLOWDOWN, SYNC_BOOST, WORDS
 from gputop.model.quantity import duration, of_hundred, pct, share
 
 
@@ -247,6 +249,62 @@ STALLED = Rule(
     checked="argued, not seen: no load was recorded with all of these counters; on each a pipe has ≥ 45 % of SM",
 )
 
+# --- low clock ------------------------------------------------------------------------------------------------------
+
+WHY_LOW_CLOCK = (
+    "nvidia-smi -q -d CLOCK,PERFORMANCE shows limits; nvidia-smi -rgc and -rac remove those that were set; else cold "
+    "boot, driver and firmware"
+)
+FROZEN_POWER = (
+    "the firmware holds the clock by a wrong power reading: shut down and cut the power (cold boot), new driver"
+)
+_GIVEN = APPLICATION_CLOCKS | SYNC_BOOST | DISPLAY_CLOCKS | HARDWARE_SLOWDOWN
+
+
+def low_clock_words(s: Signals) -> str:
+    """``SM clock 345 of 1980 MHz (17 %), reason: application clocks``."""
+    gpu, reasons = s.gpu, s.gpu.throttle_reasons
+    most = gpu.sm_clock_max_mhz or 0.0
+    given = [] if reasons is None else [word for bit, word in WORDS.items() if bit & _GIVEN & reasons]
+    if gpu.pstate is not None and gpu.pstate >= SLOW_PSTATE:
+        given.append(f"P{gpu.pstate}")
+    if reasons is None:
+        given.append("not readable here")
+    clock = f"SM clock {(s.mean.clock or 0.0) * most:.0f} of {most:.0f} MHz ({share(s.mean.clock)})"
+    if has_impossible_power(gpu):
+        return f"{clock}, power reading: {gpu.unavailable['power_w']}"
+    return f"{clock}, reason: {', '.join(given) or 'none given'}"
+
+
+def low_clock_remedy(s: Signals) -> str:
+    """Remedy for a low clock: by hand, or by a firmware that reads impossible power."""
+    return FROZEN_POWER if has_impossible_power(s.gpu) else WHY_LOW_CLOCK
+
+
+def _tell_low_clock(s: Signals) -> RuleResult:
+    sure: Confidence = "high" if s.gpu.throttle_reasons is not None else "medium"
+    return RuleResult(
+        "yellow", (low_clock_words(s), f"{_numbers(s)}{_power(s)}"), low_clock_remedy(s), "nvidia-smi -rgc, cold boot",
+        sure, title=f"low clock: {share(s.mean.clock)} of its maximum", plain_title="low clock",
+    )  # fmt: skip
+
+
+LOW_CLOCK = Rule(
+    id="low_clock",
+    title="low clock",
+    condition=f"util ≥ {at.LOW_CLOCK_UTIL:.0f} %, SM clock < {100 * at.LOW_CLOCK:.0f} % of its maximum (leaves at "
+    f"{100 * at.LOW_CLOCK.leave:.0f} %), power < {100 * at.LOW_CLOCK_POWER:.0f} % of its limit, a thermal or power "
+    f"reason in < {100 * at.SLOWED:.0f} % of the samples; or impossible power",
+    level="yellow",
+    state="working",
+    holds=lambda s: s.holds.low_clock,
+    tell=_tell_low_clock,
+    remedy=WHY_LOW_CLOCK,
+    remedy_short="nvidia-smi -rgc, cold boot",
+    checked="recordings made after public reports (345 of 1980 MHz at SM 92); an H200 at its power limit had 86 % of its "
+    "maximum clock at the lowest",
+)
+
 # --- no tensor cores ------------------------------------------------------------------------------------------------
 
 USE_TENSOR_CORES = (
@@ -355,6 +413,8 @@ HALF_WORKING = Rule(
 
 # End states: busy, with nothing found wrong.
 
+SLOW_PSTATE = 3
+"""P0 to P2 are those of compute work (CUDA runs in P2 on GeForce); from here on a GPU is kept slow."""
 FEW_WARPS_SM, FEW_WARPS = 50.0, 15.0
 
 
@@ -442,7 +502,7 @@ HELD_DOWN = 0.1
 
 def _tell_unseen(s: Signals) -> RuleResult:
     evidence = f"util {pct(s.u)}{_power(s)}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
-    works_hard = s.holds.at_power_limit and (s.mean.power or 0.0) <= MOST_POWER
+    works_hard = s.holds.at_power_limit
     if not works_hard and s.holds.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
         return RuleResult("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
     if works_hard:
