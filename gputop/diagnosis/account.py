@@ -7,7 +7,8 @@ summed over the window and divided by the sum of ``i``: waits that come in burst
 With a few looks this would be no bound: of a main thread and a GPU that are independent one look a second gives 80 %
 where the truth is 20 (simulated: util 75, polling 80 %). So a cell lasts at least a second and holds at least eight
 looks; where util comes as single moments, all or nothing, it holds five of them and lasts five seconds; and what was
-looked at enters the lower sum less one standard error. What was counted, time on a core or queued, needs none.
+looked at enters the lower sum less one standard error of the whole window. What was counted, time on a core or
+queued, needs none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gputop.diagnosis.feeder_window import DISK, LOCK, NETWORK, POLL, PROOFS, SL
 from gputop.diagnosis.window import SCALE, HostMeans
 
 LEAST_S, LEAST_LOOKS = 1.0, 8
+WINDOW_S = 30.0
 MOMENTS_S, LEAST_MOMENTS = 5.0, 5
 """What a cell holds where util is read over less than the distance of its samples."""
 NOTHING_PCT, ALL_PCT = 5.0, 95.0
@@ -109,9 +111,9 @@ class _Cell(Struct):
         rest = 1.0 - counted
         waited = min(rest, waited)
         if waited > 0.0:
-            # Of the time that was not counted, this part was looked at. A window has few long cells, whose errors do
-            # not cancel each other out: two there, and not none where all looks agree (Laplace).
-            part, errors = waited / rest, 1.0
+            # Errors of n cells add up as √n, not n: each of them bears its part of the window's one standard error.
+            # A window has few long cells: two errors there, and not none where all looks agree (Laplace).
+            part, errors = waited / rest, sqrt(min(1.0, self.seconds / WINDOW_S))
             if self.seconds >= MOMENTS_S:
                 part, errors = (part * self.looks + 1.0) / (self.looks + 2.0), 2.0
             waited = max(0.0, waited - errors * rest * sqrt(part * (1.0 - part) / self.looks))

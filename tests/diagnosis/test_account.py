@@ -72,7 +72,7 @@ def test_what_was_looked_at_enters_less_one_standard_error_and_what_was_counted_
     ran = filled([(0.0, main(main=60.0), [])] * 8)
     assert ran.main_run == pytest.approx(0.6)
     waited = filled([(0.0, main(main_disk=60.0), [])] * 8)
-    assert waited.main_disk == pytest.approx(0.6 - (0.6 * 0.4 / 8) ** 0.5)
+    assert waited.main_disk == pytest.approx(0.6 - (0.6 * 0.4 / (30 * 8)) ** 0.5)
 
 
 def test_few_looks_make_longer_cells_and_too_few_cells_say_nothing() -> None:
@@ -180,3 +180,17 @@ def test_a_hole_is_no_information() -> None:
         if not 400 <= t < 450
     )
     assert other.said[-1][1].verdict == "idle"
+
+
+@pytest.mark.parametrize(("bound", "least", "most"), [(0.62, 0.85, 1.0), (0.42, 0.0, 0.05)])
+def test_the_sampling_error_is_that_of_the_whole_window(bound: float, least: float, most: float) -> None:
+    """Fifteen intervals with twelve looks each: an error for each of them would hide a true bound of 0.62."""
+    draw, idle, windows, named = random.Random(11), 0.7, 200, 0
+    waits = 1.0 - idle * (1.0 - bound)
+    for _ in range(windows):
+        account = Account(1e9)
+        for t in range(30):
+            seen = sum(draw.random() < waits for _ in range(6)) / 6.0
+            account.add(float(t), 1.0, 100.0 * (1.0 - idle), 6, main(main=0.0, main_network=100.0 * seen), [])
+        named += "main_network" in account.filled(None)[1]
+    assert least <= named / windows <= most, named

@@ -301,8 +301,7 @@ LOW_CLOCK = Rule(
     tell=_tell_low_clock,
     remedy=WHY_LOW_CLOCK,
     remedy_short="nvidia-smi -rgc, cold boot",
-    checked="recordings made after public reports (345 of 1980 MHz at SM 92); an H200 at its power limit had 86 % of its "
-    "maximum clock at the lowest",
+    checked="recordings after public reports (345 of 1980 MHz at SM 92); a busy H200 had 86 % at the lowest",
 )
 
 # --- no tensor cores ------------------------------------------------------------------------------------------------
