@@ -98,7 +98,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
     assert main(["export", "--once", "--redact", "--pod-resources", str(plain)]) == 2
     assert "redact" in capsys.readouterr().err
     monkeypatch.setattr(other_pages, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install '.\[export\]'"):
+    with pytest.raises(UsageError, match=r"\[export\]'"):
         PodResources(str(plain), print)
 
 

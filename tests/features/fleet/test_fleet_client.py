@@ -370,7 +370,7 @@ def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> N
     )
     command = [sys.executable, "-c", code]
     asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert asked.returncode == 2 and "the fleet's client needs httpcore: pip install" in asked.stderr
+    assert asked.returncode == 2 and "the fleet's client needs httpcore: " in asked.stderr
     assert asked.stderr.count("\n") == 1
 
 
