@@ -37,7 +37,7 @@ from gputop.diagnosis.types import (
 )
 from gputop.diagnosis.window import sm_now
 from gputop.model.feeders import rank_among_owners
-from gputop.model.quantity import HOUR_S, duration
+from gputop.model.quantity import HOUR_S, duration, duration_of
 from gputop.model.snapshot import GpuSample, ProcessSample
 
 # Lost time: a share of each second, by one function for seconds, windows and bins.
@@ -322,16 +322,8 @@ def number_words(number: Number | None) -> str:
 
 
 def span_words(charged_s: float | None, lasted_s: float) -> str:
-    """How much of how long, in one unit: ``8 of 13 min``; without the part where nothing was lost of it."""
-    whole = duration(lasted_s)
-    if charged_s is None:
-        return whole
-    number, _, unit = whole.partition(" ")
-    size_s = {"s": 1.0, "min": 60.0, "h": HOUR_S}[unit]
-    part = f"{round(charged_s / HOUR_S, 1):g}" if unit == "h" else f"{charged_s / size_s:.0f}"
-    if part == "0":
-        return whole
-    return f"{part if float(part) <= float(number) else number} of {whole}"
+    """Lost time of a verdict's duration: ``8 of 13 min``; the duration alone where nothing was lost."""
+    return duration(lasted_s) if charged_s is None else duration_of(charged_s, lasted_s)
 
 
 def since_words(told: Telling, utc_offset_s: float | None = None) -> str:

@@ -1,6 +1,6 @@
-"""Quantities in words, and the units in which people type them: one way to write and to read each.
+"""Format quantities, and parse those that people type.
 
-Fixed widths are ``paint.line``'s; what is not measured is "n/a" in both.
+A formatter with a ``width`` right-aligns its text for a column. A missing value is "n/a".
 """
 
 from __future__ import annotations
@@ -35,19 +35,24 @@ _T = TypeVar("_T")
 
 
 def known(values: Iterable[_T | None]) -> list[_T]:
-    """Those that are measured."""
+    """The measured values."""
     return [value for value in values if value is not None]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are measured; None where none is."""
+    """The mean of the measured values; None without any."""
     measured = known(values)
     return sum(measured) / len(measured) if measured else None
 
 
-def share(value: float | None) -> str:
-    """A share 0–1 in percent."""
-    return NOT_MEASURED if value is None else f"{100.0 * value:.0f} %"
+# Plain numbers, percentages and counts.
+
+
+def number(value: float | None, width: int = 0, decimals: int = 0) -> str:
+    """A number without its unit."""
+    if value is None:
+        return NOT_MEASURED.rjust(width)
+    return f"{value:>{width}.{decimals}f}" if decimals else f"{round(value):>{width}}"
 
 
 def pct(value: float | None) -> str:
@@ -57,18 +62,28 @@ def pct(value: float | None) -> str:
     return f"{value:.1f} %" if 0.0 < value < 1.0 else f"{value:.0f} %"
 
 
+def share(value: float | None) -> str:
+    """A share from 0 to 1 in percent."""
+    return NOT_MEASURED if value is None else f"{100.0 * value:.0f} %"
+
+
 def of_hundred(value: float | None) -> float | None:
-    """A percentage capped at 100 for display. Two counters read in a burst may give 115, which data outputs keep."""
+    """A percentage capped at 100 for display.
+
+    Two counters read in a burst may give 115, which data outputs keep.
+    """
     return None if value is None else min(100.0, value)
 
 
-def number(value: float | None, decimals: int = 0) -> str:
-    """A number, or n/a."""
-    return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
+def mfu_words(value: float) -> str:
+    """Model FLOPs utilisation: ``MFU 41 %``; above 100 % the reason why it is wrong."""
+    if value > 100.0:
+        return f"MFU n/a ({value:.0f} % cannot be)"
+    return f"MFU {value:.{0 if value >= 9.5 else 1}f} %"
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Numbers in their order, runs of three or more as one: ``0, 2-5, 7``."""
+    """Sorted numbers, runs of three or more as ranges: ``0, 2-5, 7``."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][-1] + 1:
@@ -95,22 +110,38 @@ def kinds(names: Iterable[str]) -> str:
     return ", ".join(f"{times} × {name}" for name, times in Counter(names).items())
 
 
-def rate(value: float | None) -> str:
-    """Bytes a second with a decimal unit: ``1.1 GB/s``, ``456 MB/s``, ``12 kB/s``."""
-    return NOT_MEASURED if value is None else f"{file_size(value)}/s"
+# Bytes, and bytes a second.
+
+
+def gib(value: float | None, width: int = 0) -> str:
+    """Bytes as GiB with one decimal, without the unit."""
+    return number(None if value is None else value / GIB, width, 1)
 
 
 def memory(value: float | None) -> str:
-    """Bytes of device memory, in GiB as the driver's tools count them: ``58 GiB``, ``1.5 GiB``."""
-    if value is None:
-        return NOT_MEASURED
-    return f"{value / GIB:.0f} GiB" if value >= 10 * GIB else f"{value / GIB:.1f} GiB"
+    """Bytes of device memory in GiB, the unit of NVIDIA's tools: ``58 GiB``, ``1.5 GiB``."""
+    return NOT_MEASURED if value is None else f"{value / GIB:.{0 if value >= 10 * GIB else 1}f} GiB"
 
 
 def memory_size(value: float) -> str:
-    """Bytes of device memory with a binary unit, as PyTorch says them: ``51.0 GiB``, ``512 MiB``, ``4 KiB``."""
+    """Bytes of device memory in PyTorch's form: ``51.0 GiB``, ``512 MiB``, ``4 KiB``."""
     number, prefix = _scaled(value, 1024.0)
     return f"{number:.{1 if prefix in ('G', 'T') else 0}f} {prefix.upper()}{'i' if prefix else ''}B"
+
+
+_BINARY = ("B", "K", "M", "G", "T", "P")
+
+
+def size(value: float | None, width: int = 0) -> str:
+    """Bytes with a binary unit in htop's form: ``58.1 G``; ``–`` for none."""
+    if value is None:
+        return f"{'–':>{width}}"
+    number, unit = value, 0
+    while number >= 999.5 and unit < len(_BINARY) - 1:
+        number /= 1024
+        unit += 1
+    text = f"{number:.0f} B" if unit == 0 else f"{number:.1f} {_BINARY[unit]}"
+    return f"{text:>{width}}"
 
 
 def file_size(size: float) -> str:
@@ -119,8 +150,18 @@ def file_size(size: float) -> str:
     return f"{number:.{1 if prefix in ('M', 'G', 'T') and number < 99.95 else 0}f} {prefix}B"
 
 
+def rate(value: float | None, width: int = 0) -> str:
+    """Bytes a second with a decimal unit: ``1.1 GB/s``, ``456 MB/s``, ``12 kB/s``."""
+    return f"{NOT_MEASURED if value is None else f'{file_size(value)}/s':>{width}}"
+
+
+def gb_per_s(value: float | None, width: int = 0) -> str:
+    """Bytes a second as whole GB/s, without the unit."""
+    return number(None if value is None else value / 1e9, width)
+
+
 def _scaled(value: float, base: float) -> tuple[float, str]:
-    """A value in the largest unit in which it is a whole one, and that unit's prefix."""
+    """A value in the largest unit that it fills, and the unit's prefix."""
     power = 0
     while abs(value) >= base - 0.5 and power < len(_PREFIXES) - 1:
         value /= base
@@ -128,13 +169,16 @@ def _scaled(value: float, base: float) -> tuple[float, str]:
     return value, _PREFIXES[power]
 
 
+# Times.
+
+
 def seconds(value: float) -> str:
-    """A short time, with more digits below a second: ``0.25 s``, ``0.5 s``, ``1.0 s``, ``12.3 s``."""
+    """A short time: ``0.25 s``, ``0.5 s``, ``1.0 s``, ``12.3 s``."""
     return f"{value:.1f} s" if value >= 0.995 else f"{value:.2f}".rstrip("0").rstrip(".") + " s"
 
 
 def step_time(value: float) -> str:
-    """The length of a step with three significant digits: ``0.52 ms``, ``41.2 ms``, ``412 ms``, ``3.42 s``."""
+    """A step time with three significant digits: ``0.52 ms``, ``41.2 ms``, ``412 ms``, ``3.42 s``."""
     scaled, unit = (value, "s") if value >= 0.9995 else (1000.0 * value, "ms")
     return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {unit}"
 
@@ -144,6 +188,72 @@ def per_second(value: float) -> str:
     return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
 
 
+def duration(seconds: float) -> str:
+    """A duration rounded to two or three digits: ``45 s``, ``90 s``, ``1.5 min``, ``12 min``, ``2.5 h``."""
+    unit = _unit(seconds)
+    return f"{_in_unit(seconds, unit, seconds)} {unit}"
+
+
+def duration_of(part_s: float, whole_s: float) -> str:
+    """Part of a duration in the unit of the whole: ``8 of 13 min``; only the whole where the part rounds to 0."""
+    unit = _unit(whole_s)
+    part = _in_unit(min(part_s, whole_s), unit, whole_s)
+    return duration(whole_s) if part == "0" else f"{part} of {duration(whole_s)}"
+
+
+_SECONDS_IN = {"s": 1.0, "min": 60.0, "h": HOUR_S}
+
+
+def _unit(seconds: float) -> str:
+    return "s" if round(seconds) <= 90 else "min" if round(seconds / 60.0) < 120 else "h"
+
+
+def _in_unit(seconds: float, unit: str, precision_of: float) -> str:
+    """Seconds in a unit, with a decimal where the duration ``precision_of`` has one."""
+    has_decimal = precision_of < {"s": 0.0, "min": 597.0, "h": 99.95 * HOUR_S}[unit]
+    return f"{seconds / _SECONDS_IN[unit]:.{int(has_decimal)}f}".removesuffix(".0")
+
+
+def length(seconds: float) -> str:
+    """A duration rounded to two units: ``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
+    if 0.0 < seconds < 0.995:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
+    if (whole := round(seconds)) < 60:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60.0)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def elapsed(seconds: float | None, width: int = 0) -> str:
+    """An age in htop's form: ``0:41:10``, ``12:09:10``, ``5d 02h``."""
+    if seconds is None:
+        return f"{NOT_MEASURED:>{width}}"
+    hours, rest = divmod(max(0, int(seconds)), 3600)
+    text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours < 100 else f"{hours // 24}d {hours % 24:02d}h"
+    return f"{text:>{width}}"
+
+
+def age(seconds: float | None, width: int = 0) -> str:
+    """An age in whole minutes, which seldom changes: ``41m``, ``3h 12m``, ``5d 02h``."""
+    if seconds is None:
+        return f"{NOT_MEASURED:>{width}}"
+    minutes = max(0, int(seconds)) // 60
+    hours = minutes // 60
+    text = f"{minutes}m" if hours < 1 else f"{hours}h {minutes % 60:02d}m" if hours < 100 else ""
+    return f"{text or f'{hours // 24}d {hours % 24:02d}h':>{width}}"
+
+
+def clock_time(t: float, utc_offset_s: float) -> str:
+    """Unix time as ``12:03:41`` at an offset from UTC."""
+    second = int(t + utc_offset_s) % 86400
+    return f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+
+
+# Energy, and time of several GPUs together.
+
+
 def energy_words(kwh: float) -> str:
     """``1.23 kWh``, ``45.6 Wh``, ``214 J``."""
     if kwh >= 1.0:
@@ -151,34 +261,6 @@ def energy_words(kwh: float) -> str:
     if kwh >= 1e-3:
         return f"{1e3 * kwh:.1f} Wh"
     return f"{3.6e6 * kwh:.0f} J"
-
-
-def mfu_words(value: float) -> str:
-    """Model FLOPs utilisation in percent: ``MFU 41 %``; in words why not where it is more than a GPU can do."""
-    if value > 100.0:
-        return f"MFU n/a ({value:.0f} % cannot be)"
-    return f"MFU {value:.{0 if value >= 9.5 else 1}f} %"
-
-
-def duration(seconds: float) -> str:
-    """About how long: ``45 s`` up to a minute and a half, then ``12 min``, from two hours on ``2.5 h``."""
-    if seconds < 90.0:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * HOUR_S:
-        return f"{int(seconds / 60.0)} min"
-    return f"{round(seconds / HOUR_S, 1):g} h"
-
-
-def length(seconds: float) -> str:
-    """How long exactly, to two units: ``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
-    whole = round(seconds)
-    if 0.0 < seconds < 0.995:
-        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
-    if whole < 60:
-        return f"{whole} s"
-    if whole < HOUR_S:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 LEAST_GPU_H = 0.005

@@ -27,7 +27,7 @@ from gputop.model.metrics import (
     PROCESS_STATIC,
     SM_PROVENANCE,
 )
-from gputop.model.quantity import NOT_MEASURED, rounded, terminal_safe, wrapped
+from gputop.model.quantity import NOT_MEASURED, number, rounded, terminal_safe, wrapped
 from gputop.model.serving import row_value, server_lines
 from gputop.model.snapshot import SIMULATED, AnySample, GpuSample, ProcessSample, Snapshot, value
 from gputop.model.source import UsageError
@@ -35,7 +35,7 @@ from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
 from gputop.paint.glyphs import ascii_only, level_glyph
-from gputop.paint.line import Line, Row, pct, text_row
+from gputop.paint.line import Line, Row, text_row
 from gputop.paint.view import View
 from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
 
@@ -237,13 +237,13 @@ def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator
     if gpu.asleep:
         yield line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim")
         return
-    sm = pct(gpu.sm_active_pct)
+    sm = number(gpu.sm_active_pct, 3)
     if gpu.sm_active_pct is None:
         bound = gpu.sm_high_pct
         sm = "n/a" if bound is None else f"≤ {bound:.0f} (not measured)"
     gap = gap_pct(gpu)
-    behind = "" if gap is None else f"  GAP {pct(gap)}"
-    line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
+    behind = "" if gap is None else f"  GAP {number(gap, 3)}"
+    line.add(f"UTIL {number(gpu.util_pct, 3)}  SM {sm}{behind}   ", "value")
     yield line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
     if useful := step_words(frame, gpu, width - _INDENT):
         yield Line().to(_INDENT).add(useful, "text")

@@ -13,12 +13,12 @@ from math import ceil, floor
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.quantity import NOT_MEASURED, duration
+from gputop.model.quantity import NOT_MEASURED, clock_time, duration, number
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, area, lane, with_cursor
 from gputop.paint.glyphs import keys_shown
-from gputop.paint.line import Line, Row, Span, Target, clock_time, for_terminal, heading, pct, shorten, text_row
+from gputop.paint.line import Line, Row, Span, Target, for_terminal, heading, shorten, text_row
 from gputop.paint.view import View, zoomed
 from gputop.paint.words import Field, fields
 
@@ -248,7 +248,7 @@ class DetailPage:
         # A column that has just begun may be empty; the newest known one stands for now.
         newest = next((value for value in reversed(values[-3:]) if value is not None), None)
         shown = newest if self.cursor is None else values[self.cursor]
-        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
+        after = NOT_MEASURED if shown is None else f"{number(shown, 3)} %"
         self.beside([(f"  {label}", "dim")], [lane(values, style)], after)
 
     # -- rows that stay ---------------------------------------------------------------------------------------------

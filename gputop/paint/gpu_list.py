@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.diagnosis.types import NOT_WORKING_ALARM
-from gputop.model.quantity import GIB, duration, terminal_safe
+from gputop.model.quantity import GIB, duration, number, terminal_safe
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, pct, shorten, whole
+from gputop.paint.line import Line, Row, Span, shorten
 from gputop.paint.panes import OWNED, ShownGpu, figure_words, gap_rows, owner_of, trouble_since
 from gputop.paint.words import emphasised, gpu_label, is_newest, just_changed, sm_text, step_words, watts
 
@@ -39,11 +39,11 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(gap_rows(g, chart_width, 1)[0])
-    line.add(f"  {pct(gpu.util_pct)}", "strong" if g.red and not newest else "dim").add(f"  {sm:>3}", sm_style)
+    line.add(f"  {number(gpu.util_pct, 3)}", "strong" if g.red and not newest else "dim").add(f"  {sm:>3}", sm_style)
     if width >= LEAST_NUMBERS_WIDTH:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / GIB:.0f}"
-        used = whole(None if gpu.mem_used_bytes is None else gpu.mem_used_bytes / GIB, 1)
-        line.add(f"  {f'{used}{total}':>7} {watts(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}", "text")
+        used = number(None if gpu.mem_used_bytes is None else gpu.mem_used_bytes / GIB)
+        line.add(f"  {f'{used}{total}':>7} {watts(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text")
     figure = figure_words(g.told) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
     line.add("  ").add_all(emphasised(_list_verdict(g, room), changed=just_changed(g.frame.snapshot, d)))

@@ -12,7 +12,7 @@ from gputop.diagnosis.window import pcie_capacity
 from gputop.model import quantity
 from gputop.model.derived import throttle_words
 from gputop.model.metrics import GPU_METRICS, Metric
-from gputop.model.quantity import NOT_MEASURED, seconds, terminal_safe
+from gputop.model.quantity import NOT_MEASURED, gib, number, rate, seconds, terminal_safe
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot, value
 from gputop.monitor import STEP_SERIES, Frame
@@ -20,7 +20,7 @@ from gputop.paint import header, host_rows, panes
 from gputop.paint.charts import Column, gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, fit, gib, pct, rate, shorten, text_row, whole
+from gputop.paint.line import Line, Row, Span, fit, shorten, text_row
 from gputop.paint.panes import LANES, ShownGpu
 from gputop.paint.verdict_history import VerdictSpan, list_rows, strip, verdict_at, verdict_spans
 from gputop.paint.words import Field, gpu_label, number_labels
@@ -66,11 +66,11 @@ def _round_top(page: DetailPage, name: str) -> float:
 
 
 def _in(unit: str) -> Callable[[float], str]:
-    return lambda value: f"{whole(value, 1)} {unit}"
+    return lambda value: f"{number(value)} {unit}"
 
 
 def _gib(value: float) -> str:
-    return f"{gib(value).strip()} GiB"
+    return f"{gib(value)} GiB"
 
 
 def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> list[Chart]:
@@ -152,22 +152,23 @@ def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
     """All values at the cursor as fields, the most telling first; what is not known is left out."""
     util, sm = page.at("util_pct"), page.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
+    percent, traffic = partial(number, width=3), partial(rate, width=9)
     values: list[tuple[str, Column, Callable[[float], str]]] = [
-        ("UTIL", util, pct), ("SM", sm, pct), ("GAP", gap, pct),
-        ("TENSOR", page.at("tensor_active_pct"), pct), ("DRAM", page.at("dram_active_pct"), pct),
-        ("OCC", page.at("sm_occupancy_pct"), pct),
-        ("", page.at("power_w"), lambda value: f"{whole(value, 3)} W"),
-        ("", page.at("sm_clock_mhz"), lambda value: f"{whole(value, 4)} MHz"),
-        ("", page.at("temp_c"), lambda value: f"{whole(value, 2)} °C"),
-        ("MEM", page.at("mem_used_bytes"), lambda value: f"{gib(value)} GiB"),
-        ("PCIe ↓", page.at("pcie_rx_bytes_per_s"), rate),
-        ("↑", page.at("pcie_tx_bytes_per_s"), rate),
-        ("NVLink ↓", page.at("nvlink_rx_bytes_per_s"), rate),
-        ("↑", page.at("nvlink_tx_bytes_per_s"), rate),
+        ("UTIL", util, percent), ("SM", sm, percent), ("GAP", gap, percent),
+        ("TENSOR", page.at("tensor_active_pct"), percent), ("DRAM", page.at("dram_active_pct"), percent),
+        ("OCC", page.at("sm_occupancy_pct"), percent),
+        ("", page.at("power_w"), lambda value: f"{number(value, 3)} W"),
+        ("", page.at("sm_clock_mhz"), lambda value: f"{number(value, 4)} MHz"),
+        ("", page.at("temp_c"), lambda value: f"{number(value, 2)} °C"),
+        ("MEM", page.at("mem_used_bytes"), lambda value: f"{gib(value, 5)} GiB"),
+        ("PCIe ↓", page.at("pcie_rx_bytes_per_s"), traffic),
+        ("↑", page.at("pcie_tx_bytes_per_s"), traffic),
+        ("NVLink ↓", page.at("nvlink_rx_bytes_per_s"), traffic),
+        ("↑", page.at("nvlink_tx_bytes_per_s"), traffic),
     ]  # fmt: skip
     parts = [(f"{name} {show(value)}".strip(), "text") for name, value, show in values if value is not None]
     parts += [
-        (f"{label} {pct(value)} %", "dim")
+        (f"{label} {number(value, 3)} %", "dim")
         for label, name, _ in LANES
         if name != "idle_pct" and (value := page.at(name)) is not None
     ]
@@ -275,18 +276,18 @@ def shown_value(metric: Metric, value: float | None) -> str:
     if unit == "pct":
         return quantity.pct(value)
     if unit == "bytes":
-        return f"{gib(value).strip()} GiB"
+        return f"{gib(value)} GiB"
     if unit == "bytes/s":
         return quantity.rate(value)
     if unit == "J":
         return f"{value / 3.6e6:.1f} kWh"
     if unit == "C":
-        return f"{whole(value, 1)} °C"
+        return f"{number(value)} °C"
     if unit == "bool":
         return "yes" if value else "no"
     if unit == "flags":
         return ", ".join(throttle_words(int(value))) or "none"
-    return f"{whole(value, 1)} {unit}" if unit in ("W", "MHz", "s") else whole(value, 1)
+    return f"{number(value)} {unit}" if unit in ("W", "MHz", "s") else number(value)
 
 
 def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from gputop.diagnosis.telling import telling
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.derived import lacks_sm
-from gputop.model.quantity import duration, file_size, seconds, terminal_safe
+from gputop.model.quantity import clock_time, duration, elapsed, file_size, gib, seconds, terminal_safe
 from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.monitor import Frame
 from gputop.paint.keys import Key
-from gputop.paint.line import Line, clock_time, elapsed, gib, shorten
+from gputop.paint.line import Line, shorten
 from gputop.paint.view import Hint, View, selected_count
 from gputop.paint.words import count_words, gpu_label, model_name, product, sm_provenance, split_gpus
 
@@ -68,7 +68,7 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str, str | N
         parts.append((f"STALE {late:.0f} s  ", "level.red", None))
     if view.recording is not None:
         since_s, size = view.recording
-        parts.append((f"● {elapsed(since_s, 1)} {file_size(size)}  ", "record", None))
+        parts.append((f"● {elapsed(since_s)} {file_size(size)}  ", "record", None))
     if view.replay is not None:
         parts.append(("PAST  " if view.replay.playing else "PAUSED  ", "level.yellow", "pause"))
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim", None))
@@ -196,7 +196,7 @@ def look_first_words(frame: Frame) -> str:
     if gpu is None or d is None:
         return ""
     words = NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else telling(d).title
-    held = f", holds {gib(gpu.mem_used_bytes).strip()} GiB" if words == IDLE else ""
+    held = f", holds {gib(gpu.mem_used_bytes)} GiB" if words == IDLE else ""
     lasts = f" for {duration(d.lasted_s)}" if d.lasted_s else ""
     return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"
 

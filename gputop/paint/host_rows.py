@@ -9,13 +9,13 @@ from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kin
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT
 from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis
 from gputop.model.feeders import Feeders, MainWaits
-from gputop.model.quantity import GIB, share, terminal_safe
+from gputop.model.quantity import GIB, gb_per_s, number, rate, share, terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import DetailPage
-from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, text_row, whole
+from gputop.paint.line import Line, Row, shorten, text_row
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import Field, fields, gpu_label, longest_that_fits
 
@@ -39,7 +39,7 @@ def traffic_fields(fabric: FabricSignals | None) -> list[Field]:
     if fabric is None or not fabric.has_fabric:
         return []
     both = (("↓", fabric.rx_bytes_per_s), ("↑", fabric.tx_bytes_per_s))
-    return [("fabric " + " ".join(f"{arrow}{gb_per_s(value)}" for arrow, value in both) + " GB/s", "text")]
+    return [("fabric " + " ".join(f"{arrow}{gb_per_s(value, 3)}" for arrow, value in both) + " GB/s", "text")]
 
 
 NUMBER_WIDTH = 10
@@ -75,12 +75,12 @@ def _served_elsewhere(frame: Frame, room: int) -> str:
 
 def _steps(percent: float | None) -> str:
     """A share of the host's time in steps of 5 %: from one second to the next it never stands still."""
-    return f"{pct(None if percent is None else 5.0 * round(percent / 5.0))} %"
+    return f"{number(None if percent is None else 5.0 * round(percent / 5.0), 3)} %"
 
 
 def _mb_per_s(value: float | None) -> str:
     """A rate without decimals, which never stand still."""
-    return f"{whole(None if value is None else value / 1e6, 5)} MB/s"
+    return f"{number(None if value is None else value / 1e6, 5)} MB/s"
 
 
 def load_fields(frame: Frame) -> list[Field]:
@@ -91,7 +91,7 @@ def load_fields(frame: Frame) -> list[Field]:
         *trouble_fields(frame.fabric),
         (f"waiting for a core {_steps(host.psi_cpu_pct)}", "text"),
         (f"for I/O {_steps(host.psi_io_pct)}", "text"),
-        (f"mem {whole(None if host.mem_used_bytes is None else host.mem_used_bytes / GIB, 4)} GiB", "text"),
+        (f"mem {number(None if host.mem_used_bytes is None else host.mem_used_bytes / GIB, 4)} GiB", "text"),
     ]
     if any(d.verdict == COMMUNICATION.id for d in frame.diagnoses):
         fields += traffic_fields(frame.fabric)
@@ -148,7 +148,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         line.add("   ").add(name + " ", "dim")
         if size:
             line.add_all(bar(value, 100.0, size, view.glyphs, "bar.run"))
-        line.add(f" {pct(value)} %", "text")
+        line.add(f" {number(value, 3)} %", "text")
     return [line.row(width), _second(attribution, width)]
 
 
@@ -280,9 +280,9 @@ def _row(port: FabricPort, shown: int, width: int) -> Row:
     line.add(f"{port.kind:<{KIND_WIDTH}}{link:<{LINK_WIDTH}}", "level.red" if port.trouble else "dim")
     if port.spare:
         return line.add("never connected, or switched off", "dim").row(width)
-    line.add(f"{rate(port.rx_bytes_per_s)}  {rate(port.tx_bytes_per_s)}", "value")
-    for number in (port.drops, port.retransmits, port.link_errors)[:shown]:
-        line.add(f"{'n/a' if number is None else f'{number:,}':>{COUNT_WIDTH}}", "text" if number else "dim")
+    line.add(f"{rate(port.rx_bytes_per_s, 9)}  {rate(port.tx_bytes_per_s, 9)}", "value")
+    for events in (port.drops, port.retransmits, port.link_errors)[:shown]:
+        line.add(f"{'n/a' if events is None else f'{events:,}':>{COUNT_WIDTH}}", "text" if events else "dim")
     return line.add(f"  {terminal_safe(port.trouble)}", "level.red").row(width)
 
 

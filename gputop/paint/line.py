@@ -8,13 +8,10 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from gputop.model import quantity
-from gputop.model.quantity import GIB, NOT_MEASURED, terminal_safe
+from gputop.model.quantity import terminal_safe
 from gputop.paint.glyphs import Glyphs, ascii_cells
 
-# Text that fits: measured and cut in terminal cells, and numbers in fixed widths.
-#
-# Nothing here knows a colour. Every function gives the same width for every value, so that a screen never jumps.
+# Text that fits: measured and cut in terminal cells.
 
 is_narrow = re.compile("[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u22ff\u2500-\u25fc]*").fullmatch
 """Whether every character is of a range in which none is wide: Latin, arrows, rules, blocks, shapes. Others may be."""
@@ -79,74 +76,6 @@ def folded(text: str, room: int) -> list[str]:
         parts.append(text[:cut])
         text = text[cut:]
     return [*parts, text]
-
-
-def pct(value: float | None, width: int = 3) -> str:
-    """A percentage without its sign, right-aligned."""
-    return f"{NOT_MEASURED if value is None else round(value):>{width}}"
-
-
-def whole(value: float | None, width: int) -> str:
-    """A number without decimals, right-aligned."""
-    return f"{NOT_MEASURED if value is None else round(value):>{width}}"
-
-
-def gib(value: float | None, width: int = 5) -> str:
-    """Bytes as GiB with one decimal, without the unit, right-aligned."""
-    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / GIB:>{width}.1f}"
-
-
-_BINARY = ("B", "K", "M", "G", "T", "P")
-
-
-def size(value: float | None, width: int = 7) -> str:
-    """Bytes with a binary unit in htop's manner (``58.1 G``), right-aligned; ``–`` where there is none."""
-    if value is None:
-        return f"{'–':>{width}}"
-    number, unit = value, 0
-    while number >= 999.5 and unit < len(_BINARY) - 1:
-        number /= 1024
-        unit += 1
-    text = f"{number:.0f} B" if unit == 0 else f"{number:.1f} {_BINARY[unit]}"
-    return f"{text:>{width}}"
-
-
-def rate(value: float | None, width: int = 9) -> str:
-    """Bytes a second with a decimal unit (``1.1 GB/s``), right-aligned."""
-    return f"{quantity.rate(value):>{width}}"
-
-
-def gb_per_s(value: float | None, width: int = 3) -> str:
-    """Bytes a second as whole GB/s, without the unit, right-aligned."""
-    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 1e9:>{width}.0f}"
-
-
-def elapsed(seconds: float | None, width: int = 8) -> str:
-    """An age in htop's manner: ``0:41:10``, ``12:09:10``, ``5d 02h``."""
-    if seconds is None:
-        return f"{NOT_MEASURED:>{width}}"
-    whole_s = max(0, int(seconds))
-    hours, rest = divmod(whole_s, 3600)
-    if hours >= 100:
-        days, hours = divmod(hours, 24)
-        return f"{f'{days}d {hours:02d}h':>{width}}"
-    return f"{f'{hours}:{rest // 60:02d}:{rest % 60:02d}':>{width}}"
-
-
-def age(seconds: float | None, width: int = 8) -> str:
-    """How old something is, to the minute, so that it stands still: ``41m``, ``3h 12m``, ``5d 02h``."""
-    if seconds is None:
-        return f"{NOT_MEASURED:>{width}}"
-    minutes = max(0, int(seconds)) // 60
-    hours = minutes // 60
-    text = f"{minutes}m" if hours < 1 else f"{hours}h {minutes % 60:02d}m" if hours < 100 else ""
-    return f"{text or f'{hours // 24}d {hours % 24:02d}h':>{width}}"
-
-
-def clock_time(t: float, utc_offset_s: float) -> str:
-    """Unix time as ``12:03:41`` at the given offset from UTC."""
-    second = int(t + utc_offset_s) % 86400
-    return f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
 
 
 Span = tuple[str, str]

@@ -11,13 +11,13 @@ from functools import cached_property
 
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, Telling, owner_words, since_words, telling
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
-from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
+from gputop.model.quantity import NOT_MEASURED, clock_time, duration, elapsed, number, rate, terminal_safe
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, bar, gap_chart, lane, time_labels, with_marks
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.host_rows import busiest_share
-from gputop.paint.line import Line, Row, Span, clock_time, elapsed, pct, rate, shorten, text_row, whole
+from gputop.paint.line import Line, Row, Span, shorten, text_row
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
@@ -263,7 +263,7 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
         *counters(gpu),
         (memory(gpu), "text"),
         (f"{watts(gpu.power_w)} W", "text"),
-        (f"{whole(gpu.temp_c, 2)} °C", "text"),
+        (f"{number(gpu.temp_c, 2)} °C", "text"),
         *busiest_bus(gpu),
     ]
     if not g.red:
@@ -334,14 +334,14 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
         if series == "idle_pct" and d.means is not None and d.means.util_pct is not None:
             # The title says the same number.
             mean = 100.0 - d.means.util_pct
-        share = f"{NOT_MEASURED:>5}" if mean is None else f"{pct(mean)} %"
+        share = f"{NOT_MEASURED:>5}" if mean is None else f"{number(mean, 3)} %"
         most = "" if busiest is None else f" max {100.0 * busiest:.0f}"
         painted.append(_lane_row(label, lane(values, style), share, width, most))
     into = g.columns("pcie_rx_bytes_per_s", columns)
     highest = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / highest * 100 if highest else 0.0 for value in into]
     drawn = lane(scaled, "lane.bus")
-    painted.append(_lane_row("PCIe ↓", drawn, rate(_mean(into[-window:])), width))
+    painted.append(_lane_row("PCIe ↓", drawn, rate(_mean(into[-window:]), 9), width))
     return painted
 
 
@@ -369,7 +369,7 @@ def verdicts(g: ShownGpu, width: int, rows: int) -> list[Row]:
             merged.append((span.begin, span.end, span.title))
     painted = [text_row("verdicts, the newest first", width, "dim")]
     for begin, end, words in merged[: rows - 1]:
-        lasted = elapsed((end or g.frame.snapshot.t) - begin)
+        lasted = elapsed((end or g.frame.snapshot.t) - begin, 8)
         line = Line().add(f"{clock_time(begin, g.view.utc_offset_s)} {lasted}  ", "dim")
         line.add(shorten(words, width - line.width), "dim" if end else "text")
         painted.append(line.row(width))

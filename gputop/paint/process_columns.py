@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
+from gputop.model.quantity import age, rate, size
 from gputop.model.snapshot import ProcessSample, value
-from gputop.paint.line import Line, Row, age, fit, folded, rate, size, text_row
+from gputop.paint.line import Line, Row, fit, folded, text_row
 
 Children = Sequence[ProcessSample]
 Value = float | str | None

@@ -13,13 +13,13 @@ from gputop.diagnosis.rules.feeding_rules import THROTTLED
 from gputop.diagnosis.thresholds import AWAKE_PCT
 from gputop.model import quantity
 from gputop.model.inspection import SocketGroup, SocketList, ThreadList
-from gputop.model.quantity import count, rate, terminal_safe
+from gputop.model.quantity import count, elapsed, number, rate, size, terminal_safe
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import header
 from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
-from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size, text_row
+from gputop.paint.line import Line, Row, fit, shorten, text_row
 from gputop.paint.process_actions import STATES
 from gputop.paint.process_table import DEEPEST, parents_of
 from gputop.paint.view import ProcessKey
@@ -43,7 +43,7 @@ def _binary_top(highest: float) -> float:
 
 
 def _bytes(value: float) -> str:
-    return size(value).strip()
+    return size(value)
 
 
 CHARTS: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], float]], ...] = (
@@ -83,7 +83,7 @@ def _moment(page: DetailPage) -> list[Field]:
         (f"{label} {show(value)}", "text") for name, label, _, show, _ in CHARTS if (value := page.at(name)) is not None
     ]
     lanes = [(label, page.at(name)) for label, name, _ in LANES if name != "asleep_pct"]
-    return parts + [(f"{label} {pct(value)} %", "dim") for label, value in lanes if value is not None]
+    return parts + [(f"{label} {number(value, 3)} %", "dim") for label, value in lanes if value is not None]
 
 
 # The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
@@ -158,7 +158,7 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> 
         line.add(f"{ROLE_WORDS[p.role]:<13}", style)
         line.add(f"{state_words(p.state, p.cpu_pct):<11}", "level.red" if p.state == "D" else style)
         line.add(f"{_waits(p.state, p.cpu_pct, p.waiting_on) or '–':<10}", style)
-        line.add(f"{pct(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
+        line.add(f"{number(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
         why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
         line.fill(why, width, style)
         rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
@@ -170,7 +170,7 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int) -> list[Row]:
     rows = []
     for p in orphans:
         line = Line().add(f"  {p.pid:<8}", "level.yellow")
-        line.add(f"{pct(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
+        line.add(f"{number(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
         line.fill(p.static.command or p.static.name or "", width)
         rows.append(line.row(width))
     hint = "  → their job is gone: end them to get their memory and cores back"
@@ -271,7 +271,7 @@ def _title(frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: Proc
         waiting_on = _waits(now.state, now.cpu_pct, now.waiting_on)
         waits = f", waits on {waiting_on}" if waiting_on and now.state == "S" else ""
         line.add(f"   {state_words(now.state, now.cpu_pct)}{waits}", "level.red" if now.state == "D" else "text")
-    age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s).strip()}"
+    age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s)}"
     line.add(" ", "rule")
     if age and line.width + len(age) + 6 <= width:
         line.rule(width - len(age) - 3).add(f" {age} ", "dim")
@@ -323,12 +323,12 @@ def _identity(p: ProcessSample) -> list[Field]:
 
 
 def _status_fields(p: ProcessSample) -> list[Field]:
-    run = "" if p.pool_run_pct is None else f" running {pct(p.pool_run_pct).strip()} %"
+    run = "" if p.pool_run_pct is None else f" running {number(p.pool_run_pct)} %"
     slow = "level.yellow" if (p.throttled_pct or 0.0) >= 100.0 * THROTTLED else "text"
     parts = (
         (p.threads is not None, f"threads {p.threads}", "text"),
         (p.pool_threads, f"of them {p.pool_threads} host threads{run}", "text"),
-        (p.throttled_pct is not None, f"throttled {pct(p.throttled_pct).strip()} %", slow),
+        (p.throttled_pct is not None, f"throttled {number(p.throttled_pct)} %", slow),
         (p.nccl is not None, f"NCCL {'yes' if p.nccl else 'no'}", "text"),
         (p.pin_memory is not None, f"pin_memory {'on' if p.pin_memory else 'off'}", "text"),
         (p.static.loader, f"loader {terminal_safe(p.static.loader or '')}", "text"),
@@ -353,6 +353,6 @@ def _add_threads(page: DetailPage, threads: ThreadList | None) -> None:
         waiting_on = _waits(thread.state, thread.run_pct, thread.waiting_on) or "–"
         line = Line().add(f"  {thread.tid:<9}{fit(thread.name, 16)}", style)
         line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on:<10}", style)
-        page.rows.append(line.add(f"{pct(thread.run_pct, 5)} {pct(thread.wait_pct, 8)}", style).row(page.width))
+        page.rows.append(line.add(f"{number(thread.run_pct, 5)} {number(thread.wait_pct, 8)}", style).row(page.width))
     if len(threads.threads) > MOST_THREADS:
         page.text(f"and {threads.total - MOST_THREADS} that did less")

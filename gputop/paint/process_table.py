@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from gputop.diagnosis.telling import trouble
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, GpuDiagnosis
 from gputop.model.history import ProcessHistory
-from gputop.model.quantity import terminal_safe
+from gputop.model.quantity import size, terminal_safe
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
-from gputop.paint.line import Line, Row, fit, shorten, size
+from gputop.paint.line import Line, Row, fit, shorten
 from gputop.paint.process_columns import (
     BY_VERDICT,
     COLUMNS,

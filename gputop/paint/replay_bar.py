@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.model.quantity import clock_time, elapsed
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown, level_glyph
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row, Span, Target, clock_time, elapsed, text_row
+from gputop.paint.line import Line, Row, Span, Target, text_row
 from gputop.paint.view import Replay, View, selected_gpu
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
@@ -121,7 +122,7 @@ def _state(view: View, replay: Replay, width: int, hidden: str) -> Line:
     title = "this run's past" if replay.own_past else "replay"
     line = Line().add("─ ", "rule").add(title, "title").add("  ")
     line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}×", "level.info")
-    into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
+    into, whole = elapsed(replay.position - replay.begin), elapsed(replay.end - replay.begin)
     line.add(f"  {clock_time(replay.position, view.utc_offset_s)} ", "text")
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")

@@ -8,11 +8,11 @@ from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, role_of
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.alert_board import AlertBoard, AlertRow
-from gputop.model.quantity import duration, terminal_safe, which_gpus, wrapped
+from gputop.model.quantity import clock_time, duration, elapsed, terminal_safe, which_gpus, wrapped
 from gputop.monitor import Frame
 from gputop.paint.detail_page import TimeAxis
 from gputop.paint.glyphs import LOWER, Glyphs, level_glyph
-from gputop.paint.line import Line, Row, Span, clock_time, elapsed, fit, shorten
+from gputop.paint.line import Line, Row, Span, fit, shorten
 from gputop.paint.view import View
 from gputop.paint.words import wrapped_lines
 
@@ -105,7 +105,7 @@ def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, lim
     for span in list(reversed(listed))[:limit]:
         lasted = (now if span.end is None else span.end) - span.begin
         line = Line().to(2).add(clock_time(span.begin, view.utc_offset_s), "dim")
-        line.add(f" {elapsed(lasted)}  ", "text")
+        line.add(f" {elapsed(lasted, 8)}  ", "text")
         line.add(f"{level_glyph(span.level)} {shorten(span.title, width - line.width - 3)}", f"level.{span.level}")
         room = width - line.width - 4
         if span.evidence and room >= 20:

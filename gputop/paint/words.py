@@ -21,14 +21,24 @@ from gputop.diagnosis.types import (
 )
 from gputop.model.derived import lacks_sm, throttle_words
 from gputop.model.metrics import ACTIVITY_KEYS
-from gputop.model.quantity import NOT_MEASURED, mfu_words, per_second, step_time, terminal_safe, wrapped
+from gputop.model.quantity import (
+    NOT_MEASURED,
+    gb_per_s,
+    gib,
+    mfu_words,
+    number,
+    per_second,
+    step_time,
+    terminal_safe,
+    wrapped,
+)
 from gputop.model.serving import ServerRow, server_forms
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
 from gputop.monitor import Frame, stepping_on
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Span, cells, fit, gb_per_s, gib, pct, whole
+from gputop.paint.line import Span, cells, fit
 
 Field = tuple[str, str]
 """Text and style of what is shown whole or not at all."""
@@ -284,7 +294,7 @@ def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
     """
     if gpu.sm_active_pct is not None:
         praised = not is_red(d) and gpu.sm_active_pct >= 0.5
-        return pct(gpu.sm_active_pct), "dim" if newest else "value.sm" if praised else "strong"
+        return number(gpu.sm_active_pct, 3), "dim" if newest else "value.sm" if praised else "strong"
     if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"≤{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
     return ("…" if _is_coming(gpu) else NOT_MEASURED), "dim"
@@ -300,7 +310,7 @@ def shown_gap(gpu: GpuSample) -> int | None:
     """UTIL − SM in points, of the two as they are shown: who subtracts them finds the same. Never below 0."""
     if gpu.util_pct is None or gpu.sm_active_pct is None:
         return None
-    return max(0, int(pct(gpu.util_pct)) - int(pct(gpu.sm_active_pct)))
+    return max(0, int(number(gpu.util_pct, 3)) - int(number(gpu.sm_active_pct, 3)))
 
 
 def gap_style(gap: float | None, *, alarm: bool) -> str:
@@ -316,7 +326,7 @@ def number_labels(gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: boo
     style = "dim" if gap is None or newest else gap_style(gap, alarm=d.busy_not_working is not None)
     absent = "…" if _is_coming(gpu) else NOT_MEASURED
     labels: list[list[Span]] = [
-        [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "dim" if newest else "strong")],
+        [("  UTIL ", "dim"), (number(gpu.util_pct, 4), "dim" if newest else "strong")],
         [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
         [("  GAP  ", "dim"), (f"{absent if gap is None else gap:>4}", style)],
     ]
@@ -340,7 +350,7 @@ def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
 
 def memory(gpu: GpuSample) -> str:
     """Memory in use and in all: ``58.0 / 80.0 GiB``, and whether it is the host's."""
-    total = gib(gpu.mem_total_bytes).strip()
+    total = gib(gpu.mem_total_bytes)
     unified = " unified" if gpu.static.unified_memory else ""
     return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB{unified}"
 
@@ -350,8 +360,8 @@ def counters(gpu: GpuSample) -> list[Field]:
     if gpu.tensor_active_pct is None and gpu.dram_active_pct is None:
         return []
     return [
-        (f"TENSOR {pct(gpu.tensor_active_pct)}", "text"),
-        (f"DRAM {pct(gpu.dram_active_pct)}", "text"),
+        (f"TENSOR {number(gpu.tensor_active_pct, 3)}", "text"),
+        (f"DRAM {number(gpu.dram_active_pct, 3)}", "text"),
     ]
 
 
@@ -386,7 +396,7 @@ def busiest_bus(gpu: GpuSample) -> list[Field]:
 
 def watts(power_w: float | None, width: int = 3) -> str:
     """Power in steps of 5 W: it never stands still, and nothing rests on less."""
-    return whole(None if power_w is None else 5.0 * round(power_w / 5.0), width)
+    return number(None if power_w is None else 5.0 * round(power_w / 5.0), width)
 
 
 def board(gpu: GpuSample) -> list[Field]:
@@ -396,10 +406,10 @@ def board(gpu: GpuSample) -> list[Field]:
     if gpu.power_w is not None:
         parts.append((f"{watts(gpu.power_w)}{limit} W", "text"))
     if gpu.temp_c is not None:
-        parts.append((f"{whole(gpu.temp_c, 2)} °C", "text"))
+        parts.append((f"{number(gpu.temp_c, 2)} °C", "text"))
     if slowed := throttle_words(gpu.throttle_reasons or 0):
         clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
-        parts.append((f"{whole(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))
+        parts.append((f"{number(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))
         parts.append((", ".join(slowed), "level.yellow"))
     lately = gpu.ecc_uncorrected_volatile
     if errors := gpu.ecc_uncorrected if lately is None else lately:

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import NOT_WORKING_ALARM, VerdictChange, full_title
+from gputop.model.quantity import clock_time
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource, Source
 from gputop.monitor import Frame, Monitor
-from gputop.paint.line import clock_time
 from gputop.paint.view import Replay, View
 from gputop.session.judged import CHART_MARGIN, COLLECTING, HISTORY_S, Checkpoint, Judged
 from gputop.session.record_run import CLOSE_S

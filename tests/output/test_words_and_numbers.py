@@ -18,6 +18,8 @@ from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, g
 from gputop.features.fleet import fleet_screen
 from gputop.model.quantity import (
     count,
+    duration,
+    duration_of,
     file_size,
     gpu_time,
     gpu_time_of,
@@ -55,6 +57,24 @@ def test_short_times_keep_what_matters_and_a_length_below_a_second_is_not_zero()
     ]  # fmt: skip
     assert [length(value) for value in (0.0, 0.25, 0.75, 1.2, 42.4, 723.0)] == [
         "0 s", "0.25 s", "0.75 s", "1 s", "42 s", "12 min 3 s",
+    ]  # fmt: skip
+
+
+def test_durations_are_rounded_not_cut() -> None:
+    seconds_in = {"s": 1.0, "min": 60.0, "h": 3600.0}
+    shown = [45.4, 89.7, 90.0, 91.0, 119.0, 119.9, 225.0, 599.0, 7100.0, 7199.0, 7200.0, 9000.0, 360_000.0]
+    assert [duration(value) for value in shown] == [
+        "45 s", "90 s", "90 s", "1.5 min", "2 min", "2 min", "3.8 min", "10 min", "118 min", "2 h", "2 h", "2.5 h",
+        "100 h",
+    ]  # fmt: skip
+    for tenths in range(0, 1_000_000, 7):
+        value = tenths / 10.0
+        amount, unit = duration(value).split()
+        digit = seconds_in[unit] * (0.1 if unit == "h" or (unit == "min" and value < 597.0) else 1.0)
+        assert abs(float(amount) * seconds_in[unit] - value) <= digit / 2 + 1e-6, value
+    assert [length(value) for value in (59.7, 3599.6, 11_099.0)] == ["1 min 0 s", "1 h 0 min", "3 h 5 min"]
+    assert [duration_of(*times) for times in ((0.4, 60.0), (70.0, 105.0), (130.0, 105.0), (5000.0, 9000.0))] == [
+        "60 s", "1.2 of 1.8 min", "1.8 of 1.8 min", "1.4 of 2.5 h",
     ]  # fmt: skip
 
 

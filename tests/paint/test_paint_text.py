@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.model.quantity import terminal_safe
+from gputop.model.quantity import elapsed, gib, number, rate, size, terminal_safe
 from gputop.paint.glyphs import LEFT, LOWER, ascii_cells
-from gputop.paint.line import cells, elapsed, fit, gib, is_narrow, pct, rate, shorten, size
+from gputop.paint.line import cells, fit, is_narrow, shorten
 from tests.support.examples import any_text, looks
 
 
@@ -26,7 +26,7 @@ def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(te
 @given(st.one_of(st.none(), st.floats(0, 1e13)))
 def test_sizes_and_rates_never_change_their_width(value: float | None) -> None:
     assert len(size(value, 8)) == 8
-    assert len(rate(value)) == 9
+    assert len(rate(value, 9)) == 9
 
 
 def test_no_character_that_is_called_narrow_is_wide() -> None:
@@ -52,9 +52,10 @@ SAID = "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %), main waits"
         (terminal_safe("e\u0301\u202etxt"), "e··txt"), (terminal_safe("א"), "·"),
         (fit("訓練", 5), "訓練 "), (fit("訓練訓練", 5), "訓練…"),
         # A percentage is three cells, and absence is not zero.
-        (pct(None), "n/a"), (pct(0.0), "  0"), (pct(7.4), "  7"), (pct(99.6), "100"), (pct(100.0), "100"),
-        (size(58.1 * 2**30), " 58.1 G"), (rate(1.1e9), " 1.1 GB/s"), (rate(12e6), "12.0 MB/s"),
-        (gib(61.2 * 2**30), " 61.2"), (elapsed(2470), " 0:41:10"), (elapsed(5 * 86400 + 7300), "  5d 02h"),
+        (number(None, 3), "n/a"), (number(0.0, 3), "  0"), (number(7.4, 3), "  7"),
+        (number(99.6, 3), "100"), (number(100.0, 3), "100"),
+        (size(58.1 * 2**30, 7), " 58.1 G"), (rate(1.1e9, 9), " 1.1 GB/s"), (rate(12e6, 9), "12.0 MB/s"),
+        (gib(61.2 * 2**30, 5), " 61.2"), (elapsed(2470, 8), " 0:41:10"), (elapsed(5 * 86400 + 7300, 8), "  5d 02h"),
         # Our own words are cut at a comma or a word and leave no bracket open.
         (shorten(SAID, 80), SAID), (shorten(SAID, 60), "GPU idle 61 %: 7/8 workers runnable…"),
         (shorten(SAID, 68), "GPU idle 61 %: 7/8 workers runnable (cpu 78 %, queued 10 %)…"),

@@ -6,10 +6,10 @@ from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, mean
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS
-from gputop.model.quantity import memory, step_time, terminal_safe
+from gputop.model.quantity import memory, number, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, folded, pct, shorten, whole
+from gputop.paint.line import Line, Row, Span, folded, shorten
 from gputop.paint.words import gap_style
 
 LABEL, NUMBERS, WITH_WORDS = 6, 6, 11
@@ -47,7 +47,7 @@ def evidence(group: GpuGroup, width: int) -> list[Row]:
     """What its GPUs do, and what helps."""
     reads = [gpu.read for gpu in group.gpus]
     parts = [
-        f"{word} {pct(value, 1)} %"
+        f"{word} {number(value)} %"
         for word, value in (
             ("util", group.util_pct),
             ("SM", group.sm_active_pct),
@@ -119,9 +119,9 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
     drawn = gap_chart(util, sm, tall, view.glyphs, alarm=alarm, measured=measured)
     gap = gpu.gap_pct
     numbers: list[Span] = [
-        (pct(read.util_pct, 4), "strong"),
-        (pct(read.sm_active_pct, 4), "strong" if alarm else "value.sm" if measured else "dim"),
-        (pct(gap, 4), gap_style(gap, alarm=alarm)),
+        (number(read.util_pct, 4), "strong"),
+        (number(read.sm_active_pct, 4), "strong" if alarm else "value.sm" if measured else "dim"),
+        (number(gap, 4), gap_style(gap, alarm=alarm)),
     ]
     down = gpu.state in ABSENT
     if down:
@@ -130,8 +130,8 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
     for y in range(tall):
         label, style = "", "dim"
         if y == tall // 2:
-            number = terminal_safe(read.gpu)
-            label, style = (f"GPU{number}" if len(number) == 1 else number)[: LABEL - 2], "dim" if down else "value"
+            name = terminal_safe(read.gpu)
+            label, style = (f"GPU{name}" if len(name) == 1 else name)[: LABEL - 2], "dim" if down else "value"
         elif tall >= LEAST_FOR_AXIS and y in (0, tall - 1):
             label = "100" if y == 0 else "0"
         line = Line().add(label.rjust(LABEL - 2), style).add("  ").add_all(drawn[y]).to(LABEL + room)
@@ -180,13 +180,15 @@ def _gpu_head(width: int, *, steps: bool) -> Row:
 def _gpu_row(gpu: Gpu, width: int, *, steps: bool) -> Row:
     read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.state == "busy_not_working"
     used_gib = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
-    plain = f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}"
-    plain += f"{whole(read.temp_c, 5)}{whole(used_gib, 9)}"
+    plain = f"{number(read.tensor_active_pct, 8)}{number(read.dram_active_pct, 6)}{number(read.power_w, 6)}"
+    plain += f"{number(read.temp_c, 5)}{number(used_gib, 9)}"
     if steps:
         plain += f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}"
     sm = "dim" if old or read.sm_active_pct is None else "strong" if alarm else "value.sm"
-    line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "dim" if old else "strong")
-    line.add(pct(read.sm_active_pct, 5), sm).add(pct(gpu.gap_pct, 5), "value.alarm" if alarm else "dim")
+    line = (
+        Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(number(read.util_pct, 5), "dim" if old else "strong")
+    )
+    line.add(number(read.sm_active_pct, 5), sm).add(number(gpu.gap_pct, 5), "value.alarm" if alarm else "dim")
     line.add(plain, "dim" if old else "text").add("   ")
     words = WORDS[gpu.state]
     # Of a GPU that is not there, or that a job holds unused, the node's last verdict says something else.

@@ -15,11 +15,11 @@ from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedH
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetState
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
 from gputop.features.fleet.judge import ABSENT, LEVELS, ORDER, WORDS, Straggler, cause_words
-from gputop.model.quantity import count, terminal_safe
+from gputop.model.quantity import count, number, terminal_safe
 from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs, level_glyph
-from gputop.paint.line import Line, Row, Span, fit, pct
+from gputop.paint.line import Line, Row, Span, fit
 from gputop.paint.words import gap_style
 
 # A fleet's GPUs as cells of two or three columns: red above green is visible even at that size.
@@ -98,7 +98,7 @@ _OF_PANEL = {"jobs": "job", "users": "user"}
 
 
 def _number(group: GpuGroup, value: float | None, size: int, style: str) -> Span:
-    return (NOT_KNOWN.rjust(size), "dim") if value is None or group.down else (pct(value, size), style)
+    return (NOT_KNOWN.rjust(size), "dim") if value is None or group.down else (number(value, size), style)
 
 
 def _sm(group: GpuGroup, view: FleetView, size: int) -> Span:
@@ -367,8 +367,8 @@ def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
     for gpu in group.gpus[:16]:
         read = gpu.read
         lines.append(
-            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.by}); util {pct(read.util_pct, 1)}, "
-            f"SM {pct(read.sm_active_pct, 1)} ({read.names or 'n/a'}); {read.uuid}"
+            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.by}); util {number(read.util_pct)}, "
+            f"SM {number(read.sm_active_pct)} ({read.names or 'n/a'}); {read.uuid}"
         )
     if len(group.gpus) > 16:
         lines.append(f"and {len(group.gpus) - 16} more GPUs")

@@ -16,12 +16,12 @@ from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Panel, groups, position, rows_of
 from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as FLEET_WORDS
-from gputop.model.quantity import count, duration, terminal_safe
+from gputop.model.quantity import clock_time, count, duration, terminal_safe
 from gputop.paint.glyphs import Glyphs, level_glyph
 from gputop.paint.header import hint_line
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
 from gputop.paint.keys import Key
-from gputop.paint.line import Line, Row, Target, clock_time, folded, for_terminal, shorten
+from gputop.paint.line import Line, Row, Target, folded, for_terminal, shorten
 from gputop.paint.view import Hint
 from gputop.paint.words import product
 

@@ -130,7 +130,8 @@ def comparison_document(comparison: TraceComparison) -> Document:
     both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
     verdicts = [Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name) for when, name, gpu in both]
     rows = tuple(
-        (row.label, number(row.before, 1), number(row.after, 1), _change(row), row.unit) for row in comparison.rows
+        (row.label, number(row.before, decimals=1), number(row.after, decimals=1), _change(row), row.unit)
+        for row in comparison.rows
     )
     table = Table(("", "before", "after", "change", ""), rows, "~>>><")
     return Document(comparison.headline, (*verdicts, table), (comparison.headline, *gpus))
