@@ -1,153 +1,24 @@
-"""A memory snapshot as columns: the allocator's segments and blocks at its end, and what it did before.
+"""A memory snapshot as columns: the allocator's segments and blocks at the end, and its events before.
 
 The format is that of torch.cuda.memory._snapshot (torch/cuda/memory.py): a list of segments with blocks that tile them,
-and for each device the last events. Sizes are bytes; addresses are the device's.
+and a list of events for each device. Sizes are bytes; addresses are the device's.
 """
 
 from __future__ import annotations
 
-import re
-from array import array
-from functools import partial
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from gputop.features.memory_snapshot.stacks import AllocationStack, Stacks
+from gputop.system.given_file import open_regular
 from gputop.system.plain_pickle import NotPlain, load_plain
 
-# Where memory was allocated: a stack's own line of the user's code, and what the memory is for by where that is.
-#
-# A snapshot says of an allocation only its stack, and of some (those of a profile) a category. The category of a stack
-# is therefore a convention, by the files and functions in it; without a stack there is none.
-
-MOST_FRAMES = 256
-"""Frames of a stack that are looked at, from the innermost on."""
-_SHOWN_FRAMES = 12
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<string>|<frozen|_dynamo|_inductor/")
-_OF_PYTORCH = re.compile(r"(?:^|/)(?:torch|torchgen|triton|functorch)/")
-NO_STACK = "no stack recorded"
-NO_PYTHON = "no Python frame (C++ or the backward pass)"
-Category = Literal[
-    "parameters", "gradients", "optimizer", "activations", "inputs", "communication", "workspace", "other"
-]
-CATEGORIES: tuple[Category, ...] = get_args(Category)
-_RECORDED: dict[str, Category] = {
-    "parameter": "parameters", "gradient": "gradients", "optimizer_state": "optimizer", "activation": "activations",
-    "temporary": "activations", "autograd_detail": "activations", "input": "inputs",
-}  # fmt: skip
-"""The profiler's own categories (torch.profiler._memory_profiler.Category)."""
-_WORDS: tuple[tuple[Category, str, str], ...] = (
-    ("workspace", r"(?!)", r"getCurrentCUDABlas|[Ww]orkspace"),
-    (
-        "communication",
-        r"torch/distributed/distributed_c10d|ProcessGroupNCCL",
-        r"ncclAll|c10d::|_all_gather|_reduce_scatter",
-    ),
-    (
-        "optimizer",
-        r"torch/optim/|bitsandbytes/optim|/optimizers?(?:/|\.py)|deepspeed/ops/adam",
-        r"_init_group|optimizer_step",
-    ),
-    (
-        "gradients",
-        r"torch/autograd/(?:__init__|graph)\.py",
-        r"^backward$|_engine_run_backward|torch::autograd::Engine|AccumulateGrad",
-    ),
-    ("inputs", r"torch/utils/data/|dataloader", r"pin_memory|collate"),
-    (
-        "parameters",
-        r"torch/nn/(?:init|parameter)\.py|modeling_utils\.py|safetensors",
-        r"reset_parameters|load_state_dict|_apply$|convert$|from_pretrained",
-    ),
-    ("activations", r"torch/nn/modules/|torch/nn/functional\.py", r"^forward$|_call_impl|_wrapped_call"),
-)
-_BY_FRAME: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
-    (category, re.compile(files), re.compile(names)) for category, files, names in _WORDS
-)
-"""The first that a frame fits: its file or its function. Asked category by category, the innermost frames first."""
-
-
-class AllocationStack(Struct, frozen=True):
-    """One place of allocation: the innermost line of the user's code, the frames (innermost first), its category."""
-
-    place: str
-    frames: tuple[str, ...]
-    category: Category
-
-
-class Stacks:
-    """Stacks by number. The same list of frames, and lists that say the same, are one."""
-
-    def __init__(self) -> None:
-        self.all: list[AllocationStack] = []
-        self._by_list: dict[tuple[int, str], int] = {}
-        self._by_stack: dict[AllocationStack, int] = {}
-        self._lines: dict[int, tuple[str, str, str]] = {}
-
-    def number(self, entry: dict[str, Any]) -> int:
-        """The number of an event's or block's stack. Its frames must live as long as this. Raises NotPlain."""
-        frames = entry.get("frames")
-        if frames is None:
-            frames = _legacy(entry)
-        recorded = entry.get("category")
-        category = recorded if isinstance(recorded, str) else ""
-        key = (id(frames), category)
-        number = self._by_list.get(key)
-        if number is None:
-            stack = self._stack(frames, category)
-            number = self._by_stack.setdefault(stack, len(self.all))
-            if number == len(self.all):
-                self.all.append(stack)
-            self._by_list[key] = number
-        return number
-
-    def _stack(self, frames: Any, category_name: str) -> AllocationStack:
-        if not isinstance(frames, (list, tuple)):
-            raise NotPlain("is not a memory snapshot: a stack is no list")
-        lines = [self._line(frame) for frame in frames[:MOST_FRAMES]]
-        category = _RECORDED.get(category_name) or _category(lines)
-        python = [line for line in lines if line[0].endswith(".py")]
-        if not python:
-            return AllocationStack(NO_PYTHON if lines else NO_STACK, (), category)
-        strangers = [line for line in python if not _OF_PYTORCH.search(line[0])]
-        own_line = next((line for line in strangers if not _INSTALLED.search(line[0])), (strangers or python)[0])
-        return AllocationStack(own_line[2], tuple(line[2] for line in python[:_SHOWN_FRAMES]), category)
-
-    def _line(self, frame: Any) -> tuple[str, str, str]:
-        """A frame's file, function and words."""
-        line = self._lines.get(id(frame))
-        if line is None:
-            if not isinstance(frame, dict):
-                raise NotPlain("is not a memory snapshot: a frame is no dictionary")
-            file, name, number = str(frame.get("filename", "")), str(frame.get("name", "")), frame.get("line")
-            short = "/".join(file.rsplit("/", 2)[-2:])
-            where = f"{short}:{number}" if isinstance(number, int) and number > 0 else short
-            line = self._lines[id(frame)] = (file[:500], name[:500], f"{where} {name}"[:300])
-        return line
-
-
-def _legacy(entry: dict[str, Any]) -> Any:
-    """The frames of a block as PyTorch 2.0 wrote it, in its history."""
-    history = entry.get("history")
-    if isinstance(history, list) and history and isinstance(history[0], dict):
-        return history[0].get("frames", _NONE)
-    return _NONE
-
-
-_NONE: list[Any] = []
-
-
-def _category(lines: list[tuple[str, str, str]]) -> Category:
-    for category, files, names in _BY_FRAME:
-        if any(files.search(file) or names.search(name) for file, name, _ in lines):
-            return category
-    return "other"
-
-
-# The columns.
-
 MOST_BLOCKS, MOST_EVENTS, MOST_DEVICES = 5_000_000, 20_000_000, 1024
-"""More than any allocator has: lists can stand in a pickle many times over."""
+"""More than any allocator has: one list can occur in a pickle many times."""
+MOST_BYTES = 1 << 48
+"""More than any device has."""
 ALLOC, FREE_REQUESTED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, OOM, OTHER = range(7)
 _ACTIONS = {
     "alloc": ALLOC, "free_requested": FREE_REQUESTED, "free_completed": FREE, "free": FREE,
@@ -155,10 +26,19 @@ _ACTIONS = {
     "segment_unmap": SEGMENT_FREE, "oom": OOM,
 }  # fmt: skip
 ALLOCATED = "active_allocated"
+_SQLITE = b"SQLite format 3\x00"
+_SQLITE_KINDS: tuple[tuple[bytes, str], ...] = (
+    (b"device_traces", "is a memory snapshot as SQLite"),
+    (b"CUPTI_ACTIVITY", "is an export of Nsight Systems, which `gputop trace` reads"),
+    (b"", "is an SQLite database"),
+)
+
+
+T = TypeVar("T")
 
 
 class MemoryBlock(Struct, frozen=True):
-    """A piece of a segment. ``requested`` is what the program asked for; ``size`` is that, rounded."""
+    """Part of a segment. ``requested`` is what the program asked for, ``size`` that after rounding."""
 
     address: int
     size: int
@@ -168,165 +48,200 @@ class MemoryBlock(Struct, frozen=True):
 
     @property
     def active(self) -> bool:
-        """Whether it is held: allocated, or freed and still in use by a stream."""
+        """Whether it is in use: allocated, or freed and still used by a stream."""
         return self.state.startswith("active")
 
 
 class MemorySegment(Struct, frozen=True):
-    """Memory that the allocator got from the driver in one piece."""
+    """Memory that the driver gave to the allocator in one piece.
+
+    ``private``: it belongs to a private pool (CUDA graphs, MemPool), which serves no other allocation.
+    """
 
     address: int
     size: int
     blocks: tuple[MemoryBlock, ...]
+    stream: int = 0
+    private: bool = False
+    expandable: bool = False
 
 
-class Events(Struct):
-    """What the allocator did, in order, a column each. ``free_bytes`` are the device's free bytes at an ``OOM``."""
+class Event(Struct, frozen=True, gc=False):
+    """One action of the allocator. ``free_bytes`` is the device's free memory at an ``OOM``, None if unknown."""
 
-    action: array[int] = field(default_factory=partial(array, "b"))
-    address: array[int] = field(default_factory=partial(array, "Q"))
-    size: array[int] = field(default_factory=partial(array, "q"))
-    time_us: array[int] = field(default_factory=partial(array, "q"))
-    stack: array[int] = field(default_factory=partial(array, "i"))
-    free_bytes: dict[int, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.action)
+    action: int
+    address: int
+    size: int
+    time_us: int
+    stream: int
+    stack: int
+    free_bytes: int | None
 
 
 class DeviceMemory(Struct):
-    """One device: its segments, its events, and when steps began, in microseconds."""
+    """One device: segments, events, and the times at which steps began, in microseconds."""
 
     index: int
     segments: list[MemorySegment]
-    events: Events
+    events: list[Event]
     steps_us: list[int]
     step_name: str
 
 
 class AllocatorSnapshot(Struct):
-    """A file. ``expandable`` is None where it does not say whether segments were expandable."""
+    """One file. ``expandable`` is None if the file does not record that setting.
+
+    ``impossible`` counts numbers outside of every range, whose entries are left out.
+    """
 
     path: str
     devices: list[DeviceMemory]
     stacks: list[AllocationStack]
     expandable: bool | None
+    impossible: int
 
 
 def read_snapshot(path: str) -> AllocatorSnapshot:
-    """Read a file. Raises NotPlain for what is not a snapshot, and OSError."""
+    """Read a file. Raises NotPlain if it is not a snapshot, and OSError."""
+    _refuse_sqlite(path)
     data = load_plain(path)
     if isinstance(data, list):
         # Only the segments, as torch.cuda.memory_snapshot() gives them.
         data = {"segments": data}
     if not isinstance(data, dict) or not isinstance(data.get("segments"), list):
         raise NotPlain("holds no segments: a snapshot is what torch.cuda.memory._dump_snapshot writes")
-    stacks = Stacks()
     try:
-        segments = _segments(data["segments"], stacks)
+        return _Reader(path).snapshot(data)
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
+        raise NotPlain(f"is not a memory snapshot that PyTorch writes ({type(error).__name__})") from None
+
+
+def _refuse_sqlite(path: str) -> None:
+    """Raise NotPlain for an SQLite file, also a truncated one, by the table names in its first pages."""
+    with open_regular(path) as file:
+        begin = file.read(1 << 16)
+    if begin.startswith(_SQLITE):
+        kind = next(words for mark, words in _SQLITE_KINDS if mark in begin)
+        raise NotPlain(f"{kind}: write the pickle with torch.cuda.memory._dump_snapshot(FILE), only that is read here")
+
+
+class _Impossible(Exception):
+    """A number that no allocator writes; its entry is left out."""
+
+
+class _Reader:
+    """Reads the parts of one snapshot; ``impossible`` counts entries left out."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stacks = Stacks()
+        self._impossible = 0
+
+    def snapshot(self, data: dict[str, Any]) -> AllocatorSnapshot:
+        """Return all devices. Raises NotPlain, KeyError, TypeError, AttributeError and ValueError."""
+        segments = self._segments(data["segments"])
         traces = data.get("device_traces") or []
         if not isinstance(traces, list) or len(traces) > MOST_DEVICES:
             raise NotPlain("is not a memory snapshot: its events are no list")
-        event_count = sum(len(events) for events in traces if isinstance(events, list))
-        if event_count > MOST_EVENTS:
+        if sum(len(events) for events in traces if isinstance(events, list)) > MOST_EVENTS:
             raise NotPlain(f"holds more than {MOST_EVENTS} events: record fewer (max_entries)")
-        events = [_events(trace, stacks) for trace in traces]
-        steps = _steps(data.get("external_annotations"))
-    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        raise NotPlain(f"is not a memory snapshot that PyTorch writes ({type(error).__name__})") from None
-    devices = sorted({*segments, *(at for at, device_events in enumerate(events) if len(device_events))})
-    if not devices:
-        raise NotPlain("holds neither segments nor events: nothing was allocated, and nothing recorded")
-    settings = data.get("allocator_settings")
-    expandable = settings.get("expandable_segments") if isinstance(settings, dict) else None
-    return AllocatorSnapshot(
-        path,
-        [
-            DeviceMemory(
-                index, segments.get(index, []), events[index] if index < len(events) else Events(),
-                *steps.get(index, ([], "")),
-            )
-            for index in devices
-        ],
-        stacks.all,
-        expandable if isinstance(expandable, bool) else None,
-    )  # fmt: skip
+        events = {at: self._read(trace, self._event) for at, trace in enumerate(traces)}
+        steps = self._steps(data.get("external_annotations"))
+        devices = [
+            DeviceMemory(at, segments.get(at, []), events.get(at, []), *steps.get(at, ([], "")))
+            for at in sorted({*segments, *(at for at, device_events in events.items() if device_events)})
+        ]
+        if not devices:
+            raise NotPlain("holds neither segments nor events: nothing was allocated, and nothing recorded")
+        settings = data.get("allocator_settings")
+        expandable = settings.get("expandable_segments") if isinstance(settings, dict) else None
+        known = expandable if isinstance(expandable, bool) else None
+        return AllocatorSnapshot(self._path, devices, self._stacks.all, known, self._impossible)
+
+    def _read(self, entries: Any, read: Callable[[dict[str, Any]], T]) -> list[T]:
+        """Read all entries of a list but those with an impossible number, which are counted."""
+        if not isinstance(entries, list):
+            raise TypeError("no list")
+        results: list[T] = []
+        for entry in entries:
+            try:
+                results.append(read(entry))
+            except _Impossible:
+                self._impossible += 1
+        return results
+
+    def _segments(self, recorded: list[Any]) -> dict[int, list[MemorySegment]]:
+        """Segments by device."""
+        if sum(len(segment["blocks"]) for segment in recorded) > MOST_BLOCKS:
+            raise NotPlain(f"holds more than {MOST_BLOCKS} blocks")
+        by_device: dict[int, list[MemorySegment]] = {}
+        for device, segment in self._read(recorded, self._segment):
+            by_device.setdefault(device, []).append(segment)
+        return by_device
+
+    def _segment(self, segment: dict[str, Any]) -> tuple[int, MemorySegment]:
+        """A segment and its device."""
+        address, pool = _whole(segment.get("address") or 0), segment.get("segment_pool_id")
+        end = address
+
+        def read(block: dict[str, Any]) -> MemoryBlock:
+            nonlocal end
+            # Blocks tile their segment; PyTorch 2.0 did not write their addresses.
+            begin, size = _whole(block.get("address", end)), _size(block["size"])
+            end = begin + size
+            return MemoryBlock(begin, size, _requested(block, size), str(block["state"]), self._stacks.number(block))
+
+        blocks = self._read(segment["blocks"], read)
+        is_private, is_expandable = isinstance(pool, (tuple, list)) and any(pool), segment.get("is_expandable") is True
+        stream, device = _whole(segment.get("stream") or 0), _size(segment.get("device", 0), MOST_DEVICES)
+        total = _size(segment["total_size"])
+        return device, MemorySegment(address, total, tuple(blocks), stream, is_private, is_expandable)
+
+    def _event(self, event: dict[str, Any]) -> Event:
+        action, free = _ACTIONS.get(event["action"], OTHER), _whole(event.get("device_free", 0))
+        address, size = _whole(event.get("addr") or 0), _size(event.get("size", 0))
+        time_us, stream = _whole(event.get("time_us", 0)), _whole(event.get("stream") or 0)
+        number = self._stacks.number(event)
+        return Event(action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None)
+
+    def _steps(self, annotations: Any) -> dict[int, tuple[list[int], str]]:
+        """The times at which each device's steps began, and the annotation that marks them."""
+        begins: dict[tuple[int, str], list[int]] = {}
+        for entry in annotations if isinstance(annotations, list) else ():
+            name = str(entry.get("name", "")) if isinstance(entry, dict) else ""
+            kind = next((kind for kind in _STEP_NAMES if name.startswith(kind)), None)
+            if kind is not None and entry.get("stage") == "START":
+                key = (_whole(entry.get("device", 0)), kind)
+                begins.setdefault(key, []).append(_whole(entry.get("time_us", 0)))
+        # The last kind that is set is the best one.
+        return {
+            device: (sorted(times), kind)
+            for wanted in reversed(_STEP_NAMES)
+            for (device, kind), times in begins.items()
+            if kind == wanted and len(times) > 1
+        }
 
 
 def _whole(value: Any) -> int:
-    """A number of bytes or an address. Raises TypeError for anything else, ValueError for less than nothing."""
+    """An address, a stream or a time. Raises TypeError."""
     if not isinstance(value, int):
         raise TypeError("no whole number")
-    if not 0 <= value < 1 << 63:
-        raise ValueError("out of every range")
     return value
 
 
-def _segments(recorded: list[Any], stacks: Stacks) -> dict[int, list[MemorySegment]]:
-    """Segments by device."""
-    if sum(len(segment["blocks"]) for segment in recorded) > MOST_BLOCKS:
-        raise NotPlain(f"holds more than {MOST_BLOCKS} blocks")
-    by_device: dict[int, list[MemorySegment]] = {}
-    for segment in recorded:
-        at = _whole(segment.get("address") or 0)
-        blocks: list[MemoryBlock] = []
-        for block in segment["blocks"]:
-            size = _whole(block["size"])
-            # Blocks tile their segment; PyTorch 2.0 did not write their addresses.
-            address = _whole(block.get("address", at))
-            blocks.append(
-                MemoryBlock(address, size, _requested(block, size), str(block["state"]), stacks.number(block))
-            )
-            at = address + size
-        device = _whole(segment.get("device", 0))
-        total = _whole(segment["total_size"])
-        by_device.setdefault(device, []).append(
-            MemorySegment(_whole(segment.get("address") or 0), total, tuple(blocks))
-        )
-    return by_device
+def _size(value: Any, limit: int = MOST_BYTES) -> int:
+    """A size, or another number below ``limit``. Raises TypeError and _Impossible."""
+    if not 0 <= _whole(value) < limit:
+        raise _Impossible
+    return int(value)
 
 
 def _requested(block: dict[str, Any], size: int) -> int:
     history = block.get("history")
     if "frames" not in block and isinstance(history, list) and history:
-        return _whole(history[0]["real_size"])
-    return min(_whole(block.get("requested_size", size)), size)
-
-
-def _events(recorded: Any, stacks: Stacks) -> Events:
-    events = Events()
-    if not isinstance(recorded, list):
-        raise TypeError("events are no list")
-    for number, event in enumerate(recorded):
-        action = _ACTIONS.get(event["action"], OTHER)
-        events.action.append(action)
-        events.address.append(_whole(event.get("addr") or 0))
-        events.size.append(_whole(event.get("size", 0)))
-        events.time_us.append(_whole(event.get("time_us", 0)))
-        events.stack.append(stacks.number(event))
-        if action == OOM:
-            events.free_bytes[number] = _whole(event.get("device_free", 0))
-    return events
+        return _size(history[0]["real_size"])
+    return min(_size(block.get("requested_size", size)), size)
 
 
 _STEP_NAMES = ("ProfilerStep", "Optimizer.step", "Optimizer.zero_grad")
-"""Annotations that come once a step, the best first."""
-
-
-def _steps(annotations: Any) -> dict[int, tuple[list[int], str]]:
-    """When each device's steps began, and what announced them."""
-    begins: dict[tuple[int, str], list[int]] = {}
-    entries = [entry for entry in annotations if isinstance(entry, dict)] if isinstance(annotations, list) else []
-    for entry in entries:
-        name = str(entry.get("name", ""))
-        kind = next((kind for kind in _STEP_NAMES if name.startswith(kind)), None)
-        if kind is not None and entry.get("stage") == "START":
-            begins.setdefault((_whole(entry.get("device", 0)), kind), []).append(_whole(entry.get("time_us", 0)))
-    steps: dict[int, tuple[list[int], str]] = {}
-    for device in {device for device, _ in begins}:
-        for kind in _STEP_NAMES:
-            times = begins.get((device, kind), [])
-            if len(times) > 1:
-                steps[device] = (sorted(times), kind)
-                break
-    return steps
+"""Annotations that occur once a step, the best first."""

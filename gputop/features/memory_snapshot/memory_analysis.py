@@ -1,12 +1,13 @@
-"""What a snapshot says: the peak and what was alive then, what is held without use, what grew, what did not fit.
+"""Analyses a snapshot: the peak and the memory alive then, growth, failed allocations.
 
-Between two events the memory in use is that of the blocks which are active: allocated, or freed and still in use by a
-stream. It is reckoned backwards from the blocks at the end, so that a ring of events that has lost its begin is right,
-too. Sums are of what was asked for; rounding is said apart.
+Memory in use between two events is that of active blocks: allocated, or freed and still used by a stream. It is
+computed backwards from the blocks at the end, so that a ring of events without its begin is right, too. Sums are of the
+requested sizes; rounding is reported separately.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -16,27 +17,26 @@ from msgspec import Struct
 from gputop.features.memory_snapshot.allocator_snapshot import (
     ALLOC,
     ALLOCATED,
-    CATEGORIES,
     FREE,
-    NO_STACK,
     OOM,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
-    AllocationStack,
     AllocatorSnapshot,
-    Category,
     DeviceMemory,
-    Events,
+    Event,
 )
+from gputop.features.memory_snapshot.pools import FreeMemory, free_memory, ranges_after
+from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, AllocationStack, Category
 
 LEAST_STEPS = 3
-"""Steps from which on growth is told from chance."""
+"""Number of steps from which growth is distinguished from chance."""
 LEAST_GROWTH = 1 << 20
-"""Bytes a step below which nothing is said to grow [judged]."""
+"""Bytes a step below which growth is not reported [judged]."""
+OutOfMemoryCause = Literal["fragmentation", "private_pool", "other_stream", "full"]
 
 
 class HeldMemory(Struct, frozen=True):
-    """Memory by the place that allocated it: bytes asked for, in how many allocations."""
+    """Memory by place of allocation: bytes requested, number of allocations, frames."""
 
     place: str
     category: Category
@@ -46,50 +46,39 @@ class HeldMemory(Struct, frozen=True):
 
 
 class Reserved(Struct, frozen=True):
-    """What the allocator holds of the driver, at the end of the snapshot. The parts sum to ``reserved_bytes``.
+    """Memory that the allocator holds at the end: allocated, rounding, freed but still used by a stream, free.
 
-    ``rounding_bytes`` is what was added to requests, ``awaiting_free_bytes`` was freed and is still in use by a stream.
-    What is free is in segments with something in use (``free_beside_used_bytes``), or in empty ones
-    (``free_segments_bytes``): empty_cache() returns these.
+    ``rounding_bytes`` is what rounding added to requests. The parts and all of ``free`` sum to ``reserved_bytes``.
     """
 
     reserved_bytes: int
     allocated_bytes: int
     rounding_bytes: int
     awaiting_free_bytes: int
-    free_beside_used_bytes: int
-    free_segments_bytes: int
-    largest_free_bytes: int
-    fragmentation_pct: float
-    """The share of the reserved memory that is free and cannot be given back."""
+    free: FreeMemory
     segments: int
-
-    @property
-    def free(self) -> int:
-        """Reserved and not in use."""
-        return self.free_beside_used_bytes + self.free_segments_bytes
 
 
 class OutOfMemory(Struct, frozen=True):
-    """An allocation that failed: bytes asked for, free on the device, and free in what the allocator held.
+    """A failed allocation. ``missing_bytes`` more would have sufficed if all usable free pieces were one.
 
-    ``missing_bytes`` more would have sufficed if the free pieces were one; 0 where only fragmentation stood against it.
+    ``device_free_bytes`` is None where the file does not say. ``cause`` says why free memory did not help:
+    ``fragmentation``, ``private_pool``, ``other_stream``, or ``full``.
     """
 
     wanted_bytes: int
-    device_free_bytes: int
+    device_free_bytes: int | None
     reserved_bytes: int
     in_use_bytes: int
-    cached_free_bytes: int
-    """Held by the allocator and not in use."""
+    free: FreeMemory
     missing_bytes: int
-    fragmented: bool
+    cause: OutOfMemoryCause
     place: str
     alive: tuple[HeldMemory, ...]
 
 
 class Growth(Struct, frozen=True):
-    """A place that holds more at each step's begin than at the one before: bytes a step, over how many steps."""
+    """A place that holds more at the begin of each step than at the one before."""
 
     place: str
     category: Category
@@ -100,20 +89,33 @@ class Growth(Struct, frozen=True):
     frames: tuple[str, ...]
 
 
+class Peak(Struct, frozen=True):
+    """The moment with most bytes in use: after ``event`` events. ``most_reserved_bytes`` is of the whole recording."""
+
+    bytes: int
+    event: int
+    reserved_bytes: int
+    most_reserved_bytes: int
+    free: FreeMemory
+
+    @property
+    def fragmentation_pct(self) -> float:
+        """Share of the reserved memory that is free and cannot be returned."""
+        return 100.0 * self.free.stuck_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
+
+
 class DeviceReport(Struct, frozen=True):
-    """One device. ``peak_bytes`` is None without events, and then ``alive`` is of the end; ``survived`` was allocated
-    during the recording and is still alive. ``curve`` are (event, bytes in use, bytes reserved), thinned out.
+    """One device. ``peak`` is None without events; then ``alive`` and ``categories_bytes`` are of the end.
+
+    ``survived`` was allocated during the recording and is still alive. ``curve`` holds points of (event, bytes in use,
+    bytes reserved).
     """
 
     index: int
     events: int
-    peak_bytes: int | None
-    peak_event: int | None
-    peak_reserved_bytes: int | None
+    peak: Peak | None
     preexisting_bytes: int
     end: Reserved
-    tables_are: Literal["at the end", "at the peak"]
-    """Of which moment ``alive`` and ``categories`` are."""
     categories_bytes: Mapping[str, int]
     alive: tuple[HeldMemory, ...]
     survived: tuple[HeldMemory, ...]
@@ -126,35 +128,35 @@ class DeviceReport(Struct, frozen=True):
     @property
     def contradicts_itself(self) -> bool:
         """Whether more is in use than was reserved, which no allocator can do."""
-        pool = self.end
-        is_over = pool.allocated_bytes + pool.rounding_bytes + pool.awaiting_free_bytes > pool.reserved_bytes
-        return is_over or (self.peak_bytes or 0) > (self.peak_reserved_bytes or self.peak_bytes or 0)
+        end, peak = self.end, self.peak
+        is_over = end.allocated_bytes + end.rounding_bytes + end.awaiting_free_bytes > end.reserved_bytes
+        return is_over or (peak is not None and peak.bytes > peak.most_reserved_bytes)
 
 
 class MemoryReport(Struct, frozen=True):
-    """A snapshot's devices; ``stacks`` says whether any allocation has one."""
+    """All devices of a snapshot. ``stacks``: some allocation has a stack."""
 
     path: str
     devices: tuple[DeviceReport, ...]
     expandable: bool | None
     stacks: bool
+    impossible: int
 
 
 MOST_FAILURES = 5
 MOST_STEPS = 50
-"""The last ones: what was alive is kept for each."""
+"""The last ones; the live blocks of each are kept."""
 _CURVE = 200
 """Points: an attribute of a page takes some 4,000 characters."""
 _Live = dict[int, tuple[int, int]]
-"""Address → (bytes asked for, number of the stack)."""
+"""Address → (bytes requested, number of the stack)."""
 
 
 def analyse(snapshot: AllocatorSnapshot) -> MemoryReport:
-    """Every device of a snapshot."""
+    """Analyse every device of a snapshot."""
     devices = tuple(_device(device, snapshot.stacks) for device in snapshot.devices)
-    return MemoryReport(
-        snapshot.path, devices, snapshot.expandable, any(stack.frames for stack in snapshot.stacks)
-    )  # fmt: skip
+    has_stacks = any(stack.frames for stack in snapshot.stacks)
+    return MemoryReport(snapshot.path, devices, snapshot.expandable, has_stacks, snapshot.impossible)
 
 
 def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport:
@@ -163,30 +165,34 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     before = _live_before(events, end, stacks)
     in_use, reserved = [size for _, size in _replayed(events, before)], _reserved_after(device)
     peak = max(range(len(in_use)), key=in_use.__getitem__)
-    failures = [number for number, action in enumerate(events.action) if action == OOM][-MOST_FAILURES:]
+    failures = [number for number, event in enumerate(events) if event.action == OOM][-MOST_FAILURES:]
     bounds = _step_events(device)
     wanted_events = {peak, *failures, *bounds}
     alive = {at: dict(live) for at, (live, _) in enumerate(_replayed(events, before)) if at in wanted_events}
+    ranges = ranges_after(device, (peak, *failures))
+
+    def free_at(at: int, stream: int | None = None) -> FreeMemory:
+        return free_memory(ranges[at], ((address, size) for address, (size, _) in alive[at].items()), stream)
+
     at_peak = alive[peak]
-    survived = {address: end[address] for address in _allocated(events) if address in end}
-    has_events = len(events) > 0
+    allocated = {event.address for event in events if event.action == ALLOC}
+    survived = [end[address] for address in allocated if address in end]
     return DeviceReport(
         index=device.index,
         events=len(events),
-        end=_reserved(device),
-        peak_bytes=in_use[peak] if has_events else None,
-        peak_reserved_bytes=max(reserved) if has_events else None,
-        peak_event=peak if has_events else None,
+        peak=Peak(in_use[peak], peak, reserved[peak], max(reserved), free_at(peak)) if events else None,
         preexisting_bytes=sum(size for size, _ in before.values()),
-        alive=_by_place(at_peak.values(), stacks),
+        end=_reserved(device),
         categories_bytes=_by_category(at_peak.values(), stacks),
-        survived=_by_place(survived.values(), stacks) if has_events else (),
+        alive=_by_place(at_peak.values(), stacks),
+        survived=_by_place(survived, stacks) if events else (),
         steps=len(bounds),
         steps_from=device.step_name or None,
-        tables_are="at the peak" if has_events else "at the end",
         growth=_growth([alive[at] for at in bounds], stacks),
-        out_of_memory=tuple(_failure(events, at, alive[at], reserved[at], stacks) for at in failures),
-        curve=_thinned(in_use, reserved) if has_events else (),
+        out_of_memory=tuple(
+            _failure(events[at], alive[at], reserved[at], free_at(at, events[at].stream), stacks) for at in failures
+        ),
+        curve=_thinned(in_use, reserved) if events else (),
     )
 
 
@@ -199,16 +205,15 @@ def _live_at_end(device: DeviceMemory) -> _Live:
     }
 
 
-def _live_before(events: Events, end: _Live, stacks: list[AllocationStack]) -> _Live:
-    """What was alive before the first event: the end, with each event undone."""
+def _live_before(events: list[Event], end: _Live, stacks: list[AllocationStack]) -> _Live:
+    """Blocks alive before the first event: the end, with each event undone."""
     live = dict(end)
-    for number in range(len(events) - 1, -1, -1):
-        action, address = events.action[number], events.address[number]
-        if action == ALLOC:
-            live.pop(address, None)
-        elif action == FREE:
-            # Who allocated it is told by an earlier event, or by none: then it was there before the recording.
-            live[address] = (events.size[number], _UNKNOWN)
+    for event in reversed(events):
+        if event.action == ALLOC:
+            live.pop(event.address, None)
+        elif event.action == FREE:
+            # Its stack is in an earlier event, or it was allocated before the recording.
+            live[event.address] = (event.size, _UNKNOWN)
     return {
         address: (size, _UNKNOWN if number != _UNKNOWN and stacks[number].place == NO_STACK else number)
         for address, (size, number) in live.items()
@@ -218,62 +223,49 @@ def _live_before(events: Events, end: _Live, stacks: list[AllocationStack]) -> _
 _UNKNOWN = -1
 
 
-def _allocated(events: Events) -> set[int]:
-    """Addresses that were allocated during the recording and not freed again."""
-    addresses: set[int] = set()
-    for action, address in zip(events.action, events.address, strict=True):
-        if action == ALLOC:
-            addresses.add(address)
-        elif action == FREE:
-            addresses.discard(address)
-    return addresses
+def _replayed(events: list[Event], before: _Live) -> Iterator[tuple[_Live, int]]:
+    """Yield the live blocks and their bytes before the first and after each event.
 
-
-def _replayed(events: Events, before: _Live) -> Iterator[tuple[_Live, int]]:
-    """What is alive after so many events, from none on, and how many bytes: the same dictionary, as it changes."""
+    It is always the same dictionary, which changes.
+    """
     live = dict(before)
     in_use = sum(size for size, _ in live.values())
     yield live, in_use
-    for action, address, size, stack in zip(events.action, events.address, events.size, events.stack, strict=True):
-        if action in (ALLOC, FREE):
-            in_use -= live.pop(address, (0, 0))[0]
-        if action == ALLOC:
-            live[address] = (size, stack)
-            in_use += size
+    for event in events:
+        if event.action in (ALLOC, FREE):
+            in_use -= live.pop(event.address, (0, 0))[0]
+        if event.action == ALLOC:
+            live[event.address] = (event.size, event.stack)
+            in_use += event.size
         yield live, in_use
 
 
 def _reserved_after(device: DeviceMemory) -> list[int]:
-    """Bytes reserved after so many events, from none on."""
+    """Bytes reserved before the first and after each event."""
     signs = {SEGMENT_ALLOC: 1, SEGMENT_FREE: -1}
-    events = device.events
-    changes = [signs.get(action, 0) * size for action, size in zip(events.action, events.size, strict=True)]
+    changes = [signs.get(event.action, 0) * event.size for event in device.events]
     begin = sum(segment.size for segment in device.segments) - sum(changes)
     return [max(0, reserved) for reserved in accumulate(changes, initial=begin)]
 
 
 def _reserved(device: DeviceMemory) -> Reserved:
-    allocated = rounding = awaiting = in_used = whole = largest = 0
-    for segment in device.segments:
-        used = any(block.active for block in segment.blocks)
-        for block in segment.blocks:
-            if block.state == ALLOCATED:
-                allocated += block.requested
-                rounding += block.size - block.requested
-            elif block.active:
-                awaiting += block.size
-            else:
-                largest = max(largest, block.size)
-                in_used += block.size if used else 0
-                whole += 0 if used else block.size
-    total = sum(segment.size for segment in device.segments)
-    fragmented_pct = 100.0 * in_used / total if total else 0.0
-    segments = len(device.segments)
-    return Reserved(total, allocated, rounding, awaiting, in_used, whole, largest, fragmented_pct, segments)
+    """Memory at the end, by the sizes of the blocks."""
+    blocks = [block for segment in device.segments for block in segment.blocks if block.active]
+    allocated = [block for block in blocks if block.state == ALLOCATED]
+    requested, taken = sum(block.requested for block in allocated), sum(block.size for block in allocated)
+    ranges = ranges_after(device, (len(device.events),))[len(device.events)]
+    return Reserved(
+        sum(segment.size for segment in device.segments),
+        requested,
+        taken - requested,
+        sum(block.size for block in blocks) - taken,
+        free_memory(ranges, ((block.address, block.size) for block in blocks)),
+        len(device.segments),
+    )
 
 
 def _by_place(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
-    """Memory by place, the most first; stacks that share their innermost own line are one."""
+    """Memory by place, largest first; stacks with the same innermost own line are one."""
     sums: dict[tuple[str, Category], list[int]] = {}
     frames: dict[tuple[str, Category], tuple[int, tuple[str, ...]]] = {}
     for size, number in sizes_and_stacks:
@@ -304,21 +296,16 @@ def _by_category(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[Alloc
 
 
 def _step_events(device: DeviceMemory) -> list[int]:
-    """How many events had happened when each step began."""
-    times = device.events.time_us
-    event_numbers: list[int] = []
-    at = 0
-    for begin in device.steps_us[-MOST_STEPS:]:
-        while at < len(times) and times[at] < begin:
-            at += 1
-        if not event_numbers or at > event_numbers[-1]:
-            event_numbers.append(at)
-    return event_numbers
+    """Number of events before the begin of each step."""
+    times = list(accumulate((event.time_us for event in device.events), max))
+    return sorted({bisect_left(times, begin) for begin in device.steps_us[-MOST_STEPS:]})
 
 
 def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growth, ...]:
-    """Places that hold more at each step's begin than at the one before. The first step is left out: it makes what
-    lives as long as the program, such as the optimizer's state."""
+    """Places that hold more at each step's begin than at the one before.
+
+    The first step is left out: it allocates memory that lives as long as the program, such as the optimizer's state.
+    """
     later = at_steps[1:]
     if len(later) < LEAST_STEPS:
         return ()
@@ -332,19 +319,21 @@ def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growt
     return tuple(sorted(grown, key=lambda place_growth: (-place_growth.bytes_a_step, place_growth.place)))
 
 
-def _failure(events: Events, at: int, live: _Live, reserved: int, stacks: list[AllocationStack]) -> OutOfMemory:
-    wanted_bytes, free = events.size[at], events.free_bytes.get(at, 0)
-    in_use = sum(size for size, _ in live.values())
-    cached_free = max(0, reserved - in_use)
-    missing = max(0, wanted_bytes - free - cached_free)
-    return OutOfMemory(
-        wanted_bytes, free, reserved, in_use, cached_free, missing, missing == 0,
-        _stack(stacks, events.stack[at]).place, _by_place(live.values(), stacks),
-    )  # fmt: skip
+def _failure(event: Event, live: _Live, reserved: int, free: FreeMemory, stacks: list[AllocationStack]) -> OutOfMemory:
+    missing = max(0, event.size - (event.free_bytes or 0) - free.stuck_bytes - free.whole_bytes)
+    if not missing:
+        cause: OutOfMemoryCause = "fragmentation"
+    elif missing > free.private_bytes + free.other_streams_bytes:
+        cause = "full"
+    else:
+        cause = "private_pool" if free.private_bytes >= free.other_streams_bytes else "other_stream"
+    in_use, place = sum(size for size, _ in live.values()), _stack(stacks, event.stack).place
+    alive = _by_place(live.values(), stacks)
+    return OutOfMemory(event.size, event.free_bytes, reserved, in_use, free, missing, cause, place, alive)
 
 
 def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:
-    """At most so many points, each with the most of its part."""
+    """At most ``_CURVE`` points, each with the maximum of its part."""
     part = -(-len(in_use) // _CURVE)
     return tuple(
         (at, max(in_use[at : at + part]), max(reserved[at : at + part])) for at in range(0, len(in_use), part)

@@ -1,4 +1,7 @@
-"""What holds a GPU's memory, from PyTorch's memory snapshot. Exit 0: nothing wrong, 1: findings, 2: unreadable."""
+"""`gputop memory`: owners of a GPU's memory, from PyTorch's snapshot.
+
+Exit status 0: nothing wrong, 1: findings, 2: unreadable.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from gputop.commands.shared_options import deliver_report, form_of, redacted_rep
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse
-from gputop.features.memory_snapshot.memory_document import findings, memory_data, memory_document
+from gputop.features.memory_snapshot.memory_document import memory_data, memory_document
+from gputop.features.memory_snapshot.memory_findings import findings
 from gputop.model.source import UsageError
 from gputop.system.plain_pickle import NotPlain
 
@@ -41,7 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def reported(path: str) -> MemoryReport:
-    """The report of a file. Raises UsageError for what cannot be read."""
+    """Read and analyse a file. Raises UsageError if it cannot be read."""
     try:
         return analyse(read_snapshot(path))
     except NotPlain as error:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import sqlite3
 import struct
 from collections import Counter
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
-from gputop.features.memory_snapshot.memory_document import findings
+from gputop.features.memory_snapshot.memory_findings import findings
 from tests.support.spoiled import checked_page, spoil
 from tests.support.synthetic_memory import (
     BACKWARD,
@@ -75,12 +76,10 @@ def test_the_sums_at_the_end_are_those_of_pytorchs_own_reader(seed: int, tmp_pat
         sums["rounding" if place == "<gaps>" and state != "inactive" else state] += int(size)
     assert held.allocated_bytes == sums["active_allocated"]
     assert held.rounding_bytes == sums["rounding"]
-    assert held.free == sums["inactive"]
-    assert (
-        held.reserved_bytes
-        == sum(sums.values())
-        == held.allocated_bytes + held.rounding_bytes + held.free + held.awaiting_free_bytes
-    )
+    free = held.free.stuck_bytes + held.free.whole_bytes + held.free.private_bytes
+    assert free == sums["inactive"]
+    in_use = held.allocated_bytes + held.rounding_bytes + held.awaiting_free_bytes
+    assert held.reserved_bytes == sum(sums.values()) == in_use + free
     assert (
         sum(viz.calc_active(segment) for segment in snapshot["segments"]) == held.allocated_bytes + held.rounding_bytes
     )
@@ -104,9 +103,10 @@ def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last:
     totals = [sum(size for size, _ in state.values()) for state in states][before:]
     peak = totals.index(max(totals))
     report = device(tmp_path, memory.snapshot(last))
-    assert (report.peak_bytes, report.peak_event) == (max(totals), peak)
+    assert report.peak is not None
+    assert (report.peak.bytes, report.peak.event) == (max(totals), peak)
     assert report.preexisting_bytes == totals[0]
-    assert sum(report.categories_bytes.values()) == report.peak_bytes == sum(row.bytes for row in report.alive)
+    assert sum(report.categories_bytes.values()) == report.peak.bytes == sum(row.bytes for row in report.alive)
     assert sum(row.allocations for row in report.alive) == len(states[before + peak])
     if last is None:
         names = Counter[str]()
@@ -118,7 +118,7 @@ def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last:
             "torch::autograd::Engine::thread_main": "gradients",
         }
         assert report.categories_bytes == {kinds[name]: size for name, size in names.items()}
-    assert max(size for _, size, _ in report.curve) == report.peak_bytes
+    assert max(size for _, size, _ in report.curve) == report.peak.bytes
 
 
 def test_places_are_the_innermost_line_that_is_not_of_a_library_and_categories_are_told_by_the_stack(
@@ -165,7 +165,7 @@ def test_an_allocation_that_failed_for_fragmentation_says_so_and_one_that_could_
     report = device(tmp_path, memory.snapshot())
     (failure,) = report.out_of_memory
     assert (failure.wanted_bytes, failure.device_free_bytes, failure.in_use_bytes) == (200 * MIB, 76 * MIB, 512 * MIB)
-    assert (failure.cached_free_bytes, failure.missing_bytes, failure.place) == (512 * MIB, 0, "ml/model.py:42 forward")
+    assert (failure.free.stuck_bytes, failure.missing_bytes, failure.place) == (512 * MIB, 0, "ml/model.py:42 forward")
     status, text = said(capsys, str(tmp_path / "s.pickle"))
     assert status == 1 and "OUT OF MEMORY: 200 MiB wanted at ml/model.py:42 forward" in text
     assert "as one piece it would have sufficed" in text and "expandable_segments:True" in text
@@ -178,22 +178,159 @@ def test_an_allocation_that_failed_for_fragmentation_says_so_and_one_that_could_
     assert "112 MiB were missing" in text and "activation checkpointing" in text
 
 
-def test_free_memory_beside_blocks_in_use_is_fragmentation_and_whole_segments_are_not(tmp_path: Path) -> None:
+def found(snapshot: Any, tmp_path: Path) -> list[str]:
+    report = analyse(read_snapshot(str(dumped(tmp_path / "f.pickle", snapshot))))
+    return [finding.id for gpu in report.devices for finding in findings(report, gpu)]
+
+
+def test_free_memory_beside_blocks_in_use_is_counted_apart_from_whole_segments(tmp_path: Path) -> None:
     memory = checkerboard(1 << 40)
     for _ in range(2):
         memory.alloc(1024 * MIB + 1, OPTIMIZER)
     memory.free(memory.alloc(512 * MIB + 1, OPTIMIZER))
-    held = device(tmp_path, memory.snapshot()).end
-    assert held.free_beside_used_bytes == 512 * MIB + 2 * (2 * MIB - 512)
-    assert held.free_segments_bytes == held.largest_free_bytes == 514 * MIB
-    many = Allocator()
+    free = device(tmp_path, memory.snapshot()).end.free
+    assert free.stuck_bytes == 512 * MIB + 2 * (2 * MIB - 512)
+    assert free.whole_bytes == 514 * MIB
+
+
+def between_steps(free_mib: int, *, segments: int = 100, hole_is_used: bool = True) -> dict[str, Any]:
+    """Three steps that fill every segment and let go again; without ``hole_is_used`` a step fills other segments."""
+    memory = Allocator()
+    kept = 20 - free_mib
+    for _ in range(segments):
+        address = memory.alloc(20 * MIB, PARAMETERS)
+        memory.events[-1]["size"] = kept * MIB
+        memory.segments[-1]["blocks"] = [
+            memory._block(address, kept * MIB, kept * MIB, PARAMETERS),
+            {**memory._free(address + kept * MIB, free_mib * MIB), "state": "kept for later"},
+        ]
+    for segment in memory.segments:
+        segment["blocks"][1]["state"] = "inactive"
     for _ in range(3):
-        many.segments += checkerboard(1 << 40).segments
-    for number, segment in enumerate(many.segments):
-        for block in (segment, *segment["blocks"]):
-            block["address"] += number << 34
-    report = analyse(read_snapshot(str(dumped(tmp_path / "f.pickle", many.snapshot()))))
-    assert [found.id for found in findings(report, report.devices[0])] == ["fragmentation"]
+        size = free_mib if hole_is_used else free_mib + 1
+        for block in [memory.alloc(size * MIB, FORWARD) for _ in range(segments)]:
+            memory.free(block)
+    return memory.snapshot()
+
+
+@pytest.mark.parametrize("free_mib", [4, 12, 17])
+@pytest.mark.parametrize("last", [None, 300])
+def test_a_cache_that_every_step_fills_is_no_fragmentation_and_one_that_none_can_use_is(
+    free_mib: int, last: int | None, tmp_path: Path
+) -> None:
+    """Judged at the peak: the same memory lies free between two steps in both."""
+    full = between_steps(free_mib)
+    full["device_traces"][0] = full["device_traces"][0][-(last or 10_000) :]
+    assert found(full, tmp_path) == []
+    holes = between_steps(free_mib, hole_is_used=False)
+    stuck = 100 * free_mib * MIB
+    reserved = sum(segment["total_size"] for segment in holes["segments"])
+    expected = ["fragmentation"] if stuck >= 0.2 * reserved and stuck >= 1 << 30 else []
+    assert found(holes, tmp_path) == expected
+
+
+def test_without_events_fragmentation_is_not_judged(tmp_path: Path) -> None:
+    snapshot = between_steps(12, hole_is_used=False)
+    assert found(snapshot, tmp_path) == ["fragmentation"]
+    assert found(snapshot | {"device_traces": []}, tmp_path) == []
+
+
+def test_segments_that_were_given_back_before_the_end_were_there_at_the_peak(tmp_path: Path) -> None:
+    """empty_cache() after the peak hides no fragmentation; a segment that was free as a whole is none."""
+    memory = Allocator()
+    blocks = [memory.alloc(10 * MIB, FORWARD) for _ in range(400)]
+    other = memory.alloc(1500 * MIB, OPTIMIZER)
+    memory.free(other)
+    kept = [memory.alloc(3 * MIB, PARAMETERS)]
+    snapshot = memory.snapshot()
+    assert found(snapshot, tmp_path) == []
+    for segment in snapshot["segments"][:]:
+        if not any(block["state"] != "inactive" for block in segment["blocks"]):
+            memory._event("segment_free", segment["address"], segment["total_size"], [])
+            snapshot["segments"].remove(segment)
+    assert kept and blocks
+    report = device(tmp_path, snapshot)
+    assert report.peak is not None and report.peak.reserved_bytes == report.peak.most_reserved_bytes
+    assert report.peak.free.stuck_bytes == 0 and found(snapshot, tmp_path) == []
+
+
+def test_parts_of_an_expandable_segment_are_mapped_one_by_one(tmp_path: Path) -> None:
+    memory = Allocator()
+    address = memory.alloc(40 * MIB, FORWARD)
+    (segment,) = memory.segments
+    segment["is_expandable"] = True
+    memory.events[0].update(action="segment_map", size=20 * MIB)
+    memory.events.insert(1, {**memory.events[0], "addr": address + 20 * MIB})
+    report = device(tmp_path, memory.snapshot())
+    assert report.peak is not None and (report.peak.reserved_bytes, report.peak.free.stuck_bytes) == (40 * MIB, 0)
+    assert report.curve[0][2] == 0
+
+
+@pytest.mark.parametrize("pool", [(0, 3), (7, 0), [0, 1]])
+@pytest.mark.parametrize("captured", [20, 60])
+def test_memory_of_private_pools_is_named_where_it_is_why_an_allocation_failed(
+    pool: Any, captured: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Allocator(device_bytes=(captured + 12) * 1024 * MIB)
+    for _ in range(10):
+        memory.alloc(1024 * MIB, PARAMETERS)
+    graphs = [memory.alloc(1024 * MIB, FORWARD) for _ in range(captured)]
+    for address in graphs:
+        memory.free(address)
+    for number, segment in enumerate(memory.segments):
+        segment["segment_pool_id"] = pool if number >= 10 else (0, 0)
+    memory._event("oom", 0, 4096 * MIB, FORWARD, device_free=2048 * MIB)
+    report = device(tmp_path, memory.snapshot())
+    assert report.end.free.private_bytes == captured << 30 and report.end.free.whole_bytes == 0
+    (failure,) = report.out_of_memory
+    assert (failure.cause, failure.missing_bytes) == ("private_pool", 2048 * MIB)
+    assert found(memory.snapshot(), tmp_path) == ["out_of_memory"]
+    text = said(capsys, str(tmp_path / "f.pickle"))[1]
+    assert f"{captured}.0 GiB lie free in private pools (CUDA graphs)" in text
+    assert "capture the largest size first" in text and "expandable_segments" not in text
+
+
+@pytest.mark.parametrize(("wanted_by", "cause"), [(0, "fragmentation"), (9, "other_stream")])
+def test_the_cache_of_another_stream_does_not_count_as_free_for_an_allocation(
+    wanted_by: int, cause: str, tmp_path: Path
+) -> None:
+    memory = checkerboard(1100 * MIB)
+    assert memory.alloc(200 * MIB, FORWARD) == 0
+    memory.events[-1]["stream"] = wanted_by
+    (failure,) = device(tmp_path, memory.snapshot()).out_of_memory
+    assert failure.cause == cause
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**63, -1, 1 << 90])
+def test_one_impossible_number_is_unknown_and_the_rest_of_the_file_is_read(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = checkerboard(1100 * MIB)
+    memory.alloc(200 * MIB, FORWARD)
+    whole = device(tmp_path, memory.snapshot())
+    memory._event("snapshot", number, 0, [])
+    memory.events[-1].update(stream=number, time_us=number)
+    assert device(tmp_path, memory.snapshot()).peak == whole.peak
+    memory.events[-2]["device_free"] = number
+    (failure,) = device(tmp_path, memory.snapshot()).out_of_memory
+    assert failure.device_free_bytes is None and failure.wanted_bytes == 200 * MIB
+    memory._event("free_requested", 0, number, [])
+    status, text = said(capsys, str(dumped(tmp_path / "s.pickle", memory.snapshot())))
+    assert status == 1 and "1 impossible number in the file" in text and "an unknown amount free" in text
+
+
+def test_twenty_thousand_events_are_searched_once_for_each_line_of_code(tmp_path: Path) -> None:
+    """The category of a frame is found once for each file and function, however many stacks hold it."""
+    from gputop.features.memory_snapshot import stacks
+
+    memory = Allocator()
+    depth = [(f"/home/ml/layer_{n}.py", "forward", n + 1) for n in range(40)]
+    for n in range(5000):
+        memory.free(memory.alloc(MIB, frames(("/home/ml/model.py", f"block_{n % 50}", n), *depth)))
+    stacks._category_rank.cache_clear()
+    report = device(tmp_path, memory.snapshot())
+    assert report.events > 15_000
+    assert stacks._category_rank.cache_info().misses <= 50 + len(depth) + 3
 
 
 def test_what_holds_more_at_each_step_is_named_and_what_only_the_first_step_makes_is_not(
@@ -230,7 +367,7 @@ def test_text_data_and_page_say_the_same_and_no_text_of_a_file_reaches_the_termi
     assert max(map(len, text.splitlines())) <= 120
     assert "5 MiB" in text
     data = json.loads(said(capsys, path, "--json")[1])
-    assert (data["schema"], data["kind"], data["devices"][0]["peak_bytes"]) == (1, "memory_snapshot", 5 * MIB)
+    assert (data["schema"], data["kind"], data["devices"][0]["peak"]["bytes"]) == (1, "memory_snapshot", 5 * MIB)
     page = said(capsys, path, "--html")[1]
     assert "5 MiB" in checked_page(page)
     target = tmp_path / "out.html"
@@ -260,7 +397,7 @@ def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
     assert status == 0 and "no events: record with" in text and "no stacks: record with" in text
     assert "By category, at the end" in text
     (report,) = analyse(read_snapshot(path)).devices
-    assert report.peak_bytes is None and report.end.allocated_bytes == 5 * MIB
+    assert report.peak is None and report.end.allocated_bytes == 5 * MIB
 
 
 def test_a_file_with_more_in_use_than_was_reserved_is_said_to_contradict_itself(
@@ -276,7 +413,7 @@ def test_blocks_as_pytorch_2_0_wrote_them_are_read(tmp_path: Path) -> None:
     block = {"size": 1024, "state": "active_allocated", "history": [{"addr": 1, "real_size": 1000, "frames": FORWARD}]}
     segment = {"address": 4096, "total_size": 2048, "stream": 0, "blocks": [block, {"size": 1024, "state": "inactive"}]}
     report = device(tmp_path, [segment])
-    assert (report.end.allocated_bytes, report.end.rounding_bytes, report.end.free) == (1000, 24, 1024)
+    assert (report.end.allocated_bytes, report.end.rounding_bytes, report.end.free.stuck_bytes) == (1000, 24, 1024)
     assert report.alive[0].place == "ml/model.py:42 forward"
 
 
@@ -289,6 +426,12 @@ class _Runs:
 
     def __reduce__(self) -> Any:
         return (os.mkdir, (self.path,))
+
+
+def sqlite_file(statement: str) -> bytes:
+    database = sqlite3.connect(":memory:")
+    database.execute(statement)
+    return database.serialize() if hasattr(database, "serialize") else b"SQLite format 3\x00" + statement.encode()
 
 
 def memo_bomb() -> bytes:
@@ -315,11 +458,14 @@ def memo_bomb() -> bytes:
         (pickle.dumps({"segments": [{"blocks": 3}]}), "not a memory snapshot"),
         (pickle.dumps({"segments": [], "device_traces": 7}), "not a memory snapshot"),
         (pickle.dumps({"segments": [], "device_traces": [[{"action": [], "size": 1}]]}), "not a memory snapshot"),
-        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1 << 90}]]}), "not a memory"),
-        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": -5}]]}), "not a memory"),
+        (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1 << 90}]]}), "neither segments"),
+        (sqlite_file("create table device_traces(id int)"), "memory snapshot as SQLite: .*_dump_snapsh"),
+        (sqlite_file("create table device_traces(id int)")[:5000], "memory snapshot as SQLite"),
+        (sqlite_file("create table CUPTI_ACTIVITY_KIND_KERNEL(a int)"), "Nsight Systems, which `gputop trace` reads"),
+        (sqlite_file("create table other(x int)")[:100], "is an SQLite database: write the pickle"),
         (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "frames": {1: 2}}]]}), "not a memory"),
     ],
-    ids=range(19),
+    ids=range(22),
 )  # fmt: skip
 def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
     content: bytes,
