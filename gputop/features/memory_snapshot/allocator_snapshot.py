@@ -66,7 +66,7 @@ class MemorySegment(Struct, frozen=True):
     expandable: bool = False
 
 
-class Event(Struct, frozen=True, gc=False):
+class AllocatorEvent(Struct, frozen=True, gc=False):
     """One action of the allocator. ``free_bytes`` is the device's free memory at an ``OOM``, None if unknown."""
 
     action: int
@@ -83,7 +83,7 @@ class DeviceMemory(Struct):
 
     index: int
     segments: list[MemorySegment]
-    events: list[Event]
+    events: list[AllocatorEvent]
     steps_us: list[int]
     step_name: str
 
@@ -197,12 +197,12 @@ class _Reader:
         total = _size(segment["total_size"])
         return device, MemorySegment(address, total, tuple(blocks), stream, is_private, is_expandable)
 
-    def _event(self, event: dict[str, Any]) -> Event:
+    def _event(self, event: dict[str, Any]) -> AllocatorEvent:
         action, free = _ACTIONS.get(event["action"], OTHER), _whole(event.get("device_free", 0))
         address, size = _whole(event.get("addr") or 0), _size(event.get("size", 0))
         time_us, stream = _whole(event.get("time_us", 0)), _whole(event.get("stream") or 0)
         number = self._stacks.number(event)
-        return Event(action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None)
+        return AllocatorEvent(action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None)
 
     def _steps(self, annotations: Any) -> dict[int, tuple[list[int], str]]:
         """The times at which each device's steps began, and the annotation that marks them."""

@@ -21,9 +21,9 @@ from gputop.features.memory_snapshot.allocator_snapshot import (
     OOM,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
+    AllocatorEvent,
     AllocatorSnapshot,
     DeviceMemory,
-    Event,
 )
 from gputop.features.memory_snapshot.pools import FreeMemory, free_memory, ranges_after
 from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, AllocationStack, Category
@@ -89,7 +89,7 @@ class Growth(Struct, frozen=True):
     frames: tuple[str, ...]
 
 
-class Peak(Struct, frozen=True):
+class MemoryPeak(Struct, frozen=True):
     """The moment with most bytes in use: after ``event`` events. ``most_reserved_bytes`` is of the whole recording."""
 
     bytes: int
@@ -113,7 +113,7 @@ class DeviceReport(Struct, frozen=True):
 
     index: int
     events: int
-    peak: Peak | None
+    peak: MemoryPeak | None
     preexisting_bytes: int
     end: Reserved
     categories_bytes: Mapping[str, int]
@@ -180,7 +180,7 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     return DeviceReport(
         index=device.index,
         events=len(events),
-        peak=Peak(in_use[peak], peak, reserved[peak], max(reserved), free_at(peak)) if events else None,
+        peak=MemoryPeak(in_use[peak], peak, reserved[peak], max(reserved), free_at(peak)) if events else None,
         preexisting_bytes=sum(size for size, _ in before.values()),
         end=_reserved(device),
         categories_bytes=_by_category(at_peak.values(), stacks),
@@ -205,7 +205,7 @@ def _live_at_end(device: DeviceMemory) -> _Live:
     }
 
 
-def _live_before(events: list[Event], end: _Live, stacks: list[AllocationStack]) -> _Live:
+def _live_before(events: list[AllocatorEvent], end: _Live, stacks: list[AllocationStack]) -> _Live:
     """Blocks alive before the first event: the end, with each event undone."""
     live = dict(end)
     for event in reversed(events):
@@ -223,7 +223,7 @@ def _live_before(events: list[Event], end: _Live, stacks: list[AllocationStack])
 _UNKNOWN = -1
 
 
-def _replayed(events: list[Event], before: _Live) -> Iterator[tuple[_Live, int]]:
+def _replayed(events: list[AllocatorEvent], before: _Live) -> Iterator[tuple[_Live, int]]:
     """Yield the live blocks and their bytes before the first and after each event.
 
     It is always the same dictionary, which changes.
@@ -319,7 +319,9 @@ def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growt
     return tuple(sorted(grown, key=lambda place_growth: (-place_growth.bytes_a_step, place_growth.place)))
 
 
-def _failure(event: Event, live: _Live, reserved: int, free: FreeMemory, stacks: list[AllocationStack]) -> OutOfMemory:
+def _failure(
+    event: AllocatorEvent, live: _Live, reserved: int, free: FreeMemory, stacks: list[AllocationStack]
+) -> OutOfMemory:
     missing = max(0, event.size - (event.free_bytes or 0) - free.stuck_bytes - free.whole_bytes)
     if not missing:
         cause: OutOfMemoryCause = "fragmentation"

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.thresholds import FRAGMENTED_BYTES, FRAGMENTED_PCT
 from gputop.diagnosis.types import Level
-from gputop.features.memory_snapshot.memory_analysis import DeviceReport, Growth, MemoryReport, OutOfMemory, Peak
+from gputop.features.memory_snapshot.memory_analysis import DeviceReport, Growth, MemoryPeak, MemoryReport, OutOfMemory
 from gputop.features.memory_snapshot.stacks import Category
 from gputop.model.quantity import memory_size
 
@@ -51,7 +51,7 @@ def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding,
     return tuple(all_findings)
 
 
-def _fragmentation(peak: Peak, report: MemoryReport) -> MemoryFinding:
+def _fragmentation(peak: MemoryPeak, report: MemoryReport) -> MemoryFinding:
     free = peak.free
     head = (
         f"FRAGMENTED: at the peak {memory_size(free.stuck_bytes)} of {memory_size(peak.reserved_bytes)} reserved were "
