@@ -29,7 +29,6 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "a command": (r"commands\.mark", 0),
     "a command of a feature": (r"gputop\.features\.memory_snapshot\.memory_command", 0),
     "a feature": (r"gputop\.features\.memory_snapshot\.memory_command", 0),
-    "a placeholder of an alert's command": ("pci", None),
     "a series of the exporter that is no metric": ("throttled", None),
     "an option": ("fail_on", 2),
     "a setting": ("read_only", None),

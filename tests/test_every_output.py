@@ -26,7 +26,7 @@ from gputop.api.run_summary import Summary, WatchCost
 from gputop.cli import main
 from gputop.commands.registry import commands_and_parts
 from gputop.features.alerts.alert_table import alerts_of
-from gputop.features.alerts.firing import AlertChange, NotHanded, gpus_firing
+from gputop.features.alerts.evaluator import firing
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_data import RedactedFleet
 from gputop.features.fleet.fleet_frame import fleet_frame
@@ -104,7 +104,7 @@ ELSEWHERE = {
     "mcp": "below, without its process",
     "memory": "test_memory_snapshot",
 }  # fmt: skip
-ALERTS = '[[alert]]\nname = "busy"\nwhen = "util_pct > 30"\nfor = "5s"\nrun = ["/bin/echo", "{gpu}", "{uuid}"]\n'
+ALERTS = '[[alert]]\nname = "busy"\nwhen = "util_pct > 30"\nfor = "5s"\nrun = ["/bin/echo"]\n'
 
 
 def test_every_command_is_in_one_of_the_two_lists() -> None:
@@ -227,12 +227,8 @@ def test_what_is_told_to_programs_and_people_is_harmless() -> None:
     frame = frames()
     harmless("--json", json_text(labelled(snapshot_data(frame.snapshot))))
     harmless("", ticket_text(frame, 0))
-    alert = alerts_of([{"name": "busy", "when": "util_pct > 30", "run": ["echo", "{gpu}", "{uuid}"]}])[0]
-    static = frame.snapshot.gpus[0].static
-    firing = gpus_firing(AlertChange("fired", 40.0, alert, "", (0,), (static.uuid,), 30.0), frame, [0])
-    with pytest.raises(NotHanded, match="uuid"):
-        firing.argv()
-    harmless("--json", firing.json())
+    alert = alerts_of([{"name": "busy", "when": "util_pct > 30", "run": ["echo"]}])[0]
+    harmless("--json", json.dumps(firing(alert, frame, [0], 30.0).data, ensure_ascii=False))
 
 
 def test_a_name_in_markdown_is_no_link_no_picture_and_no_table() -> None:

@@ -1,27 +1,20 @@
-"""The configuration file: where it is, a commented template, what is wrong with it line by line, and whether it has
-changed; settings as TOML.
-"""
+"""The configuration file: its path, a commented template, its mistakes, and changes; settings as TOML."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from msgspec import ValidationError, convert
 
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import options
 from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, read
 from gputop.model.feature_table import hook, key_tables
-from gputop.model.fleet_settings import SECRET, fault_of
+from gputop.model.fleet_settings import SECRET
 from gputop.model.quantity import wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
@@ -58,7 +51,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     table = """
         --path   -  where the configuration file is, or would be
         --init   -  write one with every setting commented out
-        --check  -  say what is wrong with it, line by line
+        --check  -  say what is wrong with it
     """
     options(command.add_mutually_exclusive_group(), table)
 
@@ -115,7 +108,7 @@ def _check(path: Path) -> int:
 def template() -> str:
     """A configuration file with every setting, its documentation and its default, all commented out."""
     parts = [HEAD]
-    tables = {"keys": EXAMPLE, "alert": hook("examples", "alert")(os.getuid()), "fleet": CLUSTERS}
+    tables = {"keys": EXAMPLE, "alert": hook("examples", "alert")(), "fleet": CLUSTERS}
     for setting in declared().values():
         lines = [f"# {line}" for line in wrapped(setting.description, 116)]
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
@@ -123,58 +116,23 @@ def template() -> str:
     return "\n".join(parts)
 
 
-# What is wrong with the file, line by line.
-
-
 def problems(path: Path) -> list[str]:
-    """Everything that is wrong with the file, one line each, with its line number where it has one.
+    """Return every mistake in the file, one line each.
 
-    Raises ConfigError where single lines cannot be judged: the file is missing, unreadable or not TOML.
+    Raises ConfigError where the file is missing, unreadable or not TOML.
     """
-    values = read(path, required=True)
-    # What came by a pipe has been read.
-    places = _places(path.read_text(encoding="utf-8").splitlines() if path.is_file() else [])
-
-    def line_of(table: str, name: str, nth: int = 0) -> int:
-        return places.get((table, nth, name)) or places.get((table or name, nth, ""), 0)
-
-    found: list[tuple[int, str]] = []
+    found: list[str] = []
     settings = Settings()
-    for name, value in values.items():
+    for name, value in read(path, required=True).items():
         warnings: list[str] = []
         try:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
-            told = [(line_of(table, field, nth), words) for table, nth, field, words in _faults(name, value)]
-            found += told or [(line_of("", name), str(error))]
-        found += [(line_of("", name), text.removeprefix(": ")) for text in warnings]
-    found += [(line_of("keys", problem.action), problem.words) for problem in key_problems(settings.keys)]
-    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
-
-
-def _places(lines: Sequence[str]) -> dict[tuple[str, int, str], int]:
-    """The line, from 1, of each name in each table; (table, 0 or which of several, name), without a name its head."""
-    places: dict[tuple[str, int, str], int] = {}
-    table, counts = ("", 0), Counter[str]()
-    for number, line in enumerate(lines, 1):
-        if head := re.match(r"\s*(\[\[?)\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line):
-            table = head[2], counts[head[2]] if head[1] == "[[" else 0
-            counts[head[2]] += 1
-            places.setdefault((*table, ""), number)
-        elif name := re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[=.]", line):
-            places.setdefault((*table, name[1]), number)
-    return places
-
-
-def _faults(name: str, value: Any) -> list[tuple[str, int, str, str]]:
-    """What is wrong with each table of alerts or clusters: the table, which of several, its field, the words; nothing
-    where these are not tables at all."""
-    if name == "alert" and isinstance(value, list) and all(isinstance(table, dict) for table in value):
-        return [("alert", nth, field, words) for nth, field, words in hook("faults", "alert")(value)]
-    with suppress(ValidationError):
-        fault = fault_of(convert(value, dict[str, dict[str, str | tuple[str, ...]]])) if name == "fleet" else None
-        return [] if fault is None else [(fault.table, 0, fault.field, fault.words)]
-    return []
+            is_tables = name == "alert" and isinstance(value, list) and all(isinstance(row, dict) for row in value)
+            found += hook("faults", "alert")(value) if is_tables else [str(error)]
+        found += [text.removeprefix(": ") for text in warnings]
+    found += [problem.words for problem in key_problems(settings.keys)]
+    return [f"{path}: {text}" for text in found]
 
 
 def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:

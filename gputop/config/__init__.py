@@ -90,8 +90,8 @@ class Settings(Struct, frozen=True):
     keys: Mapping[str, str] = MappingProxyType({})
     """Keys of your own: action = "key,key". The help (?) shows the actions; an empty text removes an action's keys."""
     alert: tuple[Mapping[str, Any], ...] = ()
-    """Alerts of your own, one table [[alert]] each: what to run when a condition holds on a GPU. `gputop help alerts`
-    explains the fields."""
+    """Alerts of your own, one table [[alert]] each: name, when, for, again, and run, the command to run when the
+    condition holds on a GPU."""
     fleet: Mapping[str, Mapping[str, str | tuple[str, ...]]] = MappingProxyType({})
     """Clusters for `gputop fleet --cluster NAME`, one table [fleet.NAME] each: url, and if needed select, header_file,
     token_file, ca; or hosts, and if needed ssh_config, gputop."""
@@ -323,7 +323,7 @@ def _objection(name: str, value: Any) -> str | None:
         return None if fault is None else fault.words
     from gputop.model.feature_table import hook
 
-    return next((words for _, _, words in hook("faults", name)(value)), None)
+    return next(iter(hook("faults", name)(value)), None)
 
 
 def _wrong_column(chosen: tuple[str, ...]) -> str | None:

@@ -44,8 +44,8 @@ class Feature(NamedTuple):
     """What one feature adds, by path.
 
     - ``commands``: by name; ``topics``: of ``gputop help``, each a function that makes the page;
-    - ``faults``: by the name of a setting, ``function(value)`` that gives what is wrong with it: (number of the table,
-      field, words) of each; ``examples``: ``function(uid)`` that gives the text for ``gputop config --init``;
+    - ``faults``: by the name of a setting, ``function(value)`` that returns one line for each mistake; ``examples``:
+      ``function()`` that returns the text for ``gputop config --init``;
     - ``doctor``: ``function(args, settings)`` that gives a part of the report: lists of the same name are joined, and
       ``problems`` are those of all;
     - ``keys``: tables of keys, each with what stands before the titles of its sections;
@@ -73,7 +73,6 @@ FEATURES: Mapping[str, Feature] = {
                 "gputop.features.alerts.alerts_command",
             ),
         },
-        topics={"alerts": "gputop.features.alerts.alert_table:alerts_page"},
         faults={"alert": "gputop.features.alerts.alert_table:faults"},
         examples={"alert": "gputop.features.alerts.alert_table:examples"},
         doctor=("gputop.features.alerts.alerts_command:doctor_report",),

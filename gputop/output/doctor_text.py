@@ -80,8 +80,7 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
         yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
     if (alerts := report.get("alerts")) is not None:
-        holder = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
-        yield "alerts", f"{', '.join(alert['name'] for alert in alerts['configured'])}   fired by {holder}"
+        yield "alerts", ", ".join(alert["name"] for alert in alerts["configured"])
     if (exporters := report.get("exporters")) is not None:
         for row in exporters or (None,):
             yield "exporter", _exporter(row)

@@ -48,10 +48,10 @@ def filters_page() -> Document:
     return page(
         "Filters",
         (
-            "For `--filter` and the key `f`: terms with spaces between them, all of which must hold, such as "
-            "`gpu:3 user:ml mem>10G verdict:starved name~train !state:D`. A word without a field is searched for in "
-            "command, name, user, pid, job and container. Quotes keep spaces. `-u ml` is `user:ml`, `-p 12` is "
-            "`pid:12`. The conditions of alerts are the same language, written as sentences: `gputop help alerts`.",
+            "For `--filter` and the key `f`: terms that must all hold, such as `gpu:3 user:ml mem>10G verdict:starved "
+            "name~train !state:D`. `or` separates alternatives; `and` may stand between terms, binds tighter. A word "
+            "without a field is searched for in command, name, user, pid, job and container. Quotes keep spaces. `-u "
+            "ml` is `user:ml`, `-p 12` is `pid:12`. The conditions of alerts are the same language.",
             "Numbers take the units of their column: `mem>10G`, `age>2h`, `cpu>50`. A number that was not measured "
             "satisfies neither a comparison nor its opposite.",
         ),

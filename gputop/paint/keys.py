@@ -89,7 +89,7 @@ everywhere
   layout_panes         2                  layout: panes
   layout_list          3                  layout: a line a GPU
   pause                p                  pause and look back over this run; resume
-  findings             A                  findings: every change, acknowledged here; alerts, silenced here
+  findings             A                  findings: every change, acknowledged here; alerts
   record               R                  start or stop recording to this directory
   screenshot           f8                 save a picture of the screen to this directory
   release              escape             go back; follow what needs attention
@@ -181,7 +181,6 @@ help
 findings
   findings_close       A                  -               close the findings
   findings_acknowledge  a                 -               acknowledge the finding under the cursor
-  findings_silence     s                  -               silence the alert under the cursor, or let it speak again
 users and jobs
   users_close          u                  -               close the table of users
   users_regroup        tab                -               by user, or by job

@@ -164,16 +164,13 @@ def alert_rows(alert: AlertRow, now: float, width: int, offset: float) -> list[R
     glyph, state, style = _state(alert, now)
     line = Line().add(f" {glyph} ", style).add(fit(alert.name, NAME_WIDTH).ljust(NAME_WIDTH), "text")
     line.add(f"  {state}", style)
-    if alert.is_silenced:
-        line.add("   silenced (s)", "level.yellow")
-    elif alert.silent_until is not None:
+    if alert.silent_until is not None:
         line.add(f"   silent until {clock_time(alert.silent_until, offset)}", "dim")
     rows = [line.row(width)]
     indent = 5 + NAME_WIDTH if width >= 80 else 4
-    scope = "" if alert.per == "gpu" else f", on {alert.gpus} of a {alert.per}'s GPUs"
     last = "" if alert.last is None else "{} {}: {}".format(clock_time(alert.last[0], offset), *alert.last[1:])
     failed = "level.yellow" if alert.has_failed else "text"
-    for lead, text, body in (("when", alert.when + scope, "dim"), ("last", last, failed)):
+    for lead, text, body in (("when", alert.when, "dim"), ("last", last, failed)):
         for i, piece in enumerate(wrapped(terminal_safe(text), max(10, width - indent - 7))):
             rows.append(Line().to(indent).add(f"{lead}  " if i == 0 else "      ", "dim").add(piece, body).row(width))
     return rows

@@ -113,9 +113,6 @@ class RunWatcher(Protocol):
         """Where everything stands, for the findings page."""
         ...
 
-    def toggle_silence(self, name: str) -> None:
-        """Silence one of the board's rows until gputop ends, or let it act again."""
-
     def close(self) -> None:
         """The run is over."""
 

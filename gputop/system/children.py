@@ -54,10 +54,13 @@ def the_users(**more: str) -> ProgramEnvironment:
     return ProgramEnvironment({**os.environ, **more}, None)
 
 
-def an_alerts() -> ProgramEnvironment:
-    """For what an alert runs: PATH, HOME and LANG alone."""
-    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
-    return ProgramEnvironment({"PATH": _absolute_path(), **kept}, _ROOT)
+_ALERT_VARIABLES = ("HOME", "LANG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+
+
+def an_alerts(**more: str) -> ProgramEnvironment:
+    """Environment of an alert's command: PATH, HOME, LANG, a pod's API server, and the alert's values."""
+    kept = {name: os.environ[name] for name in _ALERT_VARIABLES if name in os.environ}
+    return ProgramEnvironment({"PATH": _absolute_path(), **kept, **more}, _ROOT)
 
 
 def _absolute_path() -> str:

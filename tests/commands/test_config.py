@@ -66,22 +66,20 @@ def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:
         ("[keys]\nhelp = '?'\nquit = 3", r"\[keys\] quit must be a text such as \"q,ctrl\+c\", not 3$"),
     ],
 )
-def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file_and_line(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file(tmp_path: Path, text: str, says: str) -> None:
     path = _file(tmp_path, f"# comment\n{text}\n")
     with pytest.raises(ConfigError, match=says) as caught:
         load(str(path), {}, {})
     assert str(path) in str(caught.value)
     (found,) = problems(path)
-    assert found.startswith(f"{path}:2: ")
+    assert found.startswith(f"{path}: ")
 
 
-def test_every_problem_is_said_in_one_go_with_its_line(tmp_path: Path) -> None:
+def test_every_problem_is_said_in_one_go(tmp_path: Path) -> None:
     text = 'theme = "pink"\nthme = "dark"\n\ninterval = 0\n[keys]\nqit = "x"\npause = "b"\nhelp = "b"\n'
     path = _file(tmp_path, text)
     found = problems(path)
-    assert [line.removeprefix(f"{path}:").split(":")[0] for line in found] == ["1", "2", "4", "6", "7"]
+    assert len(found) == 5 and all(line.startswith(f"{path}: ") for line in found)
     assert "did you mean theme?" in found[1]
     assert "did you mean quit?" in found[3]
     assert "pause has it" in found[4]
@@ -124,7 +122,7 @@ def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
     assert problems(path) == []
     settings = load(str(path), {}, {})[0]
     assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+s"}
-    assert {"desktop", "slack", "cordon", "drain", "requeue-idle"} < {alert["name"] for alert in settings.alert}
+    assert [alert["name"] for alert in settings.alert] == ["no-work"]
     assert settings.fleet["prod"]["url"] == "https://prometheus.example"
     assert replace(settings, keys={}, alert=(), fleet={}) == replace(Settings(), keys={}, fleet={})
 

@@ -10,7 +10,7 @@ import pytest
 
 from gputop.diagnosis.diagnosis_data import as_json, verdict_data
 from gputop.features.alerts.alert_table import alerts_of
-from gputop.features.alerts.firing import AlertChange, firing_of
+from gputop.features.alerts.evaluator import firing
 from gputop.output.diagnosis_text import ticket_data
 from tests.support.command import trace_said
 from tests.support.frames import demo_frame
@@ -21,10 +21,8 @@ OF_A_TRACE = ("verdict", "title", "level", "busy_not_working", "confidence", "ca
 
 def _alert_payload(position: int) -> dict[str, Any]:
     frame = demo_frame()
-    gpu = frame.snapshot.gpus[position].static
     (alert,) = alerts_of([{"name": "a", "when": "util_pct >= 0", "run": ["true"]}])
-    change = AlertChange("fired", frame.snapshot.t, alert, gpu.uuid, (gpu.index,), (gpu.uuid,), frame.snapshot.t)
-    return json.loads(firing_of(change, frame).json())  # type: ignore[no-any-return]
+    return json.loads(json.dumps(firing(alert, frame, [position], frame.snapshot.t).data))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("position", [0, 3, 4])

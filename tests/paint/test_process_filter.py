@@ -53,7 +53,9 @@ def _passes(text: str, process: ProcessSample = TRAIN, verdict: str = "starved s
         "age>600", "nccl:yes", "type:C", "train", "TRAIN.py", "4711", '"big run"', "command~--name",
         "!user:root", "!gpu:1", "user!=root", "gpu_mem_bytes>1G", "starttime:99", "treecpu>140",
         "treehost>2.5G", "gpu==3", "user==ml", "!user!=ml",
-        "!role:helper user:ml cpu>50", "  gpu:3   train ", "", "ppid:4000",
+        "!role:helper user:ml cpu>50", "mem > 10G",
+        "user:ml and gpu:3", "gpu:7 or user:ml cpu>50", "user:root or gpu:3 AND train",
+        "  gpu:3   train ", "", "ppid:4000",
     ],
 )  # fmt: skip
 def test_a_filter_lets_a_process_through(text: str) -> None:
@@ -66,7 +68,7 @@ def test_a_filter_lets_a_process_through(text: str) -> None:
         "gpu:2", "gpu:1,2", "gpu!=3", "user:root", "user:m", "mem>40G", "mem<31G", "cpu<50", "cpu>101",
         "verdict:working", "name~eval", "job:88", "role:loader", "pid:471", "state:D", "host>3G", "read>20M",
         "age>1h", "nccl:no", "eval", "!train", "!gpu:3", "!user:ml", "user!=ml", "!user!=root", "gpu==2",
-        "user:ml gpu:2", "treecpu>150",
+        "user:ml gpu:2", "treecpu>150", "user:ml and gpu:2", "gpu:3 and user:root or gpu:2", '"and"',
         '"run big"',
     ],
 )  # fmt: skip
@@ -96,8 +98,9 @@ def test_a_process_without_a_gpu_or_user_is_not_the_one_that_was_asked_for() -> 
         ("mem>70", 4, "write 70G, 70M, 70K or 70B"),
         ("read>1.5", 5, "write 1.5G, 1.5M, 1.5K or 1.5B"),
         ("mem>", 4, "needs a value"),
-        ("mem> 10G", 4, "needs a value"),
         ("user:ml !", 9, "! needs a term"),
+        ("user:ml and", 11, "a term is missing after and"),
+        ("or user:ml", 0, "a term is missing before or"),
         ("user>3", 0, "is a text"),
         ('name~"two words', 5, "not closed"),
         ('""', 0, "a term is missing"),

@@ -1,20 +1,15 @@
-"""The alerts of the configuration: listed, tried on a recording, or fired by hand. Exit 0: none fired, 1: some."""
+"""``gputop alerts``: list alerts, try them on a recording, or fire one. Exit 0: none fired, 1: some."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
-import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import asdict
 
 from gputop.commands.shared_options import (
     recording_argument,
@@ -26,183 +21,20 @@ from gputop.commands.shared_options import (
 )
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_table import Alert, alerts_of
+from gputop.features.alerts.evaluator import AlertEvaluator, firing
 from gputop.model.expression import nearest
-from gputop.model.quantity import count, length, which_gpus
+from gputop.model.quantity import count, duration
 from gputop.model.source import SourceError, UsageError
-from gputop.output.document import Document, Entries, Table, part, plain
+from gputop.monitor import Monitor
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 
 if TYPE_CHECKING:
-    from gputop.features.alerts.firing import DryRun, Firing, WouldFire
     from gputop.features.alerts.node_alerts import NodeAlerts
-
-
-# The alerts of the configuration for the commands that fire them: read, and refused where that would not be safe.
-
-REDACTED = "alerts are not fired while redact is on: a command needs the names that it hides"
-
-
-def configuration_file(args: Any) -> Path:
-    """The file that the settings come from, whether it is there or not."""
-    named = getattr(args, "config", None) or os.environ.get("GPUTOP_CONFIG")
-    return Path(named or default_path())
-
-
-def _no_alert(args: Any) -> str:
-    return f"no [[alert]] in {configuration_file(args)}; `gputop help alerts` shows how to write one"
-
-
-def alerts_here(
-    args: Any, settings: Settings, *, fire: bool = True, tell: Callable[[str], None] | None = None
-) -> NodeAlerts | None:
-    """The alerts of a run that is being watched, None where none are configured.
-
-    ``tell`` is given one line for each firing, from other threads, and at once the reason if this process fires none.
-    Raises ConfigError where alerts are to be fired and must not be.
-    """
-    if not settings.alert:
-        return None
-    from gputop.features.alerts.node_alerts import NodeAlerts
-
-    alerts = alerts_of(settings.alert)
-    if not fire:
-        return NodeAlerts(alerts)
-    for alert in alerts:
-        if tell is not None and alert.when.retired:
-            tell(f"alert {alert.name}: {alert.when.retired_words}")
-    if settings.redact:
-        if tell is not None:
-            tell(REDACTED)
-        return None
-    refuse_unsafe(args, alerts)
-    from gputop.features.alerts.node_alerts import FiringLock
-
-    node_alerts = NodeAlerts(alerts, FiringLock(_runtime_directory()), tell)
-    if why_not := node_alerts.why_not():
-        (tell or node_alerts.messages.append)(f"alerts: {why_not}")
-    return node_alerts
-
-
-def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
-    """The alerts to show on the live screen, and to fire where --alerts asks for it.
-
-    Raises UsageError and ConfigError.
-    """
-    fire = bool(getattr(args, "alerts", False))
-    if fire and not settings.alert:
-        raise UsageError(f"--alerts: {_no_alert(args)}")
-    if fire and settings.redact:
-        raise UsageError(f"--alerts: {REDACTED}")
-    return alerts_here(args, settings, fire=fire)
-
-
-def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
-    """Raises ConfigError for a command unless only this user or root can write the file that it stands in, its folder,
-    and the target of a link."""
-    if not any(alert.run for alert in alerts):
-        return
-    file = configuration_file(args)
-    for path in dict.fromkeys((file, file.absolute().parent, file.resolve(), file.resolve().parent)):
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise ConfigError(f"alerts with run: cannot look at {path}: {error.strerror}") from None
-        if status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(f"alerts with run need a configuration that is yours or root's, and {path} is not")
-        if status.st_mode & 0o022:
-            raise ConfigError(f"alerts with run need a configuration that only you can write: chmod go-w {path}")
-
-
-def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """The alerts for `gputop doctor`, without secrets: which process fires them now, or why none can."""
-    if not settings.alert:
-        return {}
-    from gputop.features.alerts.node_alerts import holder
-
-    alerts, problem = alerts_of(settings.alert), None
-    try:
-        refuse_unsafe(args, alerts)
-    except ConfigError as error:
-        problem = str(error)
-    names = [{"name": a.name, "when": a.when.text, "runs": bool(a.run)} for a in alerts]
-    report = {"configured": names, "fired_by_pid": holder(_runtime_directory()), "problem": problem}
-    return {"alerts": report, "problems": [] if problem is None else [problem]}
-
-
-def _runtime_directory() -> str:
-    """Where all gputops of this user look for the one that fires."""
-    from gputop.sources.step_datagrams import login_directories, prepare
-
-    directory = login_directories()[0]
-    with suppress(OSError):
-        prepare(directory)
-    return directory
-
-
-# Alerts as text and as data: those that are configured, and what would have fired in a recording.
 
 SCHEMA = 1
-
-
-def list_document(alerts: Sequence[Alert]) -> Document:
-    """Each alert with its condition and what it does, without arguments, which may hold secrets."""
-    blocks = [block for alert in alerts for block in part(alert.name, Entries(("", ""), tuple(_alert_rows(alert))))]
-    return Document("alerts", tuple(blocks), (count(len(alerts), "alert"),))
-
-
-def _alert_rows(alert: Alert) -> Iterator[tuple[str, str]]:
-    yield "when", alert.when.text
-    if alert.when.retired:
-        yield "note", alert.when.retired_words
-    yield "for", f"{_time(alert.for_s)}, then silent for {_time(alert.again_s)}"
-    yield "per", _per(alert)
-    yield "does", f"runs {alert.run[0]}" if alert.run else "nothing: it is shown only"
-
-
-def dry_run_document(tried: DryRun) -> Document:
-    """What would have fired: a row each, and below it what would have been run."""
-    total = f"{count(len(tried.fired), 'firing')} of {count(len(tried.names), 'alert')}"
-    lead = f"{total} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"
-    rows = tuple((_moment(firing.t), firing.alert, which_gpus(firing.gpus), _held(firing)) for firing in tried.fired)
-    table = Table(("fired (UTC)", "alert", "GPUs", "held"), rows, "<<<<", tuple(map(_does, tried.fired)))
-    return Document(lead, (table,))
-
-
-def _held(firing: WouldFire) -> str:
-    until = "to the end" if firing.until is None else f"for {length(firing.until - firing.since)}"
-    return f"from {_moment(firing.since)[11:]} {until}"
-
-
-def dry_run_data(tried: DryRun) -> dict[str, Any]:
-    """The same for scripts; times are Unix seconds."""
-    # The first of the GPUs under its own name as well, for alerts that act for one.
-    fired = [{**asdict(firing), "gpu": firing.gpus[0], "uuid": firing.uuids[0]} for firing in tried.fired]
-    return {"schema": SCHEMA, "begin": tried.begin, "end": tried.end, "alerts": list(tried.names), "fired": fired}
-
-
-def _does(firing: WouldFire) -> str:
-    if firing.not_run is not None:
-        return f"would not be run: {firing.not_run}"
-    return f"would run: {shlex.join(firing.command)}" if firing.command else "would be shown only"
-
-
-def _per(alert: Alert) -> str:
-    """``job, where all its GPUs hold``."""
-    if alert.per == "gpu":
-        return "GPU"
-    return f"{alert.per}, where {alert.gpus} of its GPUs {'hold' if alert.gpus == 'all' else 'holds'}"
-
-
-def _time(seconds: float) -> str:
-    return length(seconds).removesuffix(" 0 s").removesuffix(" 0 min")
-
-
-def _moment(t: float) -> str:
-    return f"{datetime.fromtimestamp(t, timezone.utc):%Y-%m-%d %H:%M:%S}"
-
-
 FIRED = FAILED = 1
+REDACTED = "alerts are not fired while redact is on: a command needs the names that it hides"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -221,60 +53,151 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not args.json:
         stdout_is_text(settings)
     if args.test is not None:
-        if args.file is not None or args.json:
-            raise UsageError("--test fires an alert: it takes no recording and prints no JSON")
         return _test(args, settings, alerts)
     if args.file is not None:
         return _dry_run(args, settings, alerts)
     if args.json:
         raise UsageError("--json prints what would have fired in a recording: gputop alerts --json FILE")
-    sys.stdout.write(plain(list_document(alerts)))
+    for alert in alerts:
+        # Arguments may hold secrets.
+        does = f"runs {alert.run[0]}" if alert.run else "is only shown"
+        times = f"for {duration(alert.for_s)}, then silent for {duration(alert.again_s)}"
+        sys.stdout.write(f"{alert.name}: {alert.when.text}\n    {times}; {does}\n")
     return 0
 
 
 def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert]) -> int:
-    """Judge a recording as a live run is judged."""
-    from gputop.features.alerts.firing import dry_run
+    """Print what would have fired in a recording."""
     from gputop.recording.reader import read_snapshots
 
-    tried = dry_run(read_snapshots(args.file, recording_filter_of(args, settings)), alerts)
-    sys.stdout.write(json_text(dry_run_data(tried)) if args.json else plain(dry_run_document(tried)))
+    evaluator, monitor, fired = AlertEvaluator(alerts), Monitor(settings.interval, charts=False), []
+    for snapshot in read_snapshots(args.file, recording_filter_of(args, settings)):
+        fired += evaluator.take(monitor.feed(snapshot))
+    if args.json:
+        rows = [{"t": one.t, "uuids": one.uuids, "environment": one.variables, **one.data} for one in fired]
+        sys.stdout.write(json_text({"schema": SCHEMA, "fired": rows}))
+    else:
+        for one in fired:
+            does = f"would run {one.alert.run[0]}" if one.alert.run else "would be shown"
+            held = f"held for {duration(one.t - one.since)}"
+            sys.stdout.write(f"{_utc(one.t)}  {one.alert.name} on {one.where}: {one.alert.when.text}, {held}; {does}\n")
+        say(f"{count(len(fired), 'firing')} of {count(len(alerts), 'alert')}; nothing was run")
     sys.stdout.flush()
-    return FIRED if tried.fired else 0
+    return FIRED if fired else 0
 
 
 def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert]) -> int:
-    alert = next((alert for alert in alerts if alert.name == args.test), None)
+    """Run one alert's command now, for the first GPU here."""
+    alert = next((alert for alert in alerts if alert.name == args.test and alert.run), None)
     if alert is None:
-        raise UsageError(f"there is no alert {args.test!r}{nearest(args.test, [alert.name for alert in alerts])}")
-    if not alert.run:
-        raise UsageError(f"alert {alert.name} has no run: there is nothing to fire")
+        names = [alert.name for alert in alerts if alert.run]
+        raise UsageError(f"there is no alert {args.test!r} with a command{nearest(args.test, names)}")
     refuse_unsafe(args, [alert])
-    from gputop.features.alerts.node_alerts import outcome_of
-
-    outcome = outcome_of(_firing(args, settings, alert))
-    say(f"alert {alert.name}: {outcome.words}")
-    if outcome.output:
-        sys.stdout.write(outcome.output.replace(" ⏎ ", "\n") + "\n")
-    return FAILED if outcome.has_failed else 0
-
-
-def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firing:
-    """What the alert passes on for the first GPU here; where none can be read, what works without one."""
-    from gputop.features.alerts.firing import AlertChange, bare_firing, gpus_firing
-    from gputop.monitor import Monitor
+    from gputop.features.alerts.node_alerts import run_command
     from gputop.sources.local import open_local
 
     source = open_local(settings)
     try:
         frame = Monitor(settings.interval).feed(source.read_once(wait_of(args), say).snapshot)
-    except SourceError as error:
-        return bare_firing(alert, time.time(), platform.node(), str(error))
     finally:
         source.close()
-    snapshot = frame.snapshot
-    if not snapshot.gpus:
-        return bare_firing(alert, snapshot.t, snapshot.machine.hostname, "there is no GPU here")
-    static = snapshot.gpus[0].static
-    change = AlertChange("fired", snapshot.t, alert, "", (static.index,), (static.uuid,), snapshot.t)
-    return gpus_firing(change, frame, [0], test=True)
+    if not frame.snapshot.gpus:
+        raise SourceError("there is no GPU here to fire an alert for")
+    outcome = run_command(firing(alert, frame, [0], frame.snapshot.t, test=True))
+    say(f"alert {alert.name}: {outcome.words}")
+    sys.stdout.write(outcome.output.replace(" ⏎ ", "\n") + "\n" if outcome.output else "")
+    return FAILED if outcome.has_failed else 0
+
+
+def _utc(t: float) -> str:
+    return f"{datetime.fromtimestamp(t, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _no_alert(args: Any) -> str:
+    return f"no [[alert]] in {configuration_file(args)}; `gputop config --init` writes an example"
+
+
+def configuration_file(args: Any) -> Path:
+    """Return the path of the configuration file, whether it exists or not."""
+    return Path(getattr(args, "config", None) or os.environ.get("GPUTOP_CONFIG") or default_path())
+
+
+def alerts_here(
+    args: Any, settings: Settings, *, fire: bool = True, tell: Callable[[str], None] | None = None
+) -> NodeAlerts | None:
+    """Return the alerts of a watched run, None where none are configured.
+
+    ``tell`` gets one line for each firing, and at once the reason if this process fires none. Raises ConfigError where
+    the configuration could have been written by others.
+    """
+    if not settings.alert:
+        return None
+    from gputop.features.alerts.node_alerts import FiringLock, NodeAlerts
+
+    alerts = alerts_of(settings.alert)
+    if not fire:
+        return NodeAlerts(alerts)
+    if settings.redact:
+        if tell is not None:
+            tell(REDACTED)
+        return None
+    refuse_unsafe(args, alerts)
+    node_alerts = NodeAlerts(alerts, FiringLock(_runtime_directory()), tell)
+    if why_not := node_alerts.why_not():
+        (tell or node_alerts.messages.append)(f"alerts: {why_not}")
+    return node_alerts
+
+
+def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
+    """Return the alerts of the live screen; fired with --alerts, else only shown.
+
+    Raises UsageError and ConfigError.
+    """
+    fire = bool(getattr(args, "alerts", False))
+    if fire and not settings.alert:
+        raise UsageError(f"--alerts: {_no_alert(args)}")
+    if fire and settings.redact:
+        raise UsageError(f"--alerts: {REDACTED}")
+    return alerts_here(args, settings, fire=fire)
+
+
+def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
+    """Raise ConfigError where others than this user and root could have written a command.
+
+    Checks the configuration file, its folder, and the target of a link.
+    """
+    if not any(alert.run for alert in alerts):
+        return
+    file = configuration_file(args)
+    for path in dict.fromkeys((file, file.absolute().parent, file.resolve(), file.resolve().parent)):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise ConfigError(f"alerts with run: cannot read {path}: {error.strerror}") from None
+        if status.st_uid not in (os.geteuid(), 0):
+            raise ConfigError(f"alerts with run need a configuration that is yours or root's, and {path} is not")
+        if status.st_mode & 0o022:
+            raise ConfigError(f"alerts with run need a configuration that only you can write: chmod go-w {path}")
+
+
+def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
+    """Return the alerts for `gputop doctor`, without secrets."""
+    if not settings.alert:
+        return {}
+    alerts, problems = alerts_of(settings.alert), []
+    try:
+        refuse_unsafe(args, alerts)
+    except ConfigError as error:
+        problems = [str(error)]
+    names = [{"name": alert.name, "when": alert.when.text, "runs": bool(alert.run)} for alert in alerts]
+    return {"alerts": {"configured": names}, "problems": problems}
+
+
+def _runtime_directory() -> str:
+    """Return the directory of this user's lock file."""
+    from gputop.sources.step_datagrams import login_directories, prepare
+
+    directory = login_directories()[0]
+    with suppress(OSError):
+        prepare(directory)
+    return directory

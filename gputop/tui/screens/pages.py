@@ -138,7 +138,6 @@ class FindingsScreen(RowsScreen, keys="findings"):
         """What the cursor can be on: names of alerts, then findings."""
         if self._alerts is not None:
             self.is_live = True
-            self.KEYS = (("acknowledge", "findings_acknowledge"), ("silence", "findings_silence"))
 
     def rows(self, width: int) -> list[Row]:
         frame = self._main.playback.frame
@@ -191,11 +190,4 @@ class FindingsScreen(RowsScreen, keys="findings"):
         finding = self._shown[self._cursor] if self._shown else None
         if isinstance(finding, Finding) and finding.kind == "badge" and finding.sticky:
             self._main.playback.acknowledge(finding.gpu, finding.id)
-            self.paint()
-
-    def action_silence(self) -> None:
-        """Silence the alert at the cursor, or let it fire again."""
-        name = self._shown[self._cursor] if self._shown else None
-        if self._alerts is not None and isinstance(name, str):
-            self._alerts.toggle_silence(name)
             self.paint()

@@ -56,13 +56,13 @@ MARKED, PAUSED, SCRAPED, DRAINED, RESIZED, LOOKED_INTO = 97, 5_000, 15, 20, 500,
 """After how many ticks each happens."""
 SCRAPE_S, SETTLE_S = 30.0, 10.0
 ALERTS = (
-    {"name": "hot", "when": "temp_c > 60", "for": "5s", "again": "1h", "per": "node", "run": ["/bin/true", "{gpus}"]},
+    {"name": "hot", "when": "temp_c > 60", "for": "5s", "again": "1h", "run": ["/bin/true"]},
     {"name": "lost", "when": "badge:lost", "again": "10m"},
     {"name": "idle", "when": "state:idle", "again": "10m"},
-    {"name": "busy", "when": "util_pct > 50", "for": "10s", "per": "job"},
-    {"name": "wasted", "when": "util_pct < 20 and power_w > 100", "for": "30s", "per": "job", "gpus": "all"},
+    {"name": "busy", "when": "util_pct > 50", "for": "10s"},
+    {"name": "wasted", "when": "util_pct < 20 and power_w > 100", "for": "30s"},
 )
-"""The groups are those of GPUs and jobs that come and go. One runs a program, seldom: each run is a process."""
+"""One alert runs a program, seldom: each run is a process."""
 
 
 def resident_bytes() -> int:
