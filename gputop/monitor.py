@@ -21,7 +21,7 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.job_steps import grown
 from gputop.diagnosis.rules import RULES
 from gputop.diagnosis.rules.base import Rule
-from gputop.diagnosis.telling import LookFirst
+from gputop.diagnosis.summary import WorstGpuSelector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
@@ -148,7 +148,7 @@ class Monitor:
         self._history = History(self._interval_s)
         self._processes = ProcessHistory(self._interval_s)
         self._sources = SmSources()
-        self._diagnoser, self._steps, self._first = Diagnoser(self._interval_s), StepHistory(), LookFirst()
+        self._diagnoser, self._steps, self._first = Diagnoser(self._interval_s), StepHistory(), WorstGpuSelector()
         self._seen_uuids: dict[str, None] = {}
         self._last_t: float | None = None
         if after is not None:

@@ -10,15 +10,15 @@ import pytest
 from msgspec import to_builtins
 
 from gputop.diagnosis.diagnosis_data import as_json
-from gputop.diagnosis.telling import (
+from gputop.diagnosis.summary import (
     LEVEL_OF_ROLE,
-    Telling,
+    GpuSummary,
     alarmed,
     number_words,
     owner_words,
     role_of,
     since_words,
-    telling,
+    summarize,
 )
 from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
 from gputop.features.export.run_counters import RunCounters
@@ -53,7 +53,7 @@ class Told:
         for snapshot in self.snapshots:
             self.frame: Frame = monitor.feed(snapshot)
             self.counters.take(self.frame)
-        self.tellings: tuple[Telling, ...] = tuple(map(telling, self.frame.diagnoses))
+        self.tellings: tuple[GpuSummary, ...] = tuple(map(summarize, self.frame.diagnoses))
         self.pictured: Pictured = pictured(self.snapshots)
 
 
@@ -159,5 +159,5 @@ def test_a_redacted_owner_is_numbered() -> None:
     redactor, monitor = Redactor(), Monitor()
     for snapshot in SimulatedSource("small_kernels", clock=lambda: LATE).past(60.0):
         frame = monitor.feed(redactor.snapshot(snapshot))
-    (told,) = map(telling, frame.diagnoses)
+    (told,) = map(summarize, frame.diagnoses)
     assert told.owner is not None and (told.owner.user, told.owner.command) == ("user1", "python")

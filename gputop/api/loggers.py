@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputop.api.watch_options import NOTICES, Metrics, Options
 from gputop.api.work import Rates, StepWork, rates_of
-from gputop.diagnosis.telling import head_of
+from gputop.diagnosis.summary import head_of
 from gputop.model.quantity import clean_text, error_words
 from gputop.model.snapshot import value
 from gputop.model.steps import Phase, StepRow

@@ -23,7 +23,7 @@ from gputop.commands.shared_options import (
     waiting,
 )
 from gputop.config import Settings
-from gputop.diagnosis.readings import Readings
+from gputop.diagnosis.sanity import SanityFilter
 from gputop.model.source import UsageError
 from gputop.output.messages import NOTHING_READ, say
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
                 time.sleep(max(0.0, STEPS_WAIT_S - (time.monotonic() - begun)))
                 listener.drain()
                 reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
-            reading = replace(reading, snapshot=Readings().believed(with_servers(reading.snapshot)))
+            reading = replace(reading, snapshot=SanityFilter().believed(with_servers(reading.snapshot)))
     finally:
         source.close()
         if listener is not None:

@@ -44,7 +44,7 @@ MOSTLY, NO_LONGER = 0.5, 0.4
 """A cause is named from this lower sum on, and left below that one."""
 
 
-class Filled(NamedTuple):
+class IdleAttribution(NamedTuple):
     """Of the GPU's idle time, the least share (0–1) in which it was so: the main thread's, the busiest feeder's, and
     that of any feeder at all; ``most_…`` are the greatest."""
 
@@ -78,7 +78,7 @@ class Filled(NamedTuple):
     most_write: float = 0.0
 
 
-_FIRST, _LAST = Filled._fields.index("useful"), Filled._fields.index("any_useful")
+_FIRST, _LAST = IdleAttribution._fields.index("useful"), IdleAttribution._fields.index("any_useful")
 _GREATEST = ("most_main_run", "most_disk", "most_network", "most_write")
 _OF_MAIN = ("main_disk", "main_network", "main_write", "main_sleep", "main_poll")
 _PLACES = tuple(HostMeans._fields.index(name) for name in _OF_MAIN)
@@ -86,7 +86,7 @@ NOT_WAITED = (0.0,) * len(_OF_MAIN)
 NO_FEEDER = [0.0] * STATES
 
 
-class _Cell(Struct):
+class Interval(Struct):
     """Sums over the seconds of one cell: shares times seconds."""
 
     end: float = 0.0
@@ -102,7 +102,7 @@ class _Cell(Struct):
     samples: int = 0
     feeders: dict[int, list[float]] = {}
     """Percent, summed up over the samples."""
-    closed: Filled = Filled()
+    closed: IdleAttribution = IdleAttribution()
     """Seconds, without the busiest feeder's."""
 
     def least(self, counted: float, waited: float) -> float:
@@ -153,7 +153,7 @@ class _Cell(Struct):
         useful = max([least(f[0] + f[1], f[DISK] + f[NETWORK]) for f in several])
         cpu, on_disk = least(max([f[0] + f[1] for f in several]), 0.0), least(0.0, max([f[DISK] for f in several]))
         on_network = least(0.0, max([f[NETWORK] for f in several]))
-        self.closed = Filled(
+        self.closed = IdleAttribution(
             main_run=self.least_run, main_disk=least(0.0, disk), main_network=least(0.0, network),
             main_write=least(0.0, write), main_sleep=least(0.0, sleep), main_fetch=least(0.0, network + poll),
             main_alone=least(run, own + sleep), any_useful=useful, any_cpu=cpu, any_disk=on_disk,
@@ -176,14 +176,14 @@ class Account:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._cells: deque[_Cell] = deque()
-        self._open = _Cell()
+        self._cells: deque[Interval] = deque()
+        self._open = Interval()
         self._utils: deque[tuple[float, float]] = deque()
         self._named: frozenset[str] = frozenset()
         self._moments = False
         self._proven: set[int] = set()
         """Feeders whose polls have been seen to be waits for the network."""
-        self._found: tuple[int | None, tuple[Filled, frozenset[str]]] | None = None
+        self._found: tuple[int | None, tuple[IdleAttribution, frozenset[str]]] | None = None
         """The account that was given last and whose it was; None once its cells have changed, or how they are read."""
 
     def add(self, t: float, dt: float, util_pct: float, looks: int, main: HostMeans, rows: Iterable[FeederRow]) -> None:
@@ -218,7 +218,7 @@ class Account:
         if ends and cell.looks >= LEAST_LOOKS:
             cell.close()
             self._cells.append(cell)
-            self._open, self._found = _Cell(), None
+            self._open, self._found = Interval(), None
             # The least number of them is kept, however old.
             while len(self._cells) > LEAST_CELLS and self._cells[0].end <= t - self._seconds + 0.0005:
                 self._cells.popleft()
@@ -247,31 +247,31 @@ class Account:
             self._cells.popleft()
         self._found = None
 
-    def filled(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:
+    def filled(self, busiest: int | None) -> tuple[IdleAttribution, frozenset[str]]:
         """The account, with that of the busiest feeder by its key, and which of it is most of the idle time."""
         if self._found is None or self._found[0] != busiest:
             self._found = busiest, self._add_up(busiest)
         return self._found[1]
 
-    def _add_up(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:
+    def _add_up(self, busiest: int | None) -> tuple[IdleAttribution, frozenset[str]]:
         cells = self._cells
         idle = sum([cell.idle for cell in cells])
         if not self.says_something or idle <= 0.0:
-            return Filled(), frozenset()
+            return IdleAttribution(), frozenset()
         rows = [cell.closed if busiest is None else cell.closed[:_FIRST] + cell.of(busiest) + cell.closed[_LAST:]
                 for cell in cells]  # fmt: skip
         n, shares = sum([cell.idle > 0.0 for cell in cells]), []
-        for name, seconds in zip(Filled._fields, zip(*rows, strict=True), strict=True):
+        for name, seconds in zip(IdleAttribution._fields, zip(*rows, strict=True), strict=True):
             share = sum(seconds) / idle
             if self._moments and name not in _GREATEST:
                 # Chance alone has some cells idle, and with them a bound: what is a cause is so in all of them.
                 squares = sum([(part - share * cell.idle) ** 2 for part, cell in zip(seconds, cells, strict=True)])
                 share -= ERRORS * sqrt(squares) / idle if n >= LEAST_IDLE else share
             shares.append(min(1.0, max(0.0, round(share, 9))))
-        found = Filled(*shares)
+        found = IdleAttribution(*shares)
         self._named = frozenset(
             name
-            for name, share in zip(Filled._fields, found, strict=True)
+            for name, share in zip(IdleAttribution._fields, found, strict=True)
             if share >= (NO_LONGER if name in self._named else MOSTLY)
         )
         return found, self._named

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES, LOST, LOST_CONDITION
-from gputop.diagnosis.telling import ROLE_OF_STATE, ROLE_OF_VERDICT
+from gputop.diagnosis.summary import ROLE_OF_STATE, ROLE_OF_VERDICT
 from gputop.diagnosis.types import Role
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import to_builtins
 
-from gputop.diagnosis.telling import Telling, telling
+from gputop.diagnosis.summary import GpuSummary, summarize
 from gputop.diagnosis.types import STATES, GpuDiagnosis, full_title
 from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -82,7 +82,7 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [{key: getattr(badge, key) for key in BADGE_KEYS} for badge in d.badges],
-        **_told(telling(d)),
+        **_told(summarize(d)),
     }
 
 
@@ -100,7 +100,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
     }
 
 
-def _told(told: Telling) -> dict[str, object]:
+def _told(told: GpuSummary) -> dict[str, object]:
     """What is told beside the verdict: its one number, its colour role, whose it is, and how much of how long was lost.
 
     ``telling`` is the title as people read it, without how long it has lasted.

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.host_side import HostTick, read_host, serving_on
+from gputop.diagnosis.host_side import GpuHostActivity, read_host, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
-from gputop.diagnosis.other_jobs import Peers, takers
-from gputop.diagnosis.readings import Readings
+from gputop.diagnosis.sanity import SanityFilter
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.telling import Owners
-from gputop.diagnosis.tracks import Moment
+from gputop.diagnosis.stragglers import Peers, takers
+from gputop.diagnosis.summary import Owners
+from gputop.diagnosis.tracks import TickContext
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
@@ -32,7 +32,7 @@ class Diagnoser:
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
-        self._readings = Readings()
+        self._readings = SanityFilter()
         self.believed: Snapshot | None = None
         """The last snapshot without what cannot be: what all outputs show."""
         self._gpus: dict[str, GpuState] = {}
@@ -43,10 +43,10 @@ class Diagnoser:
         self._periods = StepPeriods()
         self._ledger = Ledger()
         self._findings = Findings()
-        self._sample_and_tick: dict[str, tuple[GpuSample, HostTick | None]] = {}
+        self._sample_and_tick: dict[str, tuple[GpuSample, GpuHostActivity | None]] = {}
         self._read: list[_Read] = []
         self._last_t: float | None = None
-        self._ticks: dict[int, HostTick] | None = None
+        self._ticks: dict[int, GpuHostActivity] | None = None
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
         """Add one snapshot and return the diagnosis of each of its GPUs."""
@@ -73,7 +73,7 @@ class Diagnoser:
         served = {gpu: row for row in snapshot.servers if row.error is None for gpu in serving_on(snapshot, row)}
         for index, host_tick in ticks.items():
             host_tick.serving = served.get(index)
-        moment = Moment(
+        moment = TickContext(
             t, interval, snapshot.host, snapshot.events, self._fabric.observe(t, snapshot.host), host_is_new,
             snapshot.stale.get("proc", 0.0), bool(ticks),
         )  # fmt: skip
@@ -91,14 +91,14 @@ class Diagnoser:
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
 
-    def _signals(self, now: Moment, snapshot: Snapshot, gpu: GpuSample) -> _Read:
+    def _signals(self, now: TickContext, snapshot: Snapshot, gpu: GpuSample) -> _Read:
         """One GPU by itself."""
         state = self._gpus.get(gpu.static.uuid)
         if state is None:
             state = self._gpus[gpu.static.uuid] = GpuState(now.t)
             for row in snapshot.lasting:
                 if row.gpu == gpu.static.index:
-                    state.track.has_lasted(now.t, row)
+                    state.track.restore_conditions(now.t, row)
         if gpu.lost_reason is None and not gpu.asleep:
             return gpu, state, state.track.observe(now, gpu, self._sample_and_tick[gpu.static.uuid][1])
         state.track.skip(gpu, snapshot.events)
@@ -180,7 +180,7 @@ class Diagnoser:
         return self._ledger.waste()
 
 
-def _lanes(gpu: GpuSample, tick: HostTick | None) -> Mapping[str, float | None]:
+def _lanes(gpu: GpuSample, tick: GpuHostActivity | None) -> Mapping[str, float | None]:
     idle = None if gpu.util_pct is None else 100.0 - gpu.util_pct
     if tick is None:
         return {"idle_pct": idle}

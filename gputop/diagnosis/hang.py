@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.other_jobs import job_of
 from gputop.diagnosis.rules.idle import why_idle
-from gputop.diagnosis.signals import ENDED, WAITS_S, Behind, Signals, Spin
+from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
+from gputop.diagnosis.stragglers import job_of
 from gputop.diagnosis.window import pcie_capacity, ratio
 from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow
@@ -138,7 +138,7 @@ class Hangs:
 
     def observe(
         self, t: float, dt: float, signals: Sequence[Signals], steps: Iterable[StepRow], pids: Iterable[int]
-    ) -> Mapping[int, Spin]:
+    ) -> Mapping[int, BusyWait]:
         """What waits inside a kernel by GPU index, after one more sample. ``pids`` are all processes on any GPU."""
         for row in steps:
             before = self._announced.get(row.pid)
@@ -168,7 +168,7 @@ class Hangs:
 
     def _spin(
         self, t: float, s: Signals, waiting: Sequence[Signals], signals: Sequence[Signals], there: frozenset[int]
-    ) -> Spin:
+    ) -> BusyWait:
         seen, pid = self._seen[s.index], s.tick.pid
         announced = None if pid is None else self._announced.get(pid)
         stopped = announced is not None and announced.have_stopped(t)
@@ -187,7 +187,7 @@ class Hangs:
         has_before = stopped or (seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s)
         # Asleep alone is what one long kernel looks like, too: there must be something that could be waited for.
         alone = seen.is_asleep and seen.for_s(t) >= ALONE_S and (s.tick.nccl or stopped)
-        return Spin(
+        return BusyWait(
             for_s=seen.for_s(t),
             is_hang=has_before and (bool(behind) or alone) and not somebody_works,
             is_collective=s.tick.nccl or len(ranks) > 1,
@@ -204,7 +204,7 @@ class Hangs:
         by_index: Mapping[int, Signals],
         there: frozenset[int],
         long: bool,
-    ) -> Behind | None:
+    ) -> LaggingRank | None:
         """A rank that stands still outside of kernels, or is gone; None of one that works or of which nothing is known.
 
         One that computes on the CPU or writes works, too: it evaluates or saves, unless the others wait for ``long``.
@@ -213,7 +213,7 @@ class Hangs:
         announced = self._announced.get(pid)
         number = None if announced is None else announced.rank
         if pid not in there:
-            return Behind(gpu, pid, number, ENDED) if t - last_t >= GONE_S else None
+            return LaggingRank(gpu, pid, number, ENDED) if t - last_t >= GONE_S else None
         s = by_index.get(gpu)
         if s is None or s.n < s.least or s.u >= WORK_UTIL:
             return None
@@ -221,4 +221,4 @@ class Hangs:
         if (runs or (s.tick.write_bytes or 0.0) >= SAVES_BYTES) and not long:
             return None
         why, _ = why_idle(s)
-        return Behind(gpu, pid, number, why or ("its main thread computes" if runs else "its GPU is idle"))
+        return LaggingRank(gpu, pid, number, why or ("its main thread computes" if runs else "its GPU is idle"))

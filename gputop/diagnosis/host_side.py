@@ -40,7 +40,7 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     return frozenset({snapshot.gpus[0].static.index})
 
 
-class Born(Struct, frozen=True):
+class LoaderStart(Struct, frozen=True):
     """A loader proper, as births are counted: identity, age in seconds, parent, the rule that named it, its kind."""
 
     pid: int
@@ -51,7 +51,7 @@ class Born(Struct, frozen=True):
     kind: str | None = None
 
 
-class HostTick(Struct):
+class GpuHostActivity(Struct):
     """The host side of one GPU at one moment. CPU figures in percent of one core, disk and network as loader counts."""
 
     owners: list[ProcessSample] = []
@@ -76,7 +76,7 @@ class HostTick(Struct):
     nccl: bool = False
     pin_memory: bool | None = None
     pool_pct: float | None = None
-    births: list[Born] = []
+    births: list[LoaderStart] = []
     feeders: list[FeederRow] = []
     """One row for each feeder; empty in recordings made before feeders were measured."""
 
@@ -202,7 +202,7 @@ class HostTick(Struct):
             self.kinds = p.static.loader
         rule = p.static.rule
         if rule not in ("R5", "R6"):
-            self.births.append(Born(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
+            self.births.append(LoaderStart(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
         self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
 
 
@@ -262,20 +262,20 @@ def _seen_once(p: ProcessSample) -> FeedTime:
     return replace(FeedTime(run=run, queued=queued), **{wait: 100.0 - run - queued})
 
 
-NOBODY = HostTick()
+NO_PROCESSES = GpuHostActivity()
 """The host side of a GPU that no visible process uses; never written to."""
 
 
-def read_host(processes: Iterable[ProcessSample]) -> dict[int, HostTick]:
+def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
     """The host side by GPU index, for each GPU that some process uses."""
-    ticks: dict[int, HostTick] = {}
+    ticks: dict[int, GpuHostActivity] = {}
     holders: dict[int, list[int]] = {}
     rest: list[ProcessSample] = []
     for p in processes:
         if p.role == "gpu" and p.gpu is not None:
             tick = ticks.get(p.gpu)
             if tick is None:
-                tick = ticks[p.gpu] = HostTick()
+                tick = ticks[p.gpu] = GpuHostActivity()
             tick.add_owner(p)
             holders.setdefault(p.pid, []).append(p.gpu)
         elif p.role not in ("gpu", "orphan"):
@@ -316,7 +316,7 @@ HALTED = {"T": "stopped", "t": "traced"}
 _MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
 
 
-class Stands(Struct, frozen=True):
+class SteadyState(Struct, frozen=True):
     """A state, for how many seconds it has been so, and the networked file system on which it is a wait, if any."""
 
     what: str
@@ -324,11 +324,11 @@ class Stands(Struct, frozen=True):
     mount: str | None = None
 
 
-class Standing:
+class SteadyStateTracker:
     """Follows one thread, or the feeders of one GPU as a whole."""
 
     def __init__(self) -> None:
-        self.stands: Stands | None = None
+        self.stands: SteadyState | None = None
         """What has stood up to now."""
         self._since = self._seen_at = 0.0
 
@@ -336,13 +336,13 @@ class Standing:
         """Add a sample."""
         now = self.stands
         if now is not None and state in (None, now.what) and (state or t - self._seen_at <= MOST_BREAK_S):
-            self.stands = Stands(now.what, t - self._since, (state and mount) or now.mount)
+            self.stands = SteadyState(now.what, t - self._since, (state and mount) or now.mount)
             self._seen_at = t if state else self._seen_at
         else:
-            self.stands, self._since, self._seen_at = None if state is None else Stands(state, 0.0, mount), t, t
+            self.stands, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
 
 
-def main_state(p: ProcessSample | None) -> str | None:
+def state_of_main(p: ProcessSample | None) -> str | None:
     """What the main thread of a process is in for most of a sample: ``stopped``, ``traced``, a wait, or None."""
     if p is None or p.main_state is None:
         return None
@@ -353,7 +353,7 @@ def main_state(p: ProcessSample | None) -> str | None:
     return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None)
 
 
-def feeders_state(tick: HostTick) -> tuple[str | None, str | None]:
+def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
     """What most of a GPU's feeders are in for most of a sample, and the file system on which they are."""
     rows = [row for row in tick.feeders if row.key >= 0]
     if not rows:

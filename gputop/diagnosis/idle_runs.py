@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import Born
+from gputop.diagnosis.host_side import LoaderStart
 from gputop.diagnosis.signals import WINDOW_S, Pause
 
 QUIET_UTIL = 5.0
@@ -29,7 +29,7 @@ ALTERNATION_STEP_S = 0.9
 BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 
 
-class ZeroRuns:
+class IdleRuns:
     """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ DEMAND_MEMORY_S, DEMAND_ENDS_S = 600.0, 120.0
 """How long a pause counts, and the pause after which nothing comes any more."""
 
 
-class Demand:
+class BurstDetector:
     """Whether a GPU is used now and then, as by requests: pauses and work by turns, for minutes."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _Birth(Struct, frozen=True):
     of_all: bool
 
 
-class Births:
+class WorkerRestarts:
     """New loaders of one GPU. Those found with the job are no births."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Births:
         self._births: deque[_Birth] = deque(maxlen=1024)
         self._begun: float | None = None
 
-    def observe(self, t: float, loaders: Sequence[Born], job_age_s: float | None = None) -> None:
+    def observe(self, t: float, loaders: Sequence[LoaderStart], job_age_s: float | None = None) -> None:
         """Note which loaders were not there before.
 
         With the job's age, loaders found with it that are much younger and all of one age were started later.
@@ -152,7 +152,7 @@ class Births:
         while self._births and self._births[0].t <= t - BIRTHS_REMEMBERED_S:
             self._births.popleft()
 
-    def _is_line(self, loader: Born, siblings: int) -> bool:
+    def _is_line(self, loader: LoaderStart, siblings: int) -> bool:
         """Whether a loader follows another one of the same parent, which never has two: a child per shard, no worker.
 
         PyTorch's workers name themselves: one that is started again each epoch is a restart.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.account import Filled
+from gputop.diagnosis.account import IdleAttribution
+from gputop.diagnosis.conditions import Conditions
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_side import HostTick, Stands
-from gputop.diagnosis.hysteresis import Holds
+from gputop.diagnosis.host_side import GpuHostActivity, SteadyState
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import GpuMeans, HostMeans
 from gputop.model.feeders import Feeders, MainWaits, Outsider
@@ -68,7 +68,7 @@ WAITS_S = 30.0
 ENDED = "its process has ended"
 
 
-class Behind(Struct, frozen=True):
+class LaggingRank(Struct, frozen=True):
     """The rank for which the others of its job wait inside their kernels: its GPU, and ``why`` in words."""
 
     gpu: int
@@ -82,7 +82,7 @@ class Behind(Struct, frozen=True):
         return f"GPU {self.gpu}" if self.rank is None else f"rank {self.rank} (GPU {self.gpu})"
 
 
-class Spin(Struct, frozen=True):
+class BusyWait(Struct, frozen=True):
     """A GPU that has looked for half a minute as one that waits inside a kernel does. ``waiting`` are the GPUs of its
     job that do, ``behind`` the ranks that differ."""
 
@@ -91,7 +91,7 @@ class Spin(Struct, frozen=True):
     """Whether it is one: there was a before, and there is a witness."""
     is_collective: bool
     waiting: int
-    behind: tuple[Behind, ...]
+    behind: tuple[LaggingRank, ...]
     is_asleep: bool
     """The main thread has slept all the time."""
 
@@ -125,7 +125,7 @@ class HostSide(Struct, frozen=True):
     """None in recordings made before feeders were measured: they are judged by the means over loaders."""
     accounted: bool = False
     """Whether the account of the idle time says something yet."""
-    filled: Filled = Filled()
+    filled: IdleAttribution = IdleAttribution()
     """How much of the GPU's idle time each cause filled, at least."""
     mostly: frozenset[str] = frozenset()
     """What of it fills most of the idle time."""
@@ -139,9 +139,9 @@ class HostSide(Struct, frozen=True):
     born_kind: str | None = None
     """The kind of the loaders seen last: between two epochs there is none at this moment."""
     pauses: tuple[Pause, ...] = ()
-    main_stands: Stands | None = None
+    main_state: SteadyState | None = None
     """What the main thread has been in without a break."""
-    feeders_stand: Stands | None = None
+    worker_state: SteadyState | None = None
     outsiders: tuple[Outsider, ...] = ()
     outsider_cores: float | None = None
     cores: float | None = None
@@ -158,7 +158,7 @@ class Signals(Struct, frozen=True):
 
     t: float
     gpu: GpuSample
-    tick: HostTick
+    tick: GpuHostActivity
     """Who uses the GPU at this moment."""
     machine: HostSample
     host: HostSide
@@ -177,7 +177,7 @@ class Signals(Struct, frozen=True):
     """Why SM is not used; None when it was measured."""
     measure: str
     """What to do to have SM measured on this GPU."""
-    holds: Holds
+    holds: Conditions
     comes_and_goes: bool
     """Work and pauses have alternated for minutes, and nothing but demand can be seen to cause it."""
     pcie_bytes_per_s: float | None
@@ -215,7 +215,7 @@ class Signals(Struct, frozen=True):
     fabric: FabricSignals | None
     """None where the machine has no fabric and TCP retransmits nothing."""
     peer: Peer | None = None
-    spin: Spin | None = None
+    spin: BusyWait | None = None
     period: StepPeriod | None = None
     """The job's step as its GPUs' rhythm shows it."""
 

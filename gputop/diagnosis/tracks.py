@@ -11,15 +11,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.account import Account, Filled
+from gputop.diagnosis.account import Account, IdleAttribution
 from gputop.diagnosis.attribution import Correlation
+from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
-from gputop.diagnosis.host_side import NOBODY, HostTick, Standing, feeders_state, main_state, saves_pct
-from gputop.diagnosis.hysteresis import Holds, next_holds
-from gputop.diagnosis.idle_runs import Alternations, Births, Demand, Startup, ZeroRuns
-from gputop.diagnosis.readings import (
+from gputop.diagnosis.host_side import (
+    NO_PROCESSES,
+    GpuHostActivity,
+    SteadyStateTracker,
+    saves_pct,
+    state_of_main,
+    state_of_workers,
+)
+from gputop.diagnosis.idle_runs import Alternations, BurstDetector, IdleRuns, Startup, WorkerRestarts
+from gputop.diagnosis.sanity import (
     BROKEN,
     busy_pct,
     busy_second_pct,
@@ -39,9 +46,9 @@ from gputop.diagnosis.window import (
     is_split,
     is_stale,
     memory_of,
+    missing_host_reason,
     pcie_capacity,
     row_of,
-    why_dark,
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT
@@ -69,7 +76,7 @@ WAITS_BELOW_UTIL = 90.0
 """Above this mean utilisation no account is kept of feeders: there is nearly no idle time to be theirs."""
 
 
-class Moment(Struct, frozen=True):
+class TickContext(Struct, frozen=True):
     """What the samples of all GPUs of a snapshot have in common.
 
     A host's side that is not new still says whose GPU it is, but is no sample of what it does; one that is older than
@@ -93,10 +100,10 @@ class _OfJob:
         self.pids = pids
         self.seen_t = 0.0
         self.startup = Startup()
-        self.births = Births()
+        self.births = WorkerRestarts()
         self.born_kind: str | None = None
-        self.main, self.feeders = Standing(), Standing()
-        self.demand = Demand()
+        self.main, self.feeders = SteadyStateTracker(), SteadyStateTracker()
+        self.demand = BurstDetector()
 
 
 class _OfWindow:
@@ -107,10 +114,10 @@ class _OfWindow:
         self.feeders = FeederWindow(WINDOW_S)
         self.account = Account(WINDOW_S)
         self.correlation = Correlation()
-        self.runs = ZeroRuns()
+        self.runs = IdleRuns()
         self.fresh = 0
         """Samples, at most, that are no repeats of the one before."""
-        self.holds = Holds()
+        self.holds = Conditions()
         self.since = Lasting(-1)
         """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
         self.resumed = False
@@ -148,11 +155,11 @@ class GpuTrack:
         """Whether GPU and loaders move together."""
         return self._window.correlation
 
-    def has_started(self) -> None:
+    def mark_started(self) -> None:
         """The job that runs now is past its start, whatever it does from now on."""
         self._job.startup.has_trained = True
 
-    def has_lasted(self, t: float, before: Lasting) -> None:
+    def restore_conditions(self, t: float, before: Lasting) -> None:
         """Take over what had held until a sample, the first of a recording, that is yet to be observed."""
         self._before, self._before_t = before, t
 
@@ -166,7 +173,7 @@ class GpuTrack:
         self._window = _OfWindow()
         self.util_now = None
 
-    def observe(self, now: Moment, gpu: GpuSample, tick: HostTick | None) -> Signals | None:
+    def observe(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> Signals | None:
         """The signals at this moment, or None while util itself is not measured."""
         t, interval_s = now.t, now.interval_s
         since_last = interval_s if self._last_t is None else t - self._last_t
@@ -207,9 +214,9 @@ class GpuTrack:
             window.correlation.add(util, measured.workers / measured.scheduled)
         if window.sums.means().gpu.u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        return self._signals(now, gpu, NOBODY if tick is None else tick, sm_off)
+        return self._signals(now, gpu, NO_PROCESSES if tick is None else tick, sm_off)
 
-    def _account(self, t: float, dt: float, ran: float | None, main: HostMeans, tick: HostTick) -> None:
+    def _account(self, t: float, dt: float, ran: float | None, main: HostMeans, tick: GpuHostActivity) -> None:
         """Follow what the main thread and its feeders did, and how much of the idle time that was.
 
         ``ran`` is the percentage of the sample in which kernels ran.
@@ -223,7 +230,13 @@ class GpuTrack:
         window.account.add(t, dt, ran, 1 if looks is None else max(1, looks.total), main, rows)
 
     def _works(
-        self, now: Moment, dt: float, busy: float, ran: float, tick: HostTick | None, measured: HostTick | None
+        self,
+        now: TickContext,
+        dt: float,
+        busy: float,
+        ran: float,
+        tick: GpuHostActivity | None,
+        measured: GpuHostActivity | None,
     ) -> float | None:
         """Follow when kernels run and when none does; when training began, where that is seen now. ``ran``: percent of
         the sample in which any did, which says nothing of pauses: their first and last seconds are busy in part."""
@@ -240,7 +253,7 @@ class GpuTrack:
         self._has_pauses = self._job.demand.observe(t, busy)
         return startup.began_to_train(t, interval_s) if knows else None
 
-    def _observe_host(self, t: float, gpu: GpuSample, host: HostSample, tick: HostTick) -> None:
+    def _observe_host(self, t: float, gpu: GpuSample, host: HostSample, tick: GpuHostActivity) -> None:
         """Follow what outlives the window: memory, births, and what threads have been in without a break."""
         used, total = memory_of(gpu, host)
         self._trend.observe(t, tick.owners, None if total is None or used is None else total - used)
@@ -249,8 +262,8 @@ class GpuTrack:
         if tick.births and (job.born_kind is None or tick.kinds == "torch"):
             # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
             job.born_kind = tick.kinds
-        job.main.observe(t, main_state(p), None if p is None else p.mount)
-        job.feeders.observe(t, *feeders_state(tick))
+        job.main.observe(t, state_of_main(p), None if p is None else p.mount)
+        job.feeders.observe(t, *state_of_workers(tick))
 
     def _restart_window(self, t: float) -> None:
         """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
@@ -268,7 +281,7 @@ class GpuTrack:
             self._changed_at = t
             window.keep(CHANGE_S)
 
-    def _watch_job(self, t: float, tick: HostTick | None) -> None:
+    def _watch_job(self, t: float, tick: GpuHostActivity | None) -> None:
         """When the job that the window describes is over, the window is too."""
         pids, job = frozenset(p.pid for p in tick.owners) if tick is not None else frozenset(), self._job
         if not job.pids:
@@ -297,7 +310,7 @@ class GpuTrack:
             return SmLack((f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old",))
         return SmLack((BROKEN,)) if is_broken(gpu) else None
 
-    def _signals(self, now: Moment, gpu: GpuSample, tick: HostTick, sm_off: SmLack | None) -> Signals:
+    def _signals(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity, sm_off: SmLack | None) -> Signals:
         t, interval_s, window, startup = now.t, now.interval_s, self._window, self._job.startup
         mean = window.sums.means()
         util, sm = mean.gpu.u, None if sm_off else mean.gpu.sm
@@ -309,11 +322,11 @@ class GpuTrack:
         n, least = min(len(window.sums), window.fresh), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
         by_demand = tick.primary is None or tick.server is not None
         if n >= least:
-            window.holds = next_holds(
+            window.holds = update_conditions(
                 window.holds,
                 means,
                 u,
-                may_be_hollow=not now.listed if tick is NOBODY else tick.computing > 0 and not tick.renders(),
+                may_be_hollow=not now.listed if tick is NO_PROCESSES else tick.computing > 0 and not tick.renders(),
                 slow_idle=self._slow_idle if by_demand else None,
                 has_nvlink=bool(gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s),
                 limits_known=(gpu.throttle_reasons is not None or means.power is not None) and not tick.draws,
@@ -373,19 +386,19 @@ class GpuTrack:
         )
 
     def _host_side(
-        self, t: float, tick: HostTick, host: HostSample, mean: HostMeans, run: Pause | None, u: float
+        self, t: float, tick: GpuHostActivity, host: HostSample, mean: HostMeans, run: Pause | None, u: float
     ) -> HostSide:
         """What the host did for this GPU: its main thread, its loaders, the machine around them."""
         p = tick.primary
         job, window = self._job, self._window
         pauses = window.runs.ended if run is None else (*window.runs.ended, run)
         births, beside_s, of_all_s = job.births.recent(t, pauses)
-        feeders, address, filled, mostly = None, "", Filled(), frozenset[str]()
+        feeders, address, filled, mostly = None, "", IdleAttribution(), frozenset[str]()
         if 100.0 - u >= at.IDLE:
             feeders, address = window.feeders.feeders(), window.feeders.address
             filled, mostly = window.account.filled(None if feeders is None else feeders.key)
         return HostSide(
-            reason=why_dark(p),
+            reason=missing_host_reason(p),
             mean=mean,
             waits=mean.waits,
             fetches=p is not None and p.feed_by == "main socket",
@@ -404,8 +417,8 @@ class GpuTrack:
             restart_s=of_all_s,
             born_kind=job.born_kind,
             pauses=pauses,
-            main_stands=job.main.stands,
-            feeders_stand=job.feeders.stands,
+            main_state=job.main.stands,
+            worker_state=job.feeders.stands,
             outsiders=host.outsiders or (),
             outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,

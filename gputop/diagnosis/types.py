@@ -170,7 +170,7 @@ class GpuDiagnosis(Struct, frozen=True):
     charged_s: float = 0.0
     """How much of that was lost, seconds."""
     lost: Mapping[str, float] | None = None
-    """Seconds lost since the monitor began, by verdict: shares of each second, see ``telling.lost_share``."""
+    """Seconds lost since the monitor began, by verdict: shares of each second, see ``summary.lost_share``."""
     about: int | None = None
     """The index of another GPU that this one waits for, where the verdict says so."""
 
@@ -206,7 +206,7 @@ class Finding(Struct, frozen=True):
     ended: float | None = None
     sticky: bool = False
     role: Role = "unknown"
-    """What it means, as the telling of that moment said it: its colour."""
+    """Role of the verdict at that moment, and so its colour."""
 
 
 class Waste(Struct, frozen=True):

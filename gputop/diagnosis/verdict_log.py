@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
-from gputop.diagnosis.telling import ROLE_OF_LEVEL, lost_share, role_of
+from gputop.diagnosis.summary import ROLE_OF_LEVEL, lost_share, role_of
 from gputop.diagnosis.types import STATES, Finding, GpuDiagnosis, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
 

@@ -79,7 +79,7 @@ def candidate(s: Signals) -> Rule:
     return gate or next((rule for rule in (*CAUSES, *unseen, *WORKS) if rule.holds(s)), NO_BOTTLENECK_SEEN)
 
 
-class Chooser(Generic[T]):
+class Debouncer(Generic[T]):
     """Votes over time for one shown value."""
 
     def __init__(self, shown: T, t: float) -> None:
@@ -132,7 +132,7 @@ class BadgeBoard:
     """The badges of one GPU with the same hysteresis; alarms show at once."""
 
     def __init__(self) -> None:
-        self._choosers: dict[str, Chooser[bool]] = {}
+        self._choosers: dict[str, Debouncer[bool]] = {}
         self._latest: dict[str, Badge] = {}
 
     def observe(self, s: Signals, verdict: str, interval_s: float) -> tuple[Badge, ...]:
@@ -145,7 +145,7 @@ class BadgeBoard:
             if badge is None and chooser is None:
                 continue
             if chooser is None:
-                chooser = choosers[rule.id] = Chooser(False, s.t - STANDS_S)
+                chooser = choosers[rule.id] = Debouncer(False, s.t - STANDS_S)
             if badge is not None:
                 self._latest[rule.id] = badge
             if badge is not None and rule.alarm and not chooser.shown:
@@ -210,7 +210,7 @@ UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
 """What is shown before anything is known: the first verdict need not wait for it."""
 
 
-class _Offer(Struct, frozen=True):
+class Candidate(Struct, frozen=True):
     rule: Rule
     result: RuleResult
     flag: Flag | None
@@ -226,10 +226,10 @@ class GpuState:
         self.index = -1
         self._board = BadgeBoard()
         self._badges: tuple[Badge, ...] = ()
-        self._verdict: Chooser[Key] = Chooser(key_of(COLLECTING.id, None), t)
-        self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
-        self._shown = _Offer(COLLECTING, RuleResult("grey", ()), None)
-        self._offers: dict[Key, _Offer] = {}
+        self._verdict: Debouncer[Key] = Debouncer(key_of(COLLECTING.id, None), t)
+        self._paint: Debouncer[tuple[Flag | None, Level]] = Debouncer((None, "grey"), t)
+        self._shown = Candidate(COLLECTING, RuleResult("grey", ()), None)
+        self._offers: dict[Key, Candidate] = {}
         self._timeline: tuple[Change, ...] = ((t, COLLECTING.id, None),)
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
@@ -319,7 +319,7 @@ class GpuState:
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
         flag = s.flag if state == "busy_not_working" else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
-        offered = _Offer(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
+        offered = Candidate(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
         first_s = SOON_S if s.begins and result.cause in SOON else FIRST_S
@@ -334,19 +334,19 @@ class GpuState:
             self._paint.vote(t, (flag, result.level), interval_s)
         elif shown[0] == COLLECTING.id:
             line = f"{s.n} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
-            self._shown = _Offer(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
+            self._shown = Candidate(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
         elif rule.id in STARVED_IDS:
             # A job that was judged is not starting any more, though its steps become rare.
-            self.track.has_started()
+            self.track.mark_started()
 
-    def _show(self, t: float, offer: _Offer) -> None:
+    def _show(self, t: float, offer: Candidate) -> None:
         if self._shown.result.for_s is None or offer.result.for_s is None:
             # An idle GPU that gets another name has been so since before that name.
             self._charged_s = 0.0
         self._shown = offer
-        self._paint = Chooser((offer.flag, offer.result.level), t)
+        self._paint = Debouncer((offer.flag, offer.result.level), t)
 
     def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
         """A lost GPU, or one whose util is not measured: at once, with the reason."""
@@ -366,7 +366,7 @@ class GpuState:
         self._verdict.forget()
         self._offers.clear()
         result = RuleResult("grey", (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None)
-        self._show(t, _Offer(COLLECTING, result, None))
+        self._show(t, Candidate(COLLECTING, result, None))
 
 
 def _means(s: Signals) -> Means:

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import HostTick, is_on_disk, saves_pct
-from gputop.diagnosis.readings import is_missed, reads_zero_at_work
+from gputop.diagnosis.host_side import GpuHostActivity, is_on_disk, saves_pct
+from gputop.diagnosis.sanity import is_missed, reads_zero_at_work
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.feeders import LookState, MainLooks, MainWaits
 from gputop.model.sm import MEASURED
@@ -323,7 +323,9 @@ def pcie_capacity(gpu: GpuSample) -> float | None:
     return None if lane is None or not gpu.pcie_width else lane * gpu.pcie_width * PCIE_USABLE
 
 
-def row_of(gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick | None, capacity: float | None) -> Row:
+def row_of(
+    gpu: GpuSample, util: float | None, sm: float | None, tick: GpuHostActivity | None, capacity: float | None
+) -> Row:
     """The row of a sample; ``util`` and ``sm`` in percent, ``capacity`` of the PCIe link in bytes a second."""
     reasons = gpu.throttle_reasons or 0
     peak = gpu.static.nvlink_peak_bytes_per_s
@@ -362,7 +364,7 @@ def _counters(gpu: GpuSample, util: float | None, sm: float | None) -> Row:
     )  # fmt: skip
 
 
-def _host_side(tick: HostTick) -> list[int | None]:
+def _host_side(tick: GpuHostActivity) -> list[int | None]:
     """A list: CPython 3.11 keeps freed tuples of exactly 20 values, up to 2,000, and never reuses them."""
     p = tick.primary
     main = main_disk = None
@@ -455,7 +457,7 @@ def degraded_link(gpu: GpuSample) -> str:
     return ", ".join(words)
 
 
-def why_dark(primary: ProcessSample | None) -> str | None:
+def missing_host_reason(primary: ProcessSample | None) -> str | None:
     """Why the host's side is dark; None when it is not."""
     if primary is None:
         return "no process visible on this GPU"

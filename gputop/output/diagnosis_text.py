@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.rules.base import COLLECTING
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, telling
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, summarize
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
 from gputop.model.cards import Price, price_of
 from gputop.model.quantity import HOUR_S, duration, gpu_time, gpu_time_of, kinds, length
@@ -63,7 +63,7 @@ def _period(begin: float, end: float) -> str:
 
 
 def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Verdict:
-    told = telling(d)
+    told = summarize(d)
     judged = d.verdict != COLLECTING.id
     facts = []
     if judged and told.number is not None:
@@ -168,7 +168,7 @@ def ticket_json(frame: Frame, position: int, process: ProcessSample | None = Non
 
 def ticket_text(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
     """What somebody who was not there needs: where, what, since when, the evidence, the remedy."""
-    snapshot, told = frame.snapshot, telling(frame.diagnoses[position])
+    snapshot, told = frame.snapshot, summarize(frame.diagnoses[position])
     gpu = snapshot.gpus[position]
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
     simulated = "simulated by gputop demo: " if snapshot.machine.is_simulated else ""

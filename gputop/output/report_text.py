@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, owner_words, whose_words
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, owner_words, whose_words
 from gputop.diagnosis.thresholds import TOLD_SLOWER
 from gputop.diagnosis.types import STATE_WORDS, Level
 from gputop.model.cards import LIST_PRICE, card_words

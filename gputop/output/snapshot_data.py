@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from gputop.diagnosis.hysteresis import flag_now
-from gputop.diagnosis.telling import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
+from gputop.diagnosis.conditions import flag_now
+from gputop.diagnosis.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
 from gputop.model.derived import gap_pct
 from gputop.model.metrics import (
     GPU_METRICS,

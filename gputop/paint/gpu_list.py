@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.diagnosis.types import NOT_WORKING_ALARM
 from gputop.model.quantity import GIB, duration, number, terminal_safe
 from gputop.paint.glyphs import level_glyph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gputop.diagnosis.telling import telling
+from gputop.diagnosis.summary import summarize
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.derived import lacks_sm
 from gputop.model.quantity import clock_time, duration, elapsed, file_size, gib, seconds, terminal_safe
@@ -195,7 +195,9 @@ def look_first_words(frame: Frame) -> str:
     gpu, d = next(((gpu, d) for gpu, d in pairs if d.uuid == frame.look_first), (None, None))
     if gpu is None or d is None:
         return ""
-    words = NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else telling(d).title
+    words = (
+        NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else summarize(d).title
+    )
     held = f", holds {gib(gpu.mem_used_bytes)} GiB" if words == IDLE else ""
     lasts = f" for {duration(d.lasted_s)}" if d.lasted_s else ""
     return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"

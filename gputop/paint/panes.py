@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, Telling, owner_words, since_words, telling
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, owner_words, since_words, summarize
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, clock_time, duration, elapsed, number, rate, terminal_safe
 from gputop.model.snapshot import GpuSample
@@ -74,7 +74,7 @@ class ShownGpu:
         self.frame, self.view, self.position = frame, view, position
         self.gpu: GpuSample = frame.snapshot.gpus[position]
         self.d: GpuDiagnosis = frame.diagnoses[position]
-        self.glyphs, self.told = view.glyphs, telling(self.d)
+        self.glyphs, self.told = view.glyphs, summarize(self.d)
         self.alarm, self.red = self.d.busy_not_working is not None, is_red(self.d)
 
     @cached_property
@@ -161,7 +161,7 @@ OWNED, LEAST_OWNER = " · ", 8
 """What stands before the owner of a GPU; with fewer cells than these its name would say nothing."""
 
 
-def owner_of(told: Telling, room: int) -> str:
+def owner_of(told: GpuSummary, room: int) -> str:
     """Whose process a GPU that is in trouble is, cut to ``room`` cells; empty for others, and where it is not known."""
     if told.owner is None or told.role not in ("not_working", "waiting") or room < LEAST_OWNER:
         return ""
@@ -191,7 +191,7 @@ def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
     return [(next((form for form in forms if room is None or len(form) <= room), text), "alarm.title")]
 
 
-def figure_words(told: Telling) -> str:
+def figure_words(told: GpuSummary) -> str:
     """The number of the verdict with its word, in one form at every size; nothing before there is a verdict."""
     number = told.number
     if number is None:

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import trouble
+from gputop.diagnosis.summary import trouble
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, GpuDiagnosis
 from gputop.model.history import ProcessHistory
 from gputop.model.quantity import size, terminal_safe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, role_of
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, role_of
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import clock_time, duration, elapsed, terminal_safe, which_gpus, wrapped

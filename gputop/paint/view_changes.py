@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import group_of
+from gputop.diagnosis.summary import group_of
 from gputop.model.text_table import table_rows
 from gputop.monitor import Frame
 from gputop.paint import process_table

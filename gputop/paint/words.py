@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.sm_remedy import power_word
-from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, telling
+from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, summarize
 from gputop.diagnosis.thresholds import TOLD_SLOWER, WIDE_GAP
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -173,7 +173,7 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
 
 def is_red(d: GpuDiagnosis) -> bool:
     """Whether a GPU is in trouble: nothing on it may look like praise then."""
-    return telling(d).role in ("not_working", "waiting")
+    return summarize(d).role in ("not_working", "waiting")
 
 
 def split_gpus(snapshot: Snapshot) -> frozenset[str]:
@@ -221,7 +221,7 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], width: in
 
 def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     """(evidence, style): what proves the verdict, or why nothing can be said."""
-    told = telling(d)
+    told = summarize(d)
     if told.evidence:
         return terminal_safe(told.evidence[0]), "dim" if told.role in ("work", "unknown") else "evidence"
     if gpu.sm_reason and not is_measured(gpu):
@@ -248,7 +248,7 @@ def verdict_lines(
     If need be with the short remedy, then with less evidence. Words matter more than the rows that stand ``above`` them
     but for the first.
     """
-    told = telling(d)
+    told = summarize(d)
     first, style = because(d, gpu)
     evidence = wrapped_lines("↳", first, width, style)
     for line in told.evidence[1:]:

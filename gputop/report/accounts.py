@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.readings import has_impossible_power
+from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import EFFICIENCY_UTIL
 from gputop.diagnosis.thresholds import WARM_UP_FACTOR
 from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State

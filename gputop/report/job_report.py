@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
-from gputop.diagnosis.telling import ROLE_OF_LEVEL, Number, lost_share, telling, time_words, whose_words
+from gputop.diagnosis.summary import ROLE_OF_LEVEL, Number, lost_share, summarize, time_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
 from gputop.diagnosis.types import NOT_WORK, STATES, Badge, GpuDiagnosis, GpuOwner, Level, Role, State
 from gputop.diagnosis.window import clock_share, sm_now
@@ -275,7 +275,7 @@ class _Spell:
         """The finding of the GPU with that index."""
         said, times = self.latest, (self.first_t, self.after_s, self.seconds, self.spells)
         if isinstance(said, GpuDiagnosis):
-            told = telling(said)
+            told = summarize(said)
             return FindingReport(gpu, "verdict", name, said.level, told.words, *times, "".join(told.evidence[:1]),
                                  told.remedy, self.gain_s, told.role, told.number, told.owner)  # fmt: skip
         assert said is not None

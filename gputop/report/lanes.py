@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import head_of
+from gputop.diagnosis.summary import head_of
 from gputop.diagnosis.types import GpuDiagnosis, Role
 from gputop.model.cards import Price
 from gputop.model.sm import MEASURED

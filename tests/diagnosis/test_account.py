@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.account import Account, Filled
+from gputop.diagnosis.account import Account, IdleAttribution
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.diagnosis.window import HostMeans, scaled
 from gputop.model.feeders import WaitEnd, main_looks
@@ -30,7 +30,9 @@ def main(**percent: float) -> HostMeans:
     return HostMeans(**{name: scaled(value) for name, value in percent.items()})
 
 
-def filled(seconds: list[tuple[float, HostMeans, list[FeederRow]]], busiest: int = 1, looked: int = 8) -> Filled:
+def filled(
+    seconds: list[tuple[float, HostMeans, list[FeederRow]]], busiest: int = 1, looked: int = 8
+) -> IdleAttribution:
     """The account of these seconds, each with its util, main thread and feeders."""
     account = Account(1e9)
     for t, (util, did, rows) in enumerate(seconds):
@@ -76,7 +78,7 @@ def test_what_was_looked_at_enters_less_one_standard_error_and_what_was_counted_
 
 
 def test_few_looks_make_longer_cells_and_too_few_cells_say_nothing() -> None:
-    assert filled([(0.0, main(main=90.0), [])] * 15, looked=1) == Filled()
+    assert filled([(0.0, main(main=90.0), [])] * 15, looked=1) == IdleAttribution()
     assert filled([(0.0, main(main=90.0), [])] * 16, looked=1).main_run == pytest.approx(0.9)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import in_sample
+from gputop.diagnosis.summary import in_sample
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import APPLICATION_CLOCKS, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP, SOFTWARE_THERMAL
 from gputop.report.accounts import GpuAccount

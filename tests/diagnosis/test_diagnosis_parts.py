@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.diagnosis.attribution import correlate
+from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.hardware_health import growth
-from gputop.diagnosis.host_side import Standing
-from gputop.diagnosis.hysteresis import Holds, next_holds
+from gputop.diagnosis.host_side import SteadyStateTracker
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
-from gputop.diagnosis.verdict_state import Chooser
+from gputop.diagnosis.verdict_state import Debouncer
 from gputop.diagnosis.window import COLUMNS, GpuMeans, Row, Window, pcie_capacity, scaled
 from tests.support.examples import looks
 from tests.support.scenes import gpu
@@ -117,7 +117,7 @@ def test_growth_is_the_median_slope() -> None:
 
 
 def test_a_winner_needs_eight_of_ten_and_the_shown_one_ten_seconds() -> None:
-    chooser = Chooser("a", 0.0)
+    chooser = Debouncer("a", 0.0)
     for t in range(1, 8):
         assert not chooser.vote(float(t), "b", 1.0)
     assert not chooser.vote(8.0, "b", 1.0), "eight wins, but the shown one has stood for eight seconds"
@@ -152,14 +152,14 @@ def test_a_link_of_16_lanes_carries_four_fifths_of_its_generations_rate() -> Non
 def test_where_requests_come_by_chance_a_slow_mean_decides_whether_a_gpu_waits(
     waits: bool, idle: float, slow: float | None, then: bool
 ) -> None:
-    before, util = Holds(waits=waits), 100.0 - idle
-    now = next_holds(before, GpuMeans(u=util), util, may_be_hollow=False, slow_idle=slow, has_nvlink=False)
+    before, util = Conditions(waits=waits), 100.0 - idle
+    now = update_conditions(before, GpuMeans(u=util), util, may_be_hollow=False, slow_idle=slow, has_nvlink=False)
     assert now.waits == then
 
 
 @pytest.mark.parametrize(("missed_s", "lasts_s"), [(2.5, 12.5), (2.6, 0.0)])
 def test_one_look_that_misses_a_wait_does_not_end_it_and_a_longer_break_does(missed_s: float, lasts_s: float) -> None:
-    standing = Standing()
+    standing = SteadyStateTracker()
     for t, state in ((0.0, "disk"), (10.0, "disk"), (10.0 + missed_s, None), (10.0 + missed_s, "disk")):
         standing.observe(t, state, None)
     assert standing.stands is not None and standing.stands.for_s == lasts_s

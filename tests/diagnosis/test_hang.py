@@ -23,7 +23,7 @@ WAITING: dict[str, Any] = {
 BEGINS = 60
 """Until then every job works."""
 Rank = tuple[GpuSample, ProcessSample]
-Moment = Callable[[int], Iterable[Rank]]
+TickContext = Callable[[int], Iterable[Rank]]
 
 
 def rank(index: int, main: float = 0.0, *, job: str = "8821", nccl: bool = True, **changes: Any) -> ProcessSample:
@@ -39,7 +39,7 @@ def waits(index: int, main: float = 0.0, **changes: Any) -> Rank:
     return gpu(index, **WAITING), rank(index, main, **changes)
 
 
-def told(moment: Moment, seconds: int = 210, steps: Callable[[int], tuple[StepRow, ...]] = lambda t: ()) -> Any:
+def told(moment: TickContext, seconds: int = 210, steps: Callable[[int], tuple[StepRow, ...]] = lambda t: ()) -> Any:
     """The diagnoses of all GPUs at each second."""
     diagnoser = Diagnoser()
 
@@ -140,7 +140,7 @@ def test_steps_that_have_stopped_are_a_before_and_steps_that_go_on_exclude_a_han
                     (gpu(1, util=0.0, power_w=90.0), rank(1, job="8822"))]),
     ],
 )  # fmt: skip
-def test_what_only_looks_like_a_hang_is_none(name: str, moment: Moment) -> None:
+def test_what_only_looks_like_a_hang_is_none(name: str, moment: TickContext) -> None:
     said = told(moment)
     assert not hangs(said), name
 

@@ -406,10 +406,10 @@ def test_loaders_count_for_each_gpu_of_their_parent() -> None:
 
 # --- over time ------------------------------------------------------------------------------------------------------
 
-Moment = tuple[float, list[ProcessSample]]
+TickContext = tuple[float, list[ProcessSample]]
 
 
-def over(*spans: tuple[int, Callable[[int], Moment]]) -> Watch:
+def over(*spans: tuple[int, Callable[[int], TickContext]]) -> Watch:
     """Each span with its seconds, and what is seen of the GPU at each: util and processes."""
     watch = Watch()
     for t, at in enumerate(at for seconds, at in spans for _ in range(seconds)):
@@ -447,8 +447,8 @@ CALM = {"collecting", "startup", "idle", "working", "healthy"}
 # --- pauses, births, changes ---
 
 
-def checkpoints(writes: float, pause: int, every: int = 30) -> Callable[[int], Moment]:
-    def at(t: int) -> Moment:
+def checkpoints(writes: float, pause: int, every: int = 30) -> Callable[[int], TickContext]:
+    def at(t: int) -> TickContext:
         paused = t % every >= every - pause
         return 0.0 if paused else 97.0, [train(main=30.0, write_bytes_per_s=writes if paused else 0.0)]
 
@@ -463,7 +463,7 @@ def test_a_pause_of_less_than_a_minute_with_writes_is_a_checkpoint() -> None:
     assert long.said[-1][1].verdict == "healthy" and first(long, "checkpoint_pause", after=130) == float("inf")
     for disk, found in ((95.0, True), (0.0, False)):
         # To a slow disk it is one at any rate.
-        def slow(t: int, disk: float = disk) -> Moment:
+        def slow(t: int, disk: float = disk) -> TickContext:
             pauses = 40 <= t < 46
             p = main_of(disk=disk) if pauses else main_of(lock=5.0)
             return 0.0 if pauses else 97.0, [replace(p, write_bytes_per_s=1e6)]
@@ -471,8 +471,8 @@ def test_a_pause_of_less_than_a_minute_with_writes_is_a_checkpoint() -> None:
         assert ("checkpoint_pause" in names(over((70, slow)))) == found
 
 
-def restarts(every: int = 10, gap: int = 3, count: int = 4, util: float = 0.0) -> Callable[[int], Moment]:
-    def at(t: int) -> Moment:
+def restarts(every: int = 10, gap: int = 3, count: int = 4, util: float = 0.0) -> Callable[[int], TickContext]:
+    def at(t: int) -> TickContext:
         epoch, second = divmod(t, every)
         return util if second < gap else 96.0, [train(main=5.0), *born(epoch, second, workers(count, 60.0))]
 
@@ -485,7 +485,7 @@ def test_workers_that_are_started_again_and_again() -> None:
     assert "worker_restart" not in names(over((105, restarts(every=40, gap=10, count=1)))), "too few"
     assert over((110, lambda t: (70.0, restarts()(t)[1]))).said[-1][1].verdict == "starved_unattributed", "no gap"
 
-    def between(t: int) -> Moment:
+    def between(t: int) -> TickContext:
         util, (p, *alive) = restarts()(t)
         return util, [replace(p, feeder_threads=2), *([] if t % 10 >= 8 else alive)]
 
@@ -494,7 +494,7 @@ def test_workers_that_are_started_again_and_again() -> None:
 
 
 def test_one_batch_of_births_is_an_evaluation_not_a_restart() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         evaluating = born(0, t - 60.0, workers(8, 30.0)) if t >= 60 else []
         return 0.0 if 60 <= t < 67 else 96.0, [train(main=5.0), *workers(4, 30.0), *evaluating]
 
@@ -505,7 +505,7 @@ def test_one_batch_of_births_is_an_evaluation_not_a_restart() -> None:
 def test_workers_that_import_for_their_whole_start_are_restarts_unless_older_ones_run_on(
     older: int, found: str
 ) -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         epoch, second = divmod(t, 12)
         old = born(-10, 900.0, feeders(*[{"run": 98.0}] * older))
         return 0.0 if second < 4 else 96.0, [job(), *born(epoch, second, feeders(*[{"run": 98.0}] * 2)), *old]
@@ -515,7 +515,7 @@ def test_workers_that_import_for_their_whole_start_are_restarts_unless_older_one
 
 
 def test_workers_that_replace_the_first_ones_of_a_young_job_are_births() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         epoch, second = divmod(t, 14)
         pauses = epoch > 0 and second < 9
         rows = feeders(*[{"run": 98.0} if pauses else {"run": 2.0, "poll": 97.0}] * 2)
@@ -527,7 +527,7 @@ def test_workers_that_replace_the_first_ones_of_a_young_job_are_births() -> None
 
 
 def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         shard, second = divmod(t, 6)
         (worker,) = feeders({"run": 20.0, "lock": 80.0}, feed_by="child")
         (child,) = kind(feeders({"run": 21.0, "lock": 79.0}), "python", "R3 same command line")
@@ -538,7 +538,7 @@ def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None
 
 
 def test_an_idle_gpu_says_that_its_workers_start_anew_where_that_is_where_the_time_goes() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         epoch, second = divmod(t, 10)
         return 3.0 if second == 9 else 0.0, [
             main_of(poll=98.0), *born(epoch, second, feeders({"run": 98.0}, {"run": 98.0})),
@@ -556,7 +556,7 @@ def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
 
 
 def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:
-    def mixed(main: float, cpu: float = 97.0) -> Moment:
+    def mixed(main: float, cpu: float = 97.0) -> TickContext:
         return 20.0, [job("run 3", main=main), *feeders({"run": cpu, "network": 99.0 - cpu})]
 
     # The main thread runs about as much as makes it the cause: to and fro, for 40 s each.
@@ -577,10 +577,10 @@ def test_an_end_and_a_recovery_wait_for_no_margin(util: float, found: str) -> No
 def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> None:
     full = feeders({"lock": 100.0}, {"lock": 100.0})
 
-    def long(t: int) -> Moment:
+    def long(t: int) -> TickContext:
         return (0.0, [main_of(run=100.0), *full]) if t % 9 >= 4 else (97.0, [main_of(sleep=98.0), *full])
 
-    def short(t: int) -> Moment:
+    def short(t: int) -> TickContext:
         """Pauses that are too short to fill half of the idle time still tell running from sleeping."""
         phase = t % 8
         util, run = (97.0, 1.0) if phase < 2 else (0.0, 100.0) if phase in (4, 5) else (50.0, 50.0)
@@ -607,7 +607,7 @@ def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_befor
 def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_not_accused(
     at_first: list[ProcessSample], late_s: int
 ) -> None:
-    def works(t: int) -> Moment:
+    def works(t: int) -> TickContext:
         return 100.0, [job("run 3", main=99.0, age_s=t)] if t >= 8 + late_s else at_first
 
     watch = over((8, lambda t: (0.0, [])), (52, works))
@@ -615,28 +615,28 @@ def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_no
 
 
 def test_a_job_that_pauses_goes_on_being_judged() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         return 0.0 if t < 5 or 26 <= t < 50 else 80.0, [job(age_s=float(t)), *feeders({"run": 97.0})]
 
     assert not names(over((90, at)), 30) & {"collecting", "startup"}
 
 
 def test_a_pause_between_the_first_kernels_and_training_is_part_of_starting_up() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         return 0.0 if t < 2 or 4 <= t < 40 else 6.0 if t < 4 else 97.0, aged(t, main_of())
 
     watch = over((100, at))
     assert names(watch) <= CALM and watch.said[-1][1].verdict == "healthy"
     for warms_up_s in (1, 3, 5):
         # Nor is a warm-up before a model is loaded.
-        def loads(t: int, end: int = 5 + warms_up_s) -> Moment:
+        def loads(t: int, end: int = 5 + warms_up_s) -> TickContext:
             p = main_of(90.0) if 5 <= t < end else main_of(5.0, disk=94.0)
             return 60.0 if 5 <= t < end else 0.0, aged(t, replace(p, main_looks=main_looks([("run", 6)])))
 
         assert names(over((40, loads))) <= {"collecting", "startup", "idle"}, warms_up_s
 
 
-def slow_steps(*processes: ProcessSample, every: int = 3) -> Callable[[int], Moment]:
+def slow_steps(*processes: ProcessSample, every: int = 3) -> Callable[[int], TickContext]:
     """A job whose first step comes after five seconds, and then one every few seconds."""
     return lambda t: (5.0 if t >= 5 and t % every == 0 else 0.0, aged(t, *processes))
 
@@ -670,14 +670,14 @@ def test_what_a_job_waits_for_is_said_within_eight_seconds_of_its_first_kernel_a
 def test_the_polls_of_a_feeder_whose_sockets_are_seen_late_were_waits_for_the_network() -> None:
     p = replace(main_of(5.0, pipe=80.0), main_looks=main_looks([("pipe", 6)]))
 
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         return 20.0, [p, *feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5)]
 
     assert first(over((20, at)), "dataloader_io") <= 10 + 4
 
 
 def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
-    def at(t: int) -> Moment:
+    def at(t: int) -> TickContext:
         # Steps become rare: first every second sample has a kernel, then one of eleven.
         steps = t in (*range(8, 22, 2), 29, 40, 51)
         return 5.0 if steps else 0.0, aged(t, main_of(poll=97.0), *feeders({"run": 98.0}))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import telling
+from gputop.diagnosis.summary import summarize
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, Snapshot
 from gputop.model.steps import StepHistory, StepPace, StepRow, step_row
@@ -263,10 +263,9 @@ def test_a_step_s_time_stands_beside_every_verdict_at_80_columns_and_the_verdict
         for width in (80, 120, 160):
             said = "".join(text for text, _ in title(ShownGpu(stepping, view, position), width))
             assert "412 ms/step" in said or "412 ms a step" in said, said
-            assert (
-                telling(d).title[:8].lower() in said.lower() and figure_words(telling(d)) in said and len(said) == width
-            )
-            assert width == 80 or telling(d).title in said.lower()
+            summary = summarize(d)
+            assert summary.title[:8].lower() in said.lower() and figure_words(summary) in said and len(said) == width
+            assert width == 80 or summary.title in said.lower()
         listed = "".join(text for line in main_screen(stepping, view, 80, 24).rows for text, _ in line)
         assert "412 ms/step" in listed or "412 ms a step" in listed, "one line a GPU: above its words"
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
+from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.features.fleet import fleet_screen
 from gputop.model.quantity import (
     count,

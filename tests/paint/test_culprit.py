@@ -7,7 +7,7 @@ from math import ceil
 
 import pytest
 
-from gputop.diagnosis.telling import program, telling
+from gputop.diagnosis.summary import program, summarize
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import Differ, _cells, plain_text
 from gputop.paint.header import hint_of
@@ -28,7 +28,7 @@ QUICK = ("node", "straggler", "dataloader_cpu", "shared_gpu", "mig", "lost_gpu",
 
 def _culprit(frame: Frame) -> tuple[int, str] | None:
     """(pid, name) of the process that holds the GPU to look at first, where that is in trouble and it can be read."""
-    told = telling(frame.diagnoses[selected_gpu(frame, VIEW)])
+    told = summarize(frame.diagnoses[selected_gpu(frame, VIEW)])
     if told.role not in ("not_working", "waiting") or told.owner is None or not told.owner.command:
         return None
     return told.owner.pid, program(told.owner.command)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.hysteresis import flag_now
+from gputop.diagnosis.conditions import flag_now
 from gputop.model.snapshot import NOT_READ_YET, GpuSample, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.output.snapshot_data import once_data

@@ -11,10 +11,10 @@ from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.job_steps import PERIOD_GROWN
-from gputop.diagnosis.readings import has_impossible_power, is_broken
 from gputop.diagnosis.rules.busy import LOW_CLOCK, low_clock_remedy, low_clock_words
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
+from gputop.diagnosis.sanity import has_impossible_power, is_broken
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.types import Badge, Level
 from gputop.diagnosis.window import memory_of, ratio, swapping

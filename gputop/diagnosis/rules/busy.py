@@ -8,8 +8,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.readings import has_impossible_power
 from gputop.diagnosis.rules.base import Rule, RuleResult
+from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
 from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, SHORT, WORKS_HARD
 from gputop.diagnosis.types import STATE_WORDS, Confidence, Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.host_side import Stands
+from gputop.diagnosis.host_side import SteadyState
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
@@ -43,7 +43,7 @@ _HALTED = {"stopped": "stopped by a signal (SIGSTOP)", "traced": "held by a debu
 
 def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
-    main, feeders = s.host.main_stands, s.host.feeders_stand
+    main, feeders = s.host.main_state, s.host.worker_state
     if main is not None and main.what in _HALTED:
         return f"main: {_HALTED[main.what]} for {duration(main.for_s)}", "stopped"
     if feeders is not None and feeders.what == "lock":
@@ -57,7 +57,7 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
 
 
-def _why_main(s: Signals, main: Stands) -> tuple[str, Cause | None]:
+def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     """What the main thread waits for, in words, and the cause that this is."""
     if restarts(s):
         return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"

@@ -266,7 +266,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("unseen stopped", "idle stopped"), "a debugger holds the process",
         "let the debugger or tracer that holds the process go on, or detach it", "detach the debugger",
-        lambda s, f: s.host.main_stands is not None and s.host.main_stands.what == "traced",
+        lambda s, f: s.host.main_state is not None and s.host.main_state.what == "traced",
     ),
     RemedyRow(
         ("unseen stopped", "idle stopped"), "the process is stopped by a signal", "let it go on: kill -CONT {pid}",

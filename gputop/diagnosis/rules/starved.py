@@ -291,7 +291,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
 def _unattributed_cause(s: Signals) -> Cause:
     """What feeders wait for where that is not I/O."""
     f = s.host.feeders
-    if s.host.main_stands is not None and s.host.main_stands.what in ("stopped", "traced"):
+    if s.host.main_state is not None and s.host.main_state.what in ("stopped", "traced"):
         return "stopped"
     if restarts(s):
         return "startup"

@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import titles, verdict_rows
-from gputop.diagnosis.hysteresis import busy_not_working
-from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
+from gputop.diagnosis.conditions import busy_not_working
 from gputop.diagnosis.rules.base import HELD_BYTES
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE
+from gputop.diagnosis.stragglers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, full_title
 from gputop.features.fleet.exporter_names import group_of
@@ -86,7 +86,7 @@ def lost_hours(state: FleetState, util_pct: float | None, hours: float) -> float
     return 0.0
 
 
-# Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.other_jobs``.
+# Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.stragglers``.
 #
 # In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
 # the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer

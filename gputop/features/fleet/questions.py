@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
+from gputop.diagnosis.stragglers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, State
 from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_rows
-from gputop.diagnosis.hysteresis import busy_not_working
+from gputop.diagnosis.conditions import busy_not_working
 from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
 from gputop.diagnosis.rules.starved import ALARM_IDLE, PINNED

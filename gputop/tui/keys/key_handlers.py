@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import HALF, LOST_TITLE, WORKING_POORLY, group_of
+from gputop.diagnosis.summary import HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.process_columns import BY_VERDICT

@@ -1,8 +1,7 @@
-"""What is told of one GPU, made once: title and cause, one number, colour role, evidence, remedy, owner and time; and
-which of several to look at first.
+"""The summary of a GPU that all outputs show: title, cause, number, role, evidence, remedy, owner and time.
 
-Screen, reports, pages, tickets, alerts and the exporter lay a ``Telling`` out; none of them words, rounds or colours a
-verdict itself. Pure: time enters with the snapshots.
+Screen, reports, pages, alerts and the exporter lay a ``GpuSummary`` out; none of them words or rounds a verdict
+itself. Pure: time enters with the snapshots.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.hysteresis import flag_now, has_low_clock
+from gputop.diagnosis.conditions import flag_now, has_low_clock
 from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
 from gputop.diagnosis.rules.base import HELD_BYTES, STARTUP
 from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, LOW_CLOCK, STALLED
@@ -149,9 +148,6 @@ def whose_words(owners: Iterable[GpuOwner | None]) -> str:
     return ", ".join(jobs[:MOST_JOBS]) + more
 
 
-# The telling itself.
-
-
 class Number(Struct, frozen=True):
     """The one number beside a verdict. ``value`` is None where it would belong to the verdict and is not measured."""
 
@@ -160,12 +156,12 @@ class Number(Struct, frozen=True):
     unit: str = "%"
 
 
-class Telling(Struct, frozen=True):
+class GpuSummary(Struct, frozen=True):
     """One GPU in words and figures.
 
-    ``title`` is what it does and ``cause`` why ("" where there is nothing to add); ``words`` are both. ``beside`` are
-    badges that are not the telling itself. ``since`` is the Unix time from which on it has been so, ``lasted_s`` how
-    long that is, and ``charged_s`` how much of it was lost, both in seconds; it is None where nothing was judged.
+    ``title`` is what the GPU does and ``cause`` why ("" if there is nothing to add); ``words`` are both. ``beside`` are
+    the badges that the title does not say. ``since`` is the Unix time at which the state began, ``lasted_s`` its length
+    and ``charged_s`` the lost part of it, both in seconds; None if nothing was judged.
     """
 
     gpu: int
@@ -276,8 +272,8 @@ def head_of(d: GpuDiagnosis) -> HeadWords:
     return HeadWords(leading.title, words, f"{leading.title}, {words}", role)
 
 
-def telling(d: GpuDiagnosis) -> Telling:
-    """What is told of a diagnosis."""
+def summarize(d: GpuDiagnosis) -> GpuSummary:
+    """Return the summary of a diagnosis."""
     head, leading = head_of(d), _leading(d.badges)
     evidence, remedy, remedy_short, notes = d.evidence, d.remedy, d.remedy_short, d.notes
     if leading is not None and (leading.about is not None or leading.id == LOST):
@@ -287,7 +283,7 @@ def telling(d: GpuDiagnosis) -> Telling:
     elif leading is not None:
         evidence, remedy, remedy_short = (leading.evidence, *d.evidence), leading.remedy, ""
     is_counted = d.state != "unmeasured" and d.lost is not None
-    return Telling(
+    return GpuSummary(
         gpu=d.index,
         uuid=d.uuid,
         title=head.title,
@@ -326,7 +322,7 @@ def span_words(charged_s: float | None, lasted_s: float) -> str:
     return duration(lasted_s) if charged_s is None else duration_of(charged_s, lasted_s)
 
 
-def since_words(told: Telling, utc_offset_s: float | None = None) -> str:
+def since_words(told: GpuSummary, utc_offset_s: float | None = None) -> str:
     """``since 23:25, 8 of 13 min``: when it began, how much of how long was lost; UTC without an offset."""
     return "" if told.since is None else time_words(told.since, told.charged_s, told.lasted_s, utc_offset_s)
 
@@ -371,44 +367,54 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
     return (HALF, "waiting") if is_half else (STATE_WORDS["working"], "work")
 
 
-# Which GPU to look at first: the worst one, kept until it is no longer so, so that no screen jumps.
-
 MORE_LOST, FOR_S = 1.5, 30.0
-"""Another GPU of the same kind of trouble takes over once it has lost so many times as much, for so many seconds."""
-_KINDS = ("not_working", "waiting")
+"""Another GPU of the same rank is worse once it has lost so many times as much, and takes over after this time."""
+_RANKED_ROLES = ("not_working", "waiting")
 
 
 def trouble(d: GpuDiagnosis) -> int | None:
-    """How bad a GPU's trouble is, 0 the worst: lost, not working, waiting, waiting for another GPU; None without."""
+    """Rank a GPU's trouble, 0 the worst: lost, not working, waiting, waiting for another GPU; None without trouble."""
     if is_lost(d):
         return 0
     if d.about is not None or any(badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges):
-        return 1 + len(_KINDS)
-    role = telling(d).role
-    return 1 + _KINDS.index(role) if role in _KINDS else None
+        return 1 + len(_RANKED_ROLES)
+    role = summarize(d).role
+    return 1 + _RANKED_ROLES.index(role) if role in _RANKED_ROLES else None
 
 
-class LookFirst:
-    """Holds the GPU to look at first while snapshots pass."""
+class WorstGpuSelector:
+    """Selects the GPU to look at first and keeps it, so that no screen jumps.
+
+    Lost comes before not working before waiting; within a rank, the GPU that lost most. The selection changes when its
+    verdict ends, when a worse rank appears, or when one other GPU was worse for ``FOR_S`` without a break.
+    """
 
     def __init__(self) -> None:
-        self._chosen: tuple[str, str] | None = None
+        self._selected: tuple[str, str] | None = None
         """UUID and verdict."""
-        self._exceeded_since: float | None = None
+        self._worse_since: dict[str, float] = {}
+        """By UUID, since when a GPU of the same rank has lost ``MORE_LOST`` times as much as the selected one."""
 
     def observe(self, t: float, diagnoses: Sequence[GpuDiagnosis]) -> str | None:
-        """The UUID of that GPU at Unix time ``t``; None where no GPU is in trouble."""
-        ranked = {(d.uuid, d.verdict): (kind, d) for d in diagnoses if (kind := trouble(d)) is not None}
+        """Return the UUID of the selected GPU at Unix time ``t``; None if no GPU is in trouble."""
+        ranked = {(d.uuid, d.verdict): (rank, d) for d in diagnoses if (rank := trouble(d)) is not None}
         if not ranked:
-            self._chosen = None
+            self._selected, self._worse_since = None, {}
             return None
-        worst = min(ranked, key=lambda place: (ranked[place][0], -ranked[place][1].charged_s, ranked[place][1].index))
-        kind, first = ranked.get(self._chosen or worst, ranked[worst])
-        if ranked[worst][0] == kind and ranked[worst][1].charged_s < MORE_LOST * first.charged_s:
-            self._exceeded_since = None
-        elif self._exceeded_since is None:
-            self._exceeded_since = t
-        has_taken_over = self._exceeded_since is not None and t - self._exceeded_since >= FOR_S
-        if self._chosen not in ranked or ranked[worst][0] < kind or has_taken_over:
-            self._chosen, self._exceeded_since = worst, None
-        return self._chosen[0]
+        by_severity = sorted(ranked, key=lambda key: (ranked[key][0], -ranked[key][1].charged_s, ranked[key][1].index))
+        worst = by_severity[0]
+        rank, selected = ranked.get(self._selected or worst, ranked[worst])
+        if self._selected not in ranked or ranked[worst][0] < rank:
+            self._selected, self._worse_since = worst, {}
+            return worst[0]
+        least_lost_s = MORE_LOST * selected.charged_s
+        worse = [
+            key
+            for key in by_severity
+            if key[0] != selected.uuid and ranked[key][0] == rank and ranked[key][1].charged_s >= least_lost_s
+        ]
+        self._worse_since = {uuid: self._worse_since.get(uuid, t) for uuid, _ in worse}
+        lasting = next((key for key in worse if t - self._worse_since[key[0]] >= FOR_S), None)
+        if lasting is not None:
+            self._selected, self._worse_since = lasting, {}
+        return None if self._selected is None else self._selected[0]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.hysteresis import flag_now
-from gputop.diagnosis.readings import LASTS_S, LASTS_SLOW_S, STUCK_S, Readings
+from gputop.diagnosis.conditions import flag_now
+from gputop.diagnosis.sanity import LASTS_S, LASTS_SLOW_S, STUCK_S, SanityFilter
 from gputop.features.traces.trace_beside import recorded_window
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -44,7 +44,7 @@ def stuck(**changes: Any) -> GpuSample:
 
 
 def all_believed(samples: Iterable[tuple[GpuSample, list[ProcessSample]]]) -> list[GpuSample]:
-    readings = Readings()
+    readings = SanityFilter()
     return [readings.believed(snap(t, sample, rows)).gpus[0] for t, (sample, rows) in enumerate(samples)]
 
 
@@ -151,14 +151,14 @@ def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_
 
 @pytest.mark.parametrize("name", sorted(REAL))
 def test_nothing_is_impossible_in_what_real_gpus_did(name: str) -> None:
-    readings = Readings()
+    readings = SanityFilter()
     for snapshot in recorded(name):
         assert readings.believed(snapshot).gpus[0].unavailable == snapshot.gpus[0].unavailable
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_nothing_is_impossible_in_the_vectors(name: str) -> None:
-    readings = Readings()
+    readings = SanityFilter()
     for snapshot in read_snapshots(str(VECTORS / f"{name}.jsonl")):
         for before, after in zip(snapshot.gpus, readings.believed(snapshot).gpus, strict=True):
             assert after.unavailable == before.unavailable

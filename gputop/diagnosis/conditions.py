@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.host_side import is_compute
-from gputop.diagnosis.readings import has_impossible_power
+from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.thresholds import Threshold
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import GpuMeans, is_split, ratio, sm_now
@@ -21,7 +21,7 @@ from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.snapshot import GpuSample, ProcessSample
 
 
-class Holds(Struct, frozen=True):
+class Conditions(Struct, frozen=True):
     """Which conditions hold now. All False before anything was judged."""
 
     flag: Flag | None = None
@@ -50,8 +50,8 @@ class Holds(Struct, frozen=True):
     """Idle for long enough to be waiting for something."""
 
 
-def next_holds(
-    before: Holds,
+def update_conditions(
+    before: Conditions,
     mean: GpuMeans,
     util: float,
     *,
@@ -60,7 +60,7 @@ def next_holds(
     has_nvlink: bool,
     limits_known: bool = True,
     power_is_impossible: bool = False,
-) -> Holds:
+) -> Conditions:
     """Which conditions hold after another sample, by the means over the window.
 
     ``util`` is the mean or, where that is not known, its lower bound. ``may_be_hollow``: nothing but the ratio speaks
@@ -70,7 +70,7 @@ def next_holds(
     sm, tensor, dram, power, x = mean.sm, mean.tensor, mean.dram, mean.power, mean.x
     much = _above(before.much_dram, mean.d if mean.u is not None else ratio(dram, 100.0), at.MUCH_DRAM_RATIO)
     unexplained = _is_unexplained(before.unexplained, mean)
-    return Holds(
+    return Conditions(
         flag=next_flag(before.flag, mean, util, may_be_hollow=may_be_hollow),
         moves_data=_below(before.moves_data, tensor, at.COMM_TENSOR)
         and (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import (
-    LookFirst,
+from gputop.diagnosis.summary import (
+    WorstGpuSelector,
     group_of,
     in_sample,
     lost_share,
@@ -15,7 +15,7 @@ from gputop.diagnosis.telling import (
     program,
     since_words,
     span_words,
-    telling,
+    summarize,
 )
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
 from gputop.model.snapshot import CgroupName, ProcessStatic
@@ -52,7 +52,7 @@ def test_an_idle_gpu_has_been_so_since_before_its_verdict_was_shown() -> None:
     d = watch.feed(snap(60 + tick, quiet, [train(main=0.0)]) for tick in range(420))
     assert d.verdict == "idle_holding_memory"
     assert d.began == pytest.approx(T0 + 60.0, abs=3.0) and d.since is not None and d.since > d.began + 290.0
-    told = telling(d)
+    told = summarize(d)
     assert told.words == "idle, holding memory"
     assert told.charged_s == pytest.approx(d.lasted_s, abs=31.0)
     assert number_words(told.number) == "idle 100 %"
@@ -81,7 +81,7 @@ def test_owners_are_named_by_script_user_and_job_as_far_as_they_can_be_read() ->
 
 
 def test_time_has_one_form() -> None:
-    told = telling(Watch().feed(snap(tick, *HOLLOW) for tick in range(117)))
+    told = summarize(Watch().feed(snap(tick, *HOLLOW) for tick in range(117)))
     assert since_words(replace(told, since=0.0, lasted_s=800.0, charged_s=500.0), 3600.0) == "since 01:00, 8 of 13 min"
     assert (
         since_words(replace(told, since=86400.0, lasted_s=50_000.0, charged_s=0.0)) == "since Jan 02 00:00 UTC, 13.9 h"
@@ -94,20 +94,20 @@ def test_time_has_one_form() -> None:
 
 def test_a_victim_says_whom_it_waits_for_and_nothing_else() -> None:
     d = Watch().feed(snap(tick, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for tick in range(60))
-    assert d.verdict == "half_working" and telling(d).role == "waiting"
+    assert d.verdict == "half_working" and summarize(d).role == "waiting"
     waits = Badge("straggler", "info", "waits for GPU 2", "GPU 2: SM 88 %", "see GPU 2: balance", about=2)
-    told = telling(replace(d, badges=(waits,), notes=("a note",)))
+    told = summarize(replace(d, badges=(waits,), notes=("a note",)))
     assert (told.words, told.cause, told.evidence) == ("waits for GPU 2", "", ("GPU 2: SM 88 %",))
     assert (told.remedy, told.notes, told.beside, told.role) == ("", (), (), "waiting")
 
 
 def test_what_is_wrong_with_the_card_or_the_job_comes_before_work() -> None:
     d = Watch().feed(snap(tick, gpu(), [train()]) for tick in range(60))
-    assert (telling(d).words, telling(d).role) == ("working", "work")
-    broken = telling(replace(d, badges=(Badge("ecc", "red", "hardware error", "3 errors", "drain the node"),)))
+    assert (summarize(d).words, summarize(d).role) == ("working", "work")
+    broken = summarize(replace(d, badges=(Badge("ecc", "red", "hardware error", "3 errors", "drain the node"),)))
     assert (broken.words, broken.role, broken.remedy) == ("hardware error, working", "not_working", "drain the node")
     assert broken.evidence == ("3 errors", *d.evidence)
-    slow = telling(replace(d, badges=(Badge("straggler", "yellow", "straggler", "SM 88 %", "balance"),)))
+    slow = summarize(replace(d, badges=(Badge("straggler", "yellow", "straggler", "SM 88 %", "balance"),)))
     assert (slow.words, slow.role, slow.remedy) == ("straggler, working", "waiting", "balance")
 
 
@@ -133,7 +133,7 @@ def test_half_working_and_lost_gpus_are_counted_apart() -> None:
     half = Watch().feed(snap(t, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for t in range(60))
     lost = Watch().feed(snap(tick, gpu(lost_reason="fell off the bus; reboot")) for tick in range(3))
     starved = Watch().feed(snap(t, gpu(util=40.0, sm=35.0), [train(), *workers(8, 90.0)]) for t in range(60))
-    told = [telling(d) for d in (lost, half, starved)]
+    told = [summarize(d) for d in (lost, half, starved)]
     assert [group_of(d) for d in (lost, half, starved)] == ["LOST", "half working", "starved"]
     assert [t.role for t in told] == ["not_working", "waiting", "waiting"]
     assert told[0].charged_s is None and told[0].words == "LOST"
@@ -154,7 +154,7 @@ def troubled(
 
 
 def test_what_does_not_work_comes_before_what_waits_and_healthy_gpus_never() -> None:
-    first = LookFirst()
+    first = WorstGpuSelector()
     assert first.observe(0.0, [troubled(0, "working", 0.0)]) is None
     waits = troubled(1, "starved", 900.0, verdict="dataloader_cpu")
     assert first.observe(1.0, [troubled(0, "working", 0.0), waits]) == "GPU-1"
@@ -162,7 +162,7 @@ def test_what_does_not_work_comes_before_what_waits_and_healthy_gpus_never() -> 
 
 
 def test_another_gpu_takes_over_only_once_it_has_lost_half_as_much_again_for_half_a_minute() -> None:
-    first, mine = LookFirst(), troubled(0, "busy_not_working", 100.0)
+    first, mine = WorstGpuSelector(), troubled(0, "busy_not_working", 100.0)
     assert first.observe(0.0, [mine, troubled(1, "busy_not_working", 90.0)]) == "GPU-0"
     much, more = troubled(1, "busy_not_working", 149.0), troubled(1, "busy_not_working", 151.0)
     assert {first.observe(float(t), [mine, much]) for t in range(1, 100)} == {"GPU-0"}
@@ -170,15 +170,35 @@ def test_another_gpu_takes_over_only_once_it_has_lost_half_as_much_again_for_hal
     assert first.observe(130.0, [mine, more]) == "GPU-1"
 
 
+def test_gpus_that_are_worse_one_after_the_other_take_over_after_thirty_seconds_each() -> None:
+    selector, mine = WorstGpuSelector(), troubled(0, "busy_not_working", 100.0)
+
+    def selected(t: int, worse: int) -> str | None:
+        others = [troubled(i, "busy_not_working", 200.0 if i == worse else 90.0) for i in (1, 2)]
+        return selector.observe(float(t), [mine, *others])
+
+    assert selected(0, 0) == "GPU-0"
+    assert {selected(t, 1) for t in range(1, 20)} == {"GPU-0"}
+    assert {selected(t, 2) for t in range(20, 50)} == {"GPU-0"}, "GPU 2 inherits nothing of GPU 1's 19 s"
+    assert selected(50, 2) == "GPU-2"
+
+
+def test_a_break_starts_the_thirty_seconds_anew() -> None:
+    selector, mine = WorstGpuSelector(), troubled(0, "busy_not_working", 100.0)
+    for t in range(60):
+        other = troubled(1, "busy_not_working", 90.0 if t % 29 == 0 else 200.0)
+        assert selector.observe(float(t), [mine, other]) == "GPU-0"
+
+
 def test_once_its_verdict_has_ended_the_worst_of_the_others_follows_at_once() -> None:
-    first = LookFirst()
+    first = WorstGpuSelector()
     others = [troubled(1, "busy_not_working", 50.0), troubled(2, "busy_not_working", 60.0)]
     assert first.observe(0.0, [troubled(0, "busy_not_working", 100.0), *others]) == "GPU-0"
     assert first.observe(1.0, [troubled(0, "working", 0.0), *others]) == "GPU-2"
 
 
 def test_the_gpu_that_others_hang_for_comes_before_these() -> None:
-    first, late = LookFirst(), troubled(2, "idle_allocated", 10.0, verdict="idle_allocated")
+    first, late = WorstGpuSelector(), troubled(2, "idle_allocated", 10.0, verdict="idle_allocated")
     hang = [troubled(i, "busy_not_working", 60.0, verdict="hang", about=2) for i in (0, 1)]
     assert first.observe(0.0, [*hang, late]) == "GPU-2"
     assert first.observe(1.0, [*hang, troubled(2, "idle", 0.0, verdict="idle")]) == "GPU-0"

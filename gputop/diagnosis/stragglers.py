@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.diagnosis.host_side import HostTick
+from gputop.diagnosis.host_side import GpuHostActivity
 from gputop.diagnosis.signals import Peer, Signals
 from gputop.model.feeders import Outsider
 
@@ -24,7 +24,7 @@ class Peers:
     def __init__(self) -> None:
         self._since: dict[tuple[str, int], float] = {}
 
-    def observe(self, signals: Sequence[Signals], ticks: Mapping[int, HostTick]) -> dict[int, Peer]:
+    def observe(self, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, Peer]:
         """The comparison within the job of each GPU, by GPU index."""
         jobs: dict[str, list[Signals]] = {}
         if len(signals) >= LEAST_GPUS:
@@ -48,7 +48,7 @@ class Peers:
         return peer_of_gpu
 
 
-def job_of(tick: HostTick) -> str | None:
+def job_of(tick: GpuHostActivity) -> str | None:
     """The key that processes of one job share: batch job, process, or launcher with NCCL and command."""
     p = tick.primary
     if p is None:
@@ -94,7 +94,7 @@ QUEUED = 0.3
 LEAST_CORES = 0.5
 
 
-def takers(signals: Sequence[Signals], ticks: Mapping[int, HostTick]) -> dict[int, tuple[Outsider, ...]]:
+def takers(signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, tuple[Outsider, ...]]:
     """Who takes the cores that a GPU's job queues for, by GPU index, where other GPU jobs are among them."""
     short = [s for s in signals if _queued(s) >= QUEUED]
     if not short:
@@ -125,7 +125,7 @@ def _queued(s: Signals) -> float:
     return max(busiest, s.host.mean.queued or 0.0, s.host.mean.main_queued or 0.0)
 
 
-def _job(ticks: Mapping[int, HostTick], trees: Mapping[int, tuple[float, Signals]]) -> Outsider:
+def _job(ticks: Mapping[int, GpuHostActivity], trees: Mapping[int, tuple[float, Signals]]) -> Outsider:
     """A job as one: named after the largest of its trees."""
     _, largest = max(trees.values(), key=lambda tree: tree[0])
     primary = ticks[largest.index].primary

@@ -57,7 +57,7 @@ MISSED = "a sample that DCGM missed: it counts in turns"
 _PERCENTS_OF = attrgetter(*PERCENTS)
 
 
-class SoFar(Struct):
+class GpuHistory(Struct):
     """What was seen of one GPU in this run."""
 
     t: float
@@ -93,7 +93,7 @@ class SoFar(Struct):
         self.clock_before_mhz, self.clock_mhz = self.clock_mhz, gpu.sm_clock_mhz
 
 
-def _other_work(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample]) -> str | None:
+def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample]) -> str | None:
     """What shows that a GPU works, beside its util. Of a discrete GPU neither power nor clocks do: a context alone
     raises an H100 from 72 to 122 W at its highest clock. Nor does its memory, which copies and video use."""
     for words, value in (
@@ -114,7 +114,7 @@ def _other_work(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample])
     return None
 
 
-def always_zero(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: float) -> str | None:
+def always_zero(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float) -> str | None:
     """The driver of a Thor always answers 0 (rezolus#1105). A util above 0 that was seen once excludes it."""
     if past.has_counted or gpu.util_pct != 0.0:
         return None
@@ -129,7 +129,7 @@ def always_zero(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample],
     return past.always_zero
 
 
-def stuck(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: float) -> str | None:
+def stuck(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float) -> str | None:
     """After a suspend util may stay at 100 without a process (open-gpu-kernel-modules#1138)."""
     util, power, limit, clock, most = (
         gpu.util_pct, gpu.power_w, gpu.power_limit_w, gpu.sm_clock_mhz, gpu.sm_clock_max_mhz,
@@ -148,7 +148,7 @@ def stuck(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: fl
     return f"{STUCK} at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload the driver"
 
 
-def missed(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+def missed(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
     """DCGM counts some fields in turns (at 100 ms on an A100 two rows of three are none): SM and every pipe are then 0
     while the memory is busy or kernels run. One pipe at 0 is a measurement, as every 0 of other sources is."""
     if gpu.sm_active_pct != 0.0 or not SM_SOURCES[gpu.sm_source].dcgm:
@@ -167,7 +167,7 @@ def reads_zero_at_work(gpu: GpuSample) -> bool:
     return power is not None and bool(limit) and power >= BROKEN_POWER * (limit or 0.0)
 
 
-def broken(gpu: GpuSample, past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+def broken(gpu: GpuSample, past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
     """A profiler that holds the counters, or a driver that lost them, leaves zeros."""
     return BROKEN if gpu.sm_active_pct == 0.0 and past.zeros >= BROKEN_SAMPLES else None
 
@@ -218,7 +218,7 @@ def kernels_pct(gpu: GpuSample, busy: float | None) -> float | None:
     return busy if "sm_active_pct" in gpu.doubts or counted < (gpu.sm_active_pct or 0.0) else counted
 
 
-def impossible_power(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+def impossible_power(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
     """A frozen power reading may be many times the limit; the energy counter sums up the same reading."""
     power, limit = gpu.power_w, gpu.power_limit_w
     if power is None or not limit or power <= MOST_POWER * limit:
@@ -231,29 +231,29 @@ def has_impossible_power(gpu: GpuSample) -> bool:
     return IMPOSSIBLE_POWER in gpu.unavailable.get("power_w", "")
 
 
-class Impossible(Struct, frozen=True):
+class SanityCheck(Struct, frozen=True):
     """One thing that cannot be. ``why`` gives the reason where it is so, ``keys`` what then counts as not measured: of
     ``zeros_alone`` only what is 0."""
 
     keys: tuple[str, ...]
-    why: Callable[[GpuSample, SoFar, Iterable[ProcessSample], float], str | None]
+    why: Callable[[GpuSample, GpuHistory, Iterable[ProcessSample], float], str | None]
     zeros_alone: bool = False
 
 
 RULES = (
-    Impossible(OF_UTIL, always_zero),
-    Impossible(OF_UTIL, stuck),
-    Impossible(COUNTED, missed, zeros_alone=True),
-    Impossible(("sm_active_pct",), broken),
-    Impossible(("power_w", "energy_j"), impossible_power),
+    SanityCheck(OF_UTIL, always_zero),
+    SanityCheck(OF_UTIL, stuck),
+    SanityCheck(COUNTED, missed, zeros_alone=True),
+    SanityCheck(("sm_active_pct",), broken),
+    SanityCheck(("power_w", "energy_j"), impossible_power),
 )
 
 
-class Readings:
+class SanityFilter:
     """Feed it snapshots in order of time."""
 
     def __init__(self) -> None:
-        self._past: dict[str, SoFar] = {}
+        self._past: dict[str, GpuHistory] = {}
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without what cannot be; itself where all of it can."""
@@ -269,7 +269,7 @@ class Readings:
         t, processes = snapshot.t, snapshot.processes
         past = self._past.get(gpu.static.uuid)
         if past is None:
-            past = self._past[gpu.static.uuid] = SoFar(t)
+            past = self._past[gpu.static.uuid] = GpuHistory(t)
         if "nvml" not in snapshot.repeats:
             past.add(gpu, t, snapshot.interval_s)
         if any(value is not None and not 0.0 <= value <= 100.0 for value in _PERCENTS_OF(gpu)):
@@ -306,7 +306,7 @@ def _within(gpu: GpuSample) -> GpuSample:
     return replace(gpu, **values, unavailable=missing)
 
 
-def _clock_doubt(gpu: GpuSample, past: SoFar) -> str | None:
+def _clock_doubt(gpu: GpuSample, past: GpuHistory) -> str | None:
     """Activity is counted in cycles: where the clock swings, a share of cycles is not one of time
     (open-gpu-kernel-modules#1122)."""
     before, now = past.clock_before_mhz, past.clock_mhz
