@@ -28,7 +28,7 @@ from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
-from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow, digest
+from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow
 
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
@@ -57,17 +57,6 @@ class Frame(Struct, frozen=True):
     """The steps of jobs as their GPUs' rhythm shows them, whether or not the jobs announce them."""
     look_first: str | None = None
     """The UUID of the GPU that is worst off; None where none is in trouble."""
-
-
-def in_runs(snapshot: Snapshot) -> tuple[StepRow, ...]:
-    """The announced steps; those of older recordings and programs with what stands for their run, the batch job."""
-    if all(row.run is not None for row in snapshot.steps):
-        return snapshot.steps
-    jobs = {p.pid: p.static.batch_job for p in snapshot.processes if p.static.batch_job is not None}
-    return tuple(
-        replace(row, run=digest(job.words)) if row.run is None and (job := jobs.get(row.pid)) else row
-        for row in snapshot.steps
-    )
 
 
 def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[int]:
@@ -193,7 +182,7 @@ class Monitor:
         while len(self._seen_uuids) > max(MOST_GPUS, len(snapshot.gpus)):
             self._forget(next(iter(self._seen_uuids)))
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
-        self._steps.observe(snapshot.t, in_runs(snapshot))
+        self._steps.observe(snapshot.t, snapshot.steps)
         paces, fabric = tuple(map(self._with_growth, self._steps.paces(snapshot.t))), self._diagnoser.fabric
         first = self._first.observe(snapshot.t, diagnoses)
         self.latest = Frame(

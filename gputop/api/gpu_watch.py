@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -107,7 +108,7 @@ class Measuring:
     Raises UsageError for options that the machine cannot fulfil, and RecordingError where ``strict`` was asked for.
     """
 
-    def __init__(self, options: Options, role: Role, redactor: Redactor | None) -> None:
+    def __init__(self, options: Options, role: Role, redactor: Redactor | None, run: str = "") -> None:
         self._source, self._gpus = opened(options, role)
         self._redactor = redactor
         # These frames are never drawn, and charts are a third of the work.
@@ -119,7 +120,7 @@ class Measuring:
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
         self._run_name = options.name if redactor is None else redactor.number("run", options.name)
-        self._begun = time.monotonic()
+        self._run, self._begun, self._is_named = run, time.monotonic(), False
         self._newest: tuple[Snapshot, float] | None = None
         """The newest snapshot as measured, and when it was taken."""
         self.own_gpus: tuple[str, ...] = ()
@@ -153,12 +154,15 @@ class Measuring:
 
     def take(self, snapshot: Snapshot) -> list[Frame]:
         """The frames of this job's GPUs: none until it uses one, several when it first does."""
-        frames = []
+        frames: list[Frame] = []
         self._newest = snapshot, time.monotonic()
         self._find_own(snapshot)
         for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
             shown = cut if self._redactor is None else self._redactor.snapshot(cut)
             frame = self._session.take(shown)
+            if self._recorder is not None and not frames and not self._is_named:
+                self._is_named = True
+                self._recorder.name_run(RunFacts(self._run_name, 0.0, run=self._run))
             if not self.own_gpus and self._mine and len(cut.gpus) == 1:
                 # In a container the driver lists pids of another namespace, and shows only the GPUs given to it.
                 self.own_gpus = (cut.gpus[0].static.name,)
@@ -168,10 +172,10 @@ class Measuring:
             frames.append(frame)
         return frames
 
-    def end(self) -> tuple[StepRow, ...]:
-        """End the source; return the steps that other processes announced after its newest snapshot."""
+    def last(self) -> Snapshot | None:
+        """End the source; return the snapshot with the steps that others announced after the newest one."""
         self._source.close()
-        return tuple(row for snapshot in self.new() for row in snapshot.steps)
+        return next(iter(deque(self.new(), maxlen=1)), None)
 
     def record_last(self, steps: Sequence[StepRow]) -> None:
         """Record steps that ended after the newest snapshot, with a frame that only repeats that one."""
@@ -219,5 +223,5 @@ class Measuring:
         for mark in self._source.late:
             self._session.note(mark if self._redactor is None else self._redactor.event(mark))
         if self._recorder is not None:
-            self._recorder.ran = RunFacts(self._run_name, time.monotonic() - self._begun)
+            self._recorder.ran = RunFacts(self._run_name, time.monotonic() - self._begun, run=self._run)
             self._recorder.close()

@@ -27,6 +27,7 @@ from gputop.api.watch_options import (
     checked_words,
     configured,
     gpus_text,
+    recording_target,
 )
 from gputop.api.watcher import Watcher
 from gputop.api.work import StepWork, checked_work
@@ -213,7 +214,7 @@ def watch(
         Options(
             interval=checked_interval(interval, strict=strict),
             gpus=gpus_text(gpus),
-            record=None if record is None else os.fspath(record),
+            record=None if record is None else recording_target(os.fspath(record)),
             log=log,
             log_every=checked_log_every(log_every),
             metrics=metrics,

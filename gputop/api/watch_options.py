@@ -109,6 +109,14 @@ def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
     return ",".join(map(str, gpus))
 
 
+def recording_target(path: str) -> str:
+    """Return where to record: a name without the ending of a recording is a folder, which need not exist."""
+    from gputop.recording.format import SUFFIXES
+
+    is_file = path.endswith((*SUFFIXES, os.sep)) or (os.path.lexists(path) and not os.path.isdir(path))
+    return path if is_file else f"{path}{os.sep}"
+
+
 class Configured(Struct, frozen=True):
     """The settings that a watch reads: those that say how to read the machine without starting a program, and how to
     show it. Alerts and anything that starts helpers stay out of a training process."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,7 +21,8 @@ from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
 from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import PhaseSeries, StepRow, mean_phases
-from gputop.report.accounts import StepAccount
+from gputop.monitor import stepping_on
+from gputop.report.run_account import RunAccount
 from gputop.sources.marks import StepSender
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.surroundings import check_library
@@ -82,7 +82,7 @@ class Watcher:
             self._redactor = Redactor()
             self._run_name = self._redactor.number("run", options.name)
         self._calls = UserCalls(options.on_frame, options.on_finding)
-        self._steps = StepAccount()
+        self._steps = RunAccount()
         self._tail = StepTail()
         self.phases = PhaseSampler()
         self._phases = PhaseSeries(MOST_KEPT)
@@ -223,7 +223,7 @@ class Watcher:
         from gputop.recording.format import RecordingError
 
         try:
-            self._measuring = Measuring(self.options, self._role, self._redactor)
+            self._measuring = Measuring(self.options, self._role, self._redactor, self._own_run)
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
         except RuntimeError:  # what threading raises, of the recorder's thread
@@ -250,7 +250,7 @@ class Watcher:
                 self._round()
             self._round(ending=True)
             if self._measuring is not None:
-                others = self._add_others(self._measuring, self._measuring.end())
+                others = self._add_others(self._measuring, self._measuring.last())
                 self._measuring.record_last([*others, *self._rows])
             if self.options.log_thread == "own":
                 self.log_now()
@@ -309,8 +309,10 @@ class Watcher:
         shown = row if self._redactor is None else replace(row, name=self._run_name)
         self.log.add(lambda means: means.add_steps(shown))
         with self._lock:
-            self._tail.add(ended, self.latest.snapshot.host if self.latest is not None else None)
-            self._steps.add([shown])
+            latest = None if self.latest is None else self.latest.snapshot
+            self._tail.add(ended, None if latest is None else latest.host)
+            t, gpus = (time.time(), ()) if latest is None else (latest.t, stepping_on(latest, row))
+            self._steps.add(t, [(shown, gpus)])
         if measuring is not None:
             self._rows.append(row)
 
@@ -320,20 +322,23 @@ class Watcher:
             self.reason = None
         elif not self.available and snapshot.notices:
             self.reason = snapshot.notices[0]
-        others = self._add_others(measuring, snapshot.steps)
+        others = self._add_others(measuring, snapshot)
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
         for frame in measuring.take(snapshot):
             self._hand_out(frame, measuring.own_gpus)
 
-    def _add_others(self, measuring: Measuring, steps: Sequence[StepRow]) -> list[StepRow]:
+    def _add_others(self, measuring: Measuring, snapshot: Snapshot | None) -> list[StepRow]:
         """Add the steps of this run's other ranks; return those of all other processes.
 
         This process's own steps come from its clock: the socket may be missing, and would bring them twice.
         """
-        others = [row for row in steps if row.pid != self._pid]
+        if snapshot is None:
+            return []
+        others = [row for row in snapshot.steps if row.pid != self._pid]
+        ranks = [row for row in others if row.run == self._own_run]
         with self._lock:
-            self._steps.add(measuring.shown(row) for row in others if row.run == self._own_run)
+            self._steps.add(snapshot.t, [(measuring.shown(row), stepping_on(snapshot, row)) for row in ranks])
         return others
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:

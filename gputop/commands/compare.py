@@ -6,6 +6,8 @@ import argparse
 from math import inf
 from typing import Any
 
+from msgspec.structs import replace
+
 from gputop.commands.shared_options import (
     deliver,
     form_of,
@@ -20,6 +22,7 @@ from gputop.model.source import SourceError, UsageError
 from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
 from gputop.output.document import markdown, plain
 from gputop.report.job_report import report_recording
+from gputop.report.run_choice import reports_to_compare
 
 FAIL_ON = ("slower", "waste")
 WORSE = 1
@@ -32,22 +35,28 @@ def arguments(command: argparse.ArgumentParser) -> None:
     table = """
         --fail-on  slower:PCT|waste:POINTS  exit 1 where a step takes more than so many percent longer, or so many
           points more of the time is lost
+        --run      RUN  the run of a recording that holds several, as the report names it; twice for before and after
     """
-    options(command, table)
+    options(command, table, {"--run": {"action": "append"}})
     forms(command, "Markdown, as for a pull request", "a page for a browser, both side by side")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    form, limit = form_of(args), _limit(args.fail_on)
+    form, limit, labels = form_of(args), _limit(args.fail_on), args.run or []
+    if len(labels) > 2:
+        raise UsageError("--run may be given once, or twice for before and after")
     given: dict[str, Any] = {"price": settings.price or None, "recording_filter": recording_filter_of(args, settings)}
     if form == "html":
         from gputop.output.report_html import compare_html
         from gputop.report.lanes import pictured_recording
 
         was, now = (pictured_recording(path, **given) for path in (args.before, args.after))
-        comparison, text = compare(was.report, now.report), compare_html(was, now)
+        before, after = reports_to_compare(was.report, now.report, labels)
+        comparison = compare(before, after)
+        text = compare_html(replace(was, report=before), replace(now, report=after))
     else:
-        comparison = compare(*(report_recording(path, **given) for path in (args.before, args.after)))
+        was_report, now_report = (report_recording(path, **given) for path in (args.before, args.after))
+        comparison = compare(*reports_to_compare(was_report, now_report, labels))
         if form == "json":
             text = compare_json(comparison)
         elif form == "md":

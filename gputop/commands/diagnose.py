@@ -26,7 +26,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepHistory, StepPace
-from gputop.monitor import MOST_GPUS, in_runs
+from gputop.monitor import MOST_GPUS
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.output.messages import show_progress
@@ -85,7 +85,7 @@ def judged(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, tuple[GpuDiagnosis,
             # The clock stepped backwards: earlier frames cannot be compared with later ones.
             diagnoser, begin, steps = Diagnoser(snapshot.interval_s), snapshot.t, StepHistory()
         diagnoser.take(snapshot)
-        steps.observe(snapshot.t, in_runs(snapshot))
+        steps.observe(snapshot.t, snapshot.steps)
         diagnoser.forget_gone(MOST_GPUS)
         last = diagnoser.believed
     if last is None or diagnoser is None:

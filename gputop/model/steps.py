@@ -6,6 +6,7 @@ checked here. Pure.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
@@ -21,6 +22,7 @@ from gputop.model.secrets import masked_text
 
 DIGITS = 16
 """Of a run's name on the wire: hex digits of a hash, so that no address travels."""
+_RUN = f"^[0-9a-f]{{1,{DIGITS}}}\\Z"
 MOST_NAME = 64
 """Characters of the name of a run."""
 _LEEWAY = 1e-3
@@ -51,8 +53,8 @@ class StepRow(Struct, frozen=True):
     its own batches, ``tokens`` how many tokens they had, ``mfu_pct`` their model FLOPs utilisation in percent as the
     job works it out, which may be more than can be; each None where the job does not say. ``forward_s``,
     ``backward_s``, ``optimizer_s`` and ``between_s`` are the host time of a step by phase, in seconds: the mean of the
-    steps that the job has looked at. ``run`` is the same for the ranks of one run alone (``run_of``);
-    None where an older gputop announced or recorded the steps.
+    steps that the job has looked at. ``run`` is the same for the ranks of one run alone (``run_of``); None where a
+    program other than gputop announces its steps without one.
     """
 
     pid: Pid
@@ -74,7 +76,7 @@ class StepRow(Struct, frozen=True):
     backward_s: _Seconds | None = None
     optimizer_s: _Seconds | None = None
     between_s: _Seconds | None = None
-    run: Annotated[str, Meta(pattern=f"^[0-9a-f]{{1,{DIGITS}}}\\Z")] | None = None
+    run: Annotated[str, Meta(pattern=_RUN)] | None = None
 
     @property
     def phases(self) -> dict[Phase, float]:
@@ -116,6 +118,8 @@ WINDOW_S = 60.0
 SILENT_S = 30.0
 """A job that has announced no step for so long, and for ten of its steps, is no longer stepping."""
 SILENT_STEPS = 10.0
+REPLACED_S = 2.0
+"""A rank that was silent for so long when another process of its run announces steps under its number is replaced."""
 LEAST_ROWS = 4
 """With fewer announcements their spread says nothing."""
 MOST_RANKS = 256
@@ -220,6 +224,7 @@ class StepHistory:
         for row in rows:
             history = self._rows.get((row.pid, row.name))
             if history is None:
+                self._forget_replaced(t, row)
                 if len(self._rows) >= MOST_RANKS:
                     continue
                 history = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
@@ -227,8 +232,19 @@ class StepHistory:
             if row.phases:
                 self._looked_at.setdefault((row.pid, row.name), PhaseSeries(_MOST_LOOKED_AT)).add(row.phases)
         for identity in [i for i, history in self._rows.items() if _is_silent(t, history)]:
-            del self._rows[identity]
-            self._looked_at.pop(identity, None)
+            self._forget(identity)
+
+    def _forget_replaced(self, t: float, new: StepRow) -> None:
+        """Forget the process that had this rank of this run before: the run was started again."""
+        for identity, history in list(self._rows.items()):
+            last_t, row = history[-1]
+            is_same = new.run is not None and new.rank is not None and (row.run, row.rank) == (new.run, new.rank)
+            if is_same and t - last_t > REPLACED_S:
+                self._forget(identity)
+
+    def _forget(self, identity: tuple[int, str]) -> None:
+        del self._rows[identity]
+        self._looked_at.pop(identity, None)
 
     def paces(self, t: float) -> tuple[StepPace, ...]:
         """The pace of each process that is stepping, by rank and pid."""
@@ -236,6 +252,11 @@ class StepHistory:
             return ()
         paces = [pace for history in self._rows.values() if (pace := _pace(t, history)) is not None]
         return tuple(sorted(paces, key=lambda p: (p.name, p.run, -1 if p.rank is None else p.rank, p.pid)))
+
+
+def is_run(text: object) -> bool:
+    """Whether this can be the identity of a run, or is empty where none is known."""
+    return isinstance(text, str) and (not text or re.match(_RUN, text) is not None)
 
 
 def run_name(row: StepRow) -> str:

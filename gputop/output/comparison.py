@@ -8,7 +8,7 @@ from math import sqrt
 from statistics import fmean
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
@@ -18,6 +18,7 @@ from gputop.output.document import Block, Cell, Document, Items, LevelText, Tabl
 from gputop.report.accounts import GpuReport, mean_of
 from gputop.report.job_report import JobReport
 from gputop.report.lanes import Pictured
+from gputop.report.run_choice import run_words, with_steps_of
 
 # How certain a difference is: the means of two recordings' columns, with 95 % intervals.
 #
@@ -169,7 +170,11 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(before: JobReport, after: JobReport) -> Comparison:
-    """Compare two reports, over all GPUs of each. Shares, not seconds: the two may differ in length."""
+    """Compare two reports, over all GPUs of each. Shares, not seconds: the two may differ in length.
+
+    Of several runs in a recording, the steps of the run that the recording is of are compared.
+    """
+    before, after = (with_steps_of(report, report.own_steps) for report in (before, after))
     values = {measure.key: (measure.read(before), measure.read(after)) for measure in _MEASURES}
     was_work, now_work = values["work_pct"]
     # Where SM is known, util is not a goal: it also rises where a GPU only looks busier.
@@ -219,7 +224,7 @@ def _mean(key: str, label: str, unit: str, sign: int, divisor: float = 1.0) -> _
 
 
 def _of_steps(key: str, label: str, unit: str) -> _Measure:
-    """A figure of the run that made the most steps; a utilisation above 100 % is none."""
+    """A figure of the run that is compared; a utilisation above 100 % is none."""
 
     def read(report: JobReport) -> float | None:
         value: float | None = getattr(report.steps[0], key) if report.steps else None
@@ -342,6 +347,14 @@ def different_gpus(comparison: Comparison) -> str:
     return "" if was == now else f"different GPUs: {was} before, {now} after"
 
 
+def run_lines(comparison: Comparison) -> list[str]:
+    """Return which run of each recording is compared, a line each; none where no steps are compared."""
+    if not (comparison.before.steps and comparison.after.steps):
+        return []
+    sides = (("before", comparison.before), ("after", comparison.after))
+    return [f"{side}: {report.steps[0].label}, {run_words(report.steps[0])}" for side, report in sides]
+
+
 def compare_data(comparison: Comparison) -> dict[str, Any]:
     """The comparison as a JSON object, schema 1."""
     return {
@@ -359,6 +372,10 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         "slower_pct": slower_pct(comparison),
         "step_s": dict(zip(("before", "after"), comparison.step_s or (None, None), strict=True)),
         "different_gpus": different_gpus(comparison) or None,
+        "runs": {
+            side: to_builtins(report.steps[0]) if report.steps else None
+            for side, report in (("before", comparison.before), ("after", comparison.after))
+        },
     }
 
 
@@ -375,6 +392,7 @@ def compare_document(
     lead = (
         title,
         *([verdict_line(comparison)] if comparison.step_s is not None else []),
+        *run_lines(comparison),
         *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
         *head_lines,

@@ -52,8 +52,10 @@ from gputop.output.document import (
     part,
     plain,
 )
-from gputop.report.accounts import GpuReport, ServerReport, StepReport
+from gputop.report.accounts import GpuReport, ServerReport
 from gputop.report.job_report import FindingReport, JobReport, alike
+from gputop.report.run_account import StepReport
+from gputop.report.run_choice import place_words
 
 SCHEMA = 1
 LEAST_MONEY = 0.005
@@ -327,7 +329,10 @@ def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tu
 
 def step_lines(report: JobReport) -> list[str]:
     """The steps that the job announced, one line per run; below it which rank is slow."""
-    return [line for run in report.steps[:_MOST_RUNS] for line in (_step_line(run), *_slow_lines(run))]
+    where = ("" if len(report.steps) == 1 else f"; {place_words(run)}" for run in report.steps[:_MOST_RUNS])
+    lines = [line for run in report.steps[:_MOST_RUNS] for line in (_step_line(run) + next(where), *_slow_lines(run))]
+    more = len(report.steps) - _MOST_RUNS
+    return [*lines, f"and {count(more, 'more run')}"] if more > 0 else lines
 
 
 def _step_line(run: StepReport) -> str:
@@ -340,7 +345,7 @@ def _step_line(run: StepReport) -> str:
         "" if run.ranks == 1 else f"{run.ranks} ranks",
     ]
     warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
-    return f"Steps{f' ({run.name})' if run.name else ''}: {', '.join(filter(None, parts))}{warm}"
+    return f"Steps{f' ({run.label})' if run.label else ''}: {', '.join(filter(None, parts))}{warm}"
 
 
 def _slow_lines(run: StepReport) -> list[str]:

@@ -33,7 +33,7 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
-from gputop.model.steps import BESIDE, COLUMNS, MOST_PERIODS, StepRow, period_value, step_period, step_row
+from gputop.model.steps import BESIDE, COLUMNS, MOST_PERIODS, StepRow, is_run, period_value, step_period, step_row
 
 VERSION = 1
 MEMBER_FRAMES = 60
@@ -435,18 +435,23 @@ class RunFacts(Struct, frozen=True):
     command: str
     seconds: float
     exit_code: int | None = None
+    run: str = ""
+    """The identity of the program's own run among the announced steps; empty where another program recorded it."""
 
 
 def run_value(facts: RunFacts) -> dict[str, Any]:
     """The line that says what ran."""
     exit_code = {} if facts.exit_code is None else {"exit_code": facts.exit_code}
-    return {"k": "run", "command": facts.command[:MOST_COMMAND], "seconds": round(facts.seconds, 3), **exit_code}
+    run = {"run": facts.run} if facts.run else {}
+    seconds = round(facts.seconds, 3)
+    return {"k": "run", "command": facts.command[:MOST_COMMAND], "seconds": seconds, **run, **exit_code}
 
 
 def run_facts(parsed: Mapping[str, Any]) -> RunFacts:
     """What such a line says. Raises Damage."""
     command, seconds, code = (parsed.get(key) for key in ("command", "seconds", "exit_code"))
+    run = parsed.get("run", "")
     is_time = isinstance(seconds, (int, float)) and isfinite(seconds) and 0.0 <= seconds <= _MOST_S
-    if not (isinstance(command, str) and is_time and (code is None or code in _STATUSES)):
+    if not (isinstance(command, str) and is_time and (code is None or code in _STATUSES) and is_run(run)):
         raise Damage("a run that cannot be")
-    return RunFacts(masked_text(clean_text(command))[:MOST_COMMAND], float(seconds or 0.0), code)
+    return RunFacts(masked_text(clean_text(command))[:MOST_COMMAND], float(seconds or 0.0), code, run)

@@ -348,6 +348,11 @@ class Recorder:
         if not self._has_ended and not self._queued(partial(self._writer.write_event, event)):
             self._owed = (*self._owed, event)[:MOST_OWED]
 
+    def name_run(self, facts: RunFacts) -> None:
+        """Queue what runs, for a recording whose end may never be written."""
+        if not self._has_ended:
+            self._queued(partial(self._writer.write_run, facts))
+
     @property
     def _has_ended(self) -> bool:
         return self.error is not None or self._worker.stopping.is_set()

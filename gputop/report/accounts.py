@@ -1,4 +1,4 @@
-"""What one GPU, the ranks of one run and one inference server did over a recording or a job: sums, frame by frame."""
+"""What one GPU and one inference server did over a recording or a job: sums, frame by frame."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from math import inf, sqrt
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import EFFICIENCY_UTIL
-from gputop.diagnosis.thresholds import WARM_UP_FACTOR
 from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State
 from gputop.diagnosis.verdict_log import RisingSums
 from gputop.model.derived import lacks_sm, work
 from gputop.model.serving import TIMES, WORDS, Bounds, ServerKind, ServerRow
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
-from gputop.model.steps import StepRow, run_name
 
 
 class TimeMeans:
@@ -233,160 +230,6 @@ def rhythm_s(samples: Sequence[tuple[float, float]]) -> float | None:
         if r[lag] >= LEAST_CORRELATION and r[lag - 1] <= r[lag] > r[lag + 1]:
             return lag * (samples[-1][0] - samples[0][0]) / (n - 1)
     return None
-
-
-# The steps of a run: how many, how long, and which rank was the slowest.
-#
-# Warm-up is left out: the first steps compile, allocate and fill caches, and would distort every mean.
-
-WARM_UP_ROWS = 30
-"""Announcements among which the warm-up is looked for."""
-
-
-class StepReport(Struct, frozen=True):
-    """The steps of the ranks of one run. ``steps_per_s`` and ``mean_s`` are means over the ranks, which step
-    together in a synchronous job; ``max_s`` is the longest step after the warm-up."""
-
-    name: str
-    ranks: int
-    steps: int
-    mean_s: float
-    max_s: float
-    steps_per_s: float
-    slowest_rank: int | None
-    slowest_mean_s: float
-    warm_up_steps: int
-    samples_per_s: float | None = None
-    """Of all ranks together; None where one of them does not say how many samples a step has."""
-    tokens_per_s: float | None = None
-    """The same of tokens."""
-    mfu_pct: float | None = None
-    """Model FLOPs utilisation as the job works it out, the mean over the ranks; above 100 it cannot be."""
-    slow_rank: int | None = None
-    """The rank whose own time, the step without what it waited for others, is the longest. None with one rank, and
-    where one of them does not say how long it waits."""
-    slow_own_s: float | None = None
-    """That time, in seconds a step."""
-    waiting_rank: int | None = None
-    """The rank that waits longest, where ``slow_rank`` is known."""
-    wait_s: float | None = None
-    """How long it does, in seconds a step."""
-
-
-class _Steps(Struct):
-    """Steps, their seconds, the longest; samples, tokens and MFU, each with the seconds of the rows that say it."""
-
-    steps: int = 0
-    total_s: float = 0.0
-    max_s: float = 0.0
-    amounts: dict[str, tuple[float, float]] = {}
-
-    def add(self, row: StepRow) -> None:
-        self.steps += row.count
-        self.total_s += row.sum_s
-        self.max_s = max(self.max_s, row.max_s)
-        mfu = None if row.mfu_pct is None else row.mfu_pct * row.sum_s
-        for key, amount in (("samples", row.samples), ("tokens", row.tokens), ("mfu", mfu)):
-            if amount is not None:
-                total, seconds = self.amounts.get(key, (0.0, 0.0))
-                self.amounts[key] = total + amount, seconds + row.sum_s
-
-    def rate(self, key: str) -> float | None:
-        """So much of it a second."""
-        total, seconds = self.amounts.get(key, (0.0, 0.0))
-        return total / seconds if seconds > 0.0 else None
-
-
-class _Rank:
-    def __init__(self, rank: int | None) -> None:
-        self.rank = rank
-        self._early: list[StepRow] = []
-        self._later = _Steps()
-        self._waited_s, self._steps_with_wait = 0.0, 0
-        """Over the steps whose waits for others are known: seconds, and how many steps."""
-
-    @property
-    def wait_s(self) -> float | None:
-        """The mean wait for others, in seconds a step; None where it is not known."""
-        return self._waited_s / self._steps_with_wait if self._steps_with_wait else None
-
-    def add(self, row: StepRow) -> None:
-        if row.wait_s is not None:
-            self._waited_s, self._steps_with_wait = self._waited_s + row.wait_s, self._steps_with_wait + row.count
-        if len(self._early) < WARM_UP_ROWS:
-            self._early.append(row)
-        else:
-            self._later.add(row)
-
-    def account(self) -> tuple[_Steps, int]:
-        """Its steps without the warm-up, and how many that has."""
-        # Importing it takes 4 ms, for which a report without steps need not wait.
-        from statistics import median
-
-        usual = median(row.sum_s / row.count for row in self._early)
-        first = next((i for i, r in enumerate(self._early) if r.sum_s / r.count <= WARM_UP_FACTOR * usual), 0)
-        steps = replace(self._later, amounts=dict(self._later.amounts))
-        for row in self._early[first:]:
-            steps.add(row)
-        return steps, sum(row.count for row in self._early[:first])
-
-
-class StepAccount:
-    """Takes the rows of every frame."""
-
-    def __init__(self) -> None:
-        self._ranks: dict[tuple[str, str, int], _Rank] = {}
-
-    def add(self, rows: Iterable[StepRow]) -> None:
-        """Count the rows of a frame."""
-        for row in rows:
-            self._ranks.setdefault((run_name(row), row.name, row.pid), _Rank(row.rank)).add(row)
-
-    def report(self) -> tuple[StepReport, ...]:
-        """One for each run, the one with the most steps first."""
-        runs: dict[tuple[str, str], list[_Rank]] = {}
-        for (run, name, _), rank in self._ranks.items():
-            runs.setdefault((run, name), []).append(rank)
-        reports = [_of_run(name, ranks) for (_, name), ranks in runs.items()]
-        return tuple(sorted((report for report in reports if report is not None), key=lambda r: -r.steps))
-
-
-def _of_run(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
-    accounts = [rank.account() for rank in ranks]
-    stepped = [(r.rank, of.total_s / of.steps) for r, (of, _) in zip(ranks, accounts, strict=True) if of.total_s > 0.0]
-    if not stepped:
-        return None
-    slowest_rank, slowest_s = max(stepped, key=lambda pair: pair[1])
-    waits = {rank.rank: rank.wait_s for rank in ranks}
-    slow: tuple[int | None, float | None, int | None, float | None] = (None, None, None, None)
-    if len(stepped) > 1 and all(waits.get(rank) is not None for rank, _ in stepped):
-        own_s = {rank: max(0.0, mean - (waits[rank] or 0.0)) for rank, mean in stepped}
-        waiting = max(own_s, key=lambda rank: waits[rank] or 0.0)
-        slow_rank = max(own_s, key=lambda rank: own_s[rank])
-        slow = (slow_rank, own_s[slow_rank], waiting, waits[waiting])
-    mfu = _sum(of.rate("mfu") for of, _ in accounts)
-    return StepReport(
-        name,
-        len(stepped),
-        max(of.steps for of, _ in accounts),
-        sum(mean for _, mean in stepped) / len(stepped),
-        max(of.max_s for of, _ in accounts),
-        sum(1.0 / mean for _, mean in stepped) / len(stepped),
-        slowest_rank if len(stepped) > 1 else None,
-        slowest_s,
-        max(warm_up for _, warm_up in accounts),
-        _sum(of.rate("samples") for of, _ in accounts),
-        _sum(of.rate("tokens") for of, _ in accounts),
-        None if mfu is None else mfu / len(accounts),
-        *slow,
-    )
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    """None where one of them is not known."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
 
 
 # What inference servers served: mean rates, the queue, and the usual and the worst waiting times.

@@ -22,7 +22,7 @@ from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerC
 from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
-from gputop.monitor import Frame, Monitor, in_runs
+from gputop.monitor import Frame, Monitor, stepping_on
 from gputop.recording.format import RunFacts
 from gputop.recording.reader import Recording
 from gputop.report.accounts import (
@@ -30,9 +30,8 @@ from gputop.report.accounts import (
     GpuReport,
     ServerAccount,
     ServerReport,
-    StepAccount,
-    StepReport,
 )
+from gputop.report.run_account import RunAccount, StepReport, own_run
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -113,6 +112,9 @@ class JobReport(Struct, frozen=True):
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     steps: tuple[StepReport, ...] = ()
+    """The runs that announced steps, in the order in which they began."""
+    run: str = ""
+    """The identity of the run that wrote this recording; empty where it is another program's."""
     missing: tuple[Event, ...] = ()
     """The first gaps, with their reasons."""
     is_simulated: bool = False
@@ -122,6 +124,11 @@ class JobReport(Struct, frozen=True):
     """The steps that the GPUs' rhythm showed last, where samples were close enough."""
     other_hosts: tuple[str, ...] = ()
     """Those that ``host`` is followed by in a file of several, as far as they are listed."""
+
+    @property
+    def own_steps(self) -> StepReport | None:
+        """The run that the recording is of; None where it holds several and names none."""
+        return own_run(self.steps, self.run)
 
     @property
     def counted(self) -> tuple[GpuReport, ...]:
@@ -299,7 +306,7 @@ class ReportBuilder:
         """When the clock was last set back, and the time that had passed by then."""
         self._hosts: list[str] = []
         self._is_simulated = False
-        self._steps = StepAccount()
+        self._steps = RunAccount()
         self._servers = ServerAccount()
         self._periods: dict[tuple[int, ...], StepPeriod] = {}
         self._unseen: dict[int, str] = {}
@@ -310,7 +317,7 @@ class ReportBuilder:
         for event in snapshot.events:
             self.add_event(event)
         self._recorded += 1
-        self._steps.add(in_runs(snapshot))
+        self._steps.add(snapshot.t, [(row, stepping_on(snapshot, row)) for row in snapshot.steps])
         self._servers.add(snapshot.servers, snapshot.interval_s)
         for period in frame.periods:
             if period.gpus in self._periods or len(self._periods) < MOST_PERIODS:
@@ -463,7 +470,8 @@ def with_run(report: JobReport, ran: RunFacts | None) -> JobReport:
     """The report with what ran, as its recording says."""
     if ran is None:
         return report
-    return replace(report, command=ran.command, exit_code=ran.exit_code, duration_s=max(report.duration_s, ran.seconds))
+    duration_s = max(report.duration_s, ran.seconds)
+    return replace(report, command=ran.command, exit_code=ran.exit_code, duration_s=duration_s, run=ran.run)
 
 
 def report_snapshots(

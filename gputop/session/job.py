@@ -26,11 +26,11 @@ from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError, unexpected
-from gputop.monitor import Monitor
+from gputop.monitor import Monitor, stepping_on
 from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.writer import Recorder
-from gputop.report.accounts import StepAccount
 from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.report.run_account import RunAccount
 from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session
 from gputop.system.children import in_our_place
 from gputop.system.worker import once
@@ -257,7 +257,7 @@ class _Watch:
         self._has_failed = False
         self._interval_s = 1.0
         self.builder = ReportBuilder()
-        self.steps = StepAccount()
+        self.steps = RunAccount()
 
     def start(self, arrivals: Arrivals) -> None:
         """Begin to measure. A source that cannot becomes a note."""
@@ -311,7 +311,8 @@ class _Watch:
             # descends from the job is found again when it is asked about.
             living = {process.pid for process in snapshot.processes}
             self._members = {pid: start for pid, start in self._members.items() if pid in living}
-        self.steps.add([row for row in snapshot.steps if self._descends(row.pid)])
+        own_rows = [row for row in snapshot.steps if self._descends(row.pid)]
+        self.steps.add(snapshot.t, [(row, stepping_on(snapshot, row)) for row in own_rows])
         for cut in self._own_gpus.take(snapshot):
             self._feed(cut)
 

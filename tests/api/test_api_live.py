@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 
 import gputop
+from gputop.report.job_report import report_recording
 from tests.nvml.stand_in import Process, Scenario
+from tests.support.command import ran
 from tests.support.pace import slowness
 from tests.support.watching_programs import program_on, said, started
 
@@ -175,3 +179,33 @@ def test_every_announced_step_of_a_job_is_counted(program: Any, tmp_path: Path) 
     assert done.returncode == 0, done.stderr[-3000:]
     (run,) = json.loads((tmp_path / "r.json").read_text())["steps"]
     assert run["steps"] + run["warm_up_steps"] == 79, "a step lasts from one end to the next"
+
+
+def test_two_runs_that_record_themselves_at_once_are_each_compared_as_themselves(program: Any, tmp_path: Path) -> None:
+    """Each recording holds the steps of both: the socket brings them to every listener."""
+    both = """
+        import subprocess, sys
+        loop = "import sys, time, gputop\\nwith gputop.watch(0.25, gpus='all', record='runs', name='base') as w:\\n"
+        loop += " for _ in range(int(sys.argv[2])): time.sleep(float(sys.argv[1])); w.step()\\n"
+        loop += " print(w._watcher._measuring._recorder.path, flush=True)\\n"
+        loop += " if len(sys.argv) > 3: import os; time.sleep(2); os.kill(os.getpid(), 9)\\n"
+        given = (("0.05", "120"), ("0.09", "60", "killed"))
+        started = [subprocess.Popen([sys.executable, "-c", loop, *each], stdout=subprocess.PIPE, text=True)
+                   for each in given]
+        print([each.communicate()[0].strip() for each in started])
+        """
+    done = program(both)
+    assert done.returncode == 0, done.stderr[-3000:]
+    fast, slow = ast.literal_eval(done.stdout)
+    assert os.path.dirname(fast) == "runs"
+    reports = [report_recording(str(tmp_path / path)) for path in (fast, slow)]
+    assert [len(report.steps) for report in reports] == [2, 2], "each has heard the other"
+    compared = [sys.executable, "-m", "gputop", "compare", fast, slow, "--json", "--fail-on"]
+    for limit, status in (("slower:50", 1), ("slower:150", 0)):
+        result = ran(tmp_path, *compared[1:], limit, environ=program.scenario.environment())
+        assert result.returncode == status, result.stderr
+    data = json.loads(result.stdout)
+    assert 60.0 < data["slower_pct"] < 95.0 and data["runs"]["before"]["mean_s"] < 0.07
+    result = ran(tmp_path, "-m", "gputop", "compare", slow, fast, "--fail-on", "slower:0",
+                 environ=program.scenario.environment())  # fmt: skip
+    assert result.returncode == 0 and result.stdout.startswith("faster: ")

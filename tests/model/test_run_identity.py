@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.steps import Allocation, Started, StepRow, allocation_of, run_of
-from gputop.report.accounts import StepAccount
+from gputop.model.steps import Allocation, Started, StepHistory, StepRow, allocation_of, run_of
+from gputop.report.run_account import RunAccount, own_run
 from gputop.sources.step_datagrams import StepIntake, datagram
 
 HERE = Started(1000, "node-1", "7 100")
@@ -90,13 +92,54 @@ def test_what_travels_is_a_hash_and_what_is_heard_is_of_its_sender_s_user() -> N
         assert not StepIntake().accept(sent.replace(f'"{run}"'.encode(), repr(wrong).replace("'", '"').encode()), 9)
 
 
+def rows(account: RunAccount, run: str, pids: Sequence[int], begin: float, seconds: int = 20) -> None:
+    """Each pid is a rank, and makes ten steps of 0.1 s with 80 samples a second."""
+    for second in range(seconds):
+        for rank, pid in enumerate(pids):
+            row = StepRow(pid, rank, None, "s.py", 10, 1.0, *[0.1] * 4, samples=80.0, run=run)
+            account.add(begin + second, [(row, (rank,))])
+
+
 def test_two_seeds_of_one_script_are_two_reports_and_two_ranks_are_one() -> None:
-    account = StepAccount()
-    for pid, run, step_s in ((1, "aa", 0.1), (2, "bb", 0.2), (3, "cc", 0.3), (4, "cc", 0.3)):
-        account.add([StepRow(pid, 0, None, "s.py", 10, 10 * step_s, *[step_s] * 4, samples=80.0, run=run)] * 20)
+    account = RunAccount()
+    for pids, run in (((1,), "aa"), ((2,), "bb"), ((3, 4), "cc")):
+        rows(account, run, pids, 100.0)
     reports = account.report()
-    assert sorted((report.ranks, round(report.samples_per_s or 0.0)) for report in reports) == [
-        (1, 40),
-        (1, 80),
-        (2, 53),
-    ]
+    assert [(r.label, r.ranks, round(r.samples_per_s or 0.0), r.gpus) for r in reports] == [
+        ("s.py#1", 1, 80, (0,)), ("s.py#2", 1, 80, (0,)), ("s.py#3", 2, 160, (0, 1)),
+    ]  # fmt: skip
+    assert (reports[0].begin, reports[0].seconds) == (99.0, 20.0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 4), (4, 2), (1, 3)])
+@pytest.mark.parametrize("order", [1, -1])
+def test_ranks_that_are_started_again_are_an_attempt_of_their_own(before: int, after: int, order: int) -> None:
+    """As torchrun restarts its workers, and as it is started twice on one port: one identity, other pids."""
+    account = RunAccount()
+    rows(account, "cc", range(10, 10 + before), 100.0)
+    for second in range(20):
+        for rank in range(after)[::order]:
+            row = StepRow(50 + rank, rank, None, "s.py", 10, 1.0, *[0.1] * 4, samples=80.0, run="cc")
+            account.add(130.0 + second, [(row, ())])
+    first, second_start = account.report()
+    assert (first.attempt, first.ranks, first.samples_per_s) == (1, before, pytest.approx(80.0 * before))
+    assert (second_start.attempt, second_start.ranks) == (2, after)
+    assert second_start.samples_per_s == pytest.approx(80.0 * after) and second_start.begin == 129.0
+    assert own_run(account.report(), "cc") == second_start and own_run(account.report(), "") is None
+    assert own_run(account.report(), "dd") is None and own_run([first], "") == first
+
+
+def test_a_rank_that_is_heard_late_belongs_to_its_attempt() -> None:
+    account = RunAccount()
+    slow = StepRow(1, 0, None, "s.py", 1, 60.0, *[60.0] * 4, run="cc")
+    account.add(100.0, [(slow, ())])
+    account.add(159.0, [(replace(slow, pid=2, rank=1), ())])
+    (run,) = account.report()
+    assert run.ranks == 2
+
+
+def test_a_rank_that_is_started_again_takes_the_place_of_the_one_before_on_the_screen() -> None:
+    history = StepHistory()
+    for pid, t in ((1, 100.0), (2, 100.0), (3, 103.0), (4, 103.0)):
+        history.observe(t, [StepRow(pid, pid % 2, None, "s.py", 10, 1.0, *[0.1] * 4, run="cc")])
+    assert [pace.pid for pace in history.paces(103.0)] == [4, 3]

@@ -160,7 +160,7 @@ def test_samples_travel_beside_the_rows_so_that_older_readers_still_read_the_ste
     intake = StepIntake()
     assert intake.accept(datagram(told), 100) and intake.drain() == (told,)
     assert not intake.accept(datagram(replace(told, samples=-1.0)), 101)
-    taken = snapshot(NOW, replace(told, run="ab"), row(101, run="ab"), pids=(100, 101))
+    taken = snapshot(NOW, replace(told, run="ab"), row(101, rank=1, run="ab"), pids=(100, 101))
     line = json.loads(Encoder().frame_lines(taken)[-2])
     assert [len(values) for values in line["rows"]] == [10, 10] and line["samples"] == [96.0, None]
     encoder, decoder = Encoder(), Decoder()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from gputop.model.steps import StepRow
 from gputop.output.report_text import step_lines
-from gputop.report.accounts import StepAccount, StepReport
 from gputop.report.job_report import ReportBuilder
+from gputop.report.run_account import RunAccount, StepReport
 
 
 def _report(*waits: float | None, step_s: float = 0.076) -> StepReport:
     """Ranks that all step in ``step_s``, of which each waits so long."""
-    account = StepAccount()
-    for _ in range(20):
+    account = RunAccount()
+    for second in range(20):
         for rank, wait_s in enumerate(waits):
             told = None if wait_s is None else 10 * wait_s
             times = (10 * step_s, step_s, step_s, step_s, step_s)
-            account.add([StepRow(100 + rank, rank, None, "two", 10, *times, wait_s=told, run="ab")])
+            row = StepRow(100 + rank, rank, None, "two", 10, *times, wait_s=told, run="ab")
+            account.add(float(second), [(row, ())])
     return account.report()[0]
 
 

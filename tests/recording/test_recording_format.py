@@ -418,7 +418,7 @@ def test_a_run_is_read_back_and_its_secrets_are_masked_again() -> None:
     encoder, decoder = Encoder(), Decoder()
     for line in [*encoder.key_lines(frame(0)), *encoder.frame_lines(frame(0))]:
         decoder.feed(line)
-    facts = RunFacts("python train.py --lr 0.1", 812.4, 137)
+    facts = RunFacts("python train.py --lr 0.1", 812.4, 137, "ab12")
     assert decoder.run is None and decoder.feed(run_line(facts)) is None and decoder.run == facts
     decoder.feed(run_line(RunFacts("python t.py --api-key Zq7xW9vK2mPl\x1b[31m", 1.0)))
     assert decoder.run is not None and decoder.run.exit_code is None
@@ -426,7 +426,16 @@ def test_a_run_is_read_back_and_its_secrets_are_masked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"command": 3}, {"seconds": -1}, {"seconds": "x"}, {"exit_code": 999}, {"exit_code": [1]}]
+    "wrong",
+    [
+        {"command": 3},
+        {"seconds": -1},
+        {"seconds": "x"},
+        {"exit_code": 999},
+        {"exit_code": [1]},
+        {"run": 5},
+        {"run": "x"},
+    ],
 )
 def test_a_run_that_cannot_be_is_damage(wrong: dict[str, object]) -> None:
     decoder = Decoder()

@@ -30,7 +30,7 @@ from gputop.output.comparison import compare, compare_data, compare_document, di
 from gputop.output.document import plain
 from gputop.output.report_html import report_html
 from gputop.output.report_text import money_line, report_data, report_markdown, report_text
-from gputop.report.job_report import JobReport, report_snapshots
+from gputop.report.job_report import JobReport, report_recording, report_snapshots
 from gputop.report.lanes import Pictured, pictured
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.kept import kept
@@ -138,6 +138,62 @@ def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys:
     for wrong in ("slower", "slower:x", "slower:-1", "faster:5", "slower:inf", "slower:nan"):
         assert main(["compare", fast, slow, "--fail-on", wrong]) == 2
         assert "--fail-on must be slower:5" in capsys.readouterr().err
+
+
+def test_a_pipeline_fails_on_more_lost_time_and_not_on_less(tmp_path: Path) -> None:
+    busy = str(recorded(tmp_path / "a.jsonl", moments(60)))
+    idle = str(recorded(tmp_path / "b.jsonl", moments(60, util=40.0, sm=35.0)))
+    was, now = (report_recording(path).lost_share() or 0.0 for path in (busy, idle))
+    more = 100.0 * (now - was)
+    assert more > 10.0
+    assert main(["compare", busy, idle, "--fail-on", f"waste:{more - 1.0}"]) == 1
+    assert main(["compare", busy, idle, "--fail-on", f"waste:{more + 1.0}"]) == 0
+    assert main(["compare", idle, busy, "--fail-on", "waste:0"]) == 0
+    assert main(["compare", idle, idle, "--fail-on", "waste:0"]) == 0
+
+
+def several(*runs: tuple[str, float, int]) -> list[Snapshot]:
+    """Jobs beside each other on one GPU, each with its name, its step and the second in which it begins."""
+    rows = [
+        (begin, StepRow(200 + i, 0, 0, name, 10, 10 * step_s, *[step_s] * 4, run=f"{i + 1:016x}"))
+        for i, (name, step_s, begin) in enumerate(runs)
+    ]
+    return [
+        replace(each, steps=tuple(row for begin, row in rows if second >= begin))
+        for second, each in enumerate(moments(60))
+    ]
+
+
+def test_a_comparison_says_which_runs_it_is_about_and_asks_where_that_is_not_clear(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> tuple[int, str]:
+        status = main(["compare", *words])
+        out, err = capsys.readouterr()
+        return status, out + err
+
+    sweep = str(recorded(tmp_path / "sweep.jsonl", several(("s.py", 0.1, 0), ("s.py", 0.05, 10), ("t.py", 0.2, 20))))
+    one = str(recorded(tmp_path / "one.jsonl", several(("s.py", 0.12, 0))))
+    other = str(recorded(tmp_path / "other.jsonl", several(("t.py", 0.2, 0))))
+    status, line = said(sweep, one)
+    assert status == 2 and line.count("\n") == 1 and "3 runs: s.py#1 (1 rank, 100 ms a step, from " in line
+    assert all(label in line for label in ("s.py#2", "t.py", "--run"))
+    for labels, first in (
+        (("s.py#2", "s.py"), "slower: 50.0 → 120.0 ms"),
+        (("s.py#1", "s.py"), "slower: 100 → 120 ms"),
+        (("t.py", "s.py"), "faster: 200 → 120 ms"),
+    ):
+        status, text = said(sweep, one, "--run", labels[0], "--run", labels[1])
+        assert status == 0 and text.startswith(first) and f"before: {labels[0]}, 1 rank" in text, text
+    assert said(sweep, sweep, "--run", "t.py")[1].startswith("as fast: 200 → 200 ms")
+    assert said(sweep, one, "--run", "s.py")[0] == 2, "two runs before have that name"
+    assert "no announced steps" in said(sweep, str(recorded(tmp_path / "x.jsonl", moments(60))), "--run", "t.py")[1]
+    status, line = said(one, other)
+    assert status == 2 and "two different jobs: s.py before, t.py after" in line
+    assert "--run s.py --run t.py" in line and said(one, other, "--run", "s.py", "--run", "t.py")[0] == 0
+    assert said(one, one, *["--run", "s.py"] * 3)[0] == 2
+    text = report_text(report_recording(sweep))
+    assert "Steps (s.py#2): " in text and "on GPU 0" in text and text.index("s.py#1") < text.index("t.py")
 
 
 def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
