@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,18 +52,6 @@ def _run(code: str, **environment: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_files_and_classes_are_told_apart_by_their_own_names() -> None:
-    files = Counter(path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-    assert [name for name, times in files.items() if times > 1] == []
-    classes = Counter(
-        name
-        for path in PACKAGE.rglob("*.py")
-        for name in re.findall(r"^class ([^\W_]\w*)", path.read_text("utf-8"), re.MULTILINE)
-    )
-    # Each framework's callback is imported from that framework's module, under the name that users know.
-    assert [name for name, times in classes.items() if times > 1] == ["GputopCallback"]
 
 
 @pytest.mark.slow

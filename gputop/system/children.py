@@ -102,14 +102,6 @@ def our_program(module: str, *words: str) -> list[str]:
     return [sys.executable, "-I", "-c", _main_of(module, repr(_import_path())), *words]
 
 
-def users_python(module: str, *words: str) -> list[str]:
-    """As ``our_program``, in the Python that the user would start: with what his variables say, and his modules first.
-
-    Only for what runs his own code by design: the current folder comes into it when that is imported.
-    """
-    return [sys.executable, "-c", _main_of(module, f"[*filter(None, sys.path), {_PACKAGE!r}]"), *words]
-
-
 def until_we_end(program: str, *words: str) -> list[str]:
     """The command that runs a program of somebody else's, looked for in PATH, until the calling thread or this process
     ends. Raises FileNotFoundError when there is no such program."""

@@ -29,7 +29,7 @@ OTHER_WAYS = {
     "system/children.py": "the door itself",
     "commands/terminal_parent.py": "the parent of a screen, before anything else",
     "api/batches.py": "each size of max_batch in a fresh process of the user's own program",
-    "features/loader_bench/bench_child.py": "each setting in a fresh process of the program that holds the loader",
+    "features/loader_bench/measure_setting.py": "each setting in a fresh process of the program that holds the loader",
 }
 NAMED = re.compile(r"subprocess|multiprocessing|\bpty\b|concurrent|fork|popen|spawn|exec|system\(")
 """What a file that starts a program names; all others need not be taken apart."""

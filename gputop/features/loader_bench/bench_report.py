@@ -10,18 +10,16 @@ from msgspec import Struct, to_builtins
 from gputop.model.quantity import NOT_MEASURED, memory, seconds
 from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part, plain
 
-# The data of a loader benchmark: settings, their measurements, and the machine.
-
 
 class LoaderSetting(Struct, frozen=True):
-    """Arguments of a DataLoader. ``prefetch`` is None without workers, which have nothing to prefetch."""
+    """Workers and prefetch factor of a DataLoader; ``prefetch`` is None without workers."""
 
     workers: int
     prefetch: int | None = None
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """As ``DataLoader(dataset, batch_size=…, **kwargs)`` takes them."""
+        """Arguments for ``DataLoader(dataset, batch_size=…, **kwargs)``."""
         arguments: dict[str, Any] = {"num_workers": self.workers}
         if self.workers:
             arguments |= {"prefetch_factor": self.prefetch, "persistent_workers": True}
@@ -29,13 +27,13 @@ class LoaderSetting(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As a table has it: ``4``, ``4 prefetch 4``."""
+        """Name in a table: ``4``, ``4 prefetch 4``."""
         prefetch = f" prefetch {self.prefetch}" if self.prefetch not in (None, 2) else ""
         return f"{self.workers}{prefetch}"
 
 
 class Shares(Struct, frozen=True):
-    """What the workers did while they were measured, each 0–1 of the time, as gputop's collector saw it."""
+    """Activity of the workers during a measurement, each 0–1 of the time."""
 
     run: float
     queued: float
@@ -44,9 +42,11 @@ class Shares(Struct, frozen=True):
 
 
 class BenchRow(Struct, frozen=True):
-    """One setting. ``error_pct`` is half of the 95 % interval of ``batch_ms``; ``memory_bytes`` is the PSS of the
-    loader's whole tree, None where it cannot be read. ``take_ms`` is what the loop waits for a batch that is ready,
-    None without workers and for batches too slow to measure it. ``failed`` says why there is no figure, in words."""
+    """Measurement of one setting.
+
+    ``error_pct`` is half of the 95 % interval of ``batch_ms``; ``memory_bytes`` is the PSS of the loader's whole tree,
+    None if unreadable. ``failed`` is the reason why there is no figure.
+    """
 
     setting: LoaderSetting
     batch_ms: float | None = None
@@ -57,7 +57,6 @@ class BenchRow(Struct, frozen=True):
     read_bytes_per_s: float | None = None
     shares: Shares | None = None
     failed: str | None = None
-    take_ms: float | None = None
 
     @property
     def batches_per_s(self) -> float | None:
@@ -70,8 +69,11 @@ class BenchRow(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True):
-    """What the machine offers: cores, free memory and shared memory in bytes, and the share of the last ten seconds in
-    which tasks waited for a core, in percent. None is unknown."""
+    """Resources of the machine; None is unknown.
+
+    Free memory and shared memory are in bytes; ``psi_cpu_pct`` is the share of the last ten seconds in which tasks
+    waited for a core.
+    """
 
     cores: int
     free_bytes: float | None
@@ -80,7 +82,7 @@ class Room(Struct, frozen=True):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether other load is so high that no figure here is certain."""
+        """True if other load is so high that no figure is certain."""
         return self.psi_cpu_pct is not None and self.psi_cpu_pct > CROWDED_PCT
 
 
@@ -91,10 +93,10 @@ SCHEMA = 1
 
 
 class LoaderReport(Struct, frozen=True):
-    """All settings in the order in which they were measured, the one to use, and why.
+    """Settings in the order in which they were measured, the one to use, and why.
 
-    ``best`` is the smallest setting that is fast enough, None where none could be measured. ``need_ms`` is what a batch
-    may take, from ``step_ms``. ``confidence`` is ``high``, ``medium`` or ``low``.
+    ``best`` is the smallest setting that is fast enough, None if none could be measured. ``need_ms`` is the time that a
+    batch may take, from ``step_ms``. ``confidence`` is ``high``, ``medium`` or ``low``.
     """
 
     rows: tuple[BenchRow, ...]
@@ -108,11 +110,9 @@ class LoaderReport(Struct, frozen=True):
     confidence: str
     notes: tuple[str, ...]
     seconds: float
-    taking: str = ""
-    """What taking a batch costs the loop, where that is a large part of its step."""
 
     def to_dict(self) -> Mapping[str, Any]:
-        """A JSON object, schema 1."""
+        """Return a JSON object, schema 1."""
         return {
             "schema": SCHEMA,
             **to_builtins(self),
@@ -131,7 +131,7 @@ def _row(row: BenchRow) -> dict[str, Any]:
 
 
 def loader_document(report: LoaderReport) -> Document:
-    """One row a setting, the answer, why, and the arguments to paste."""
+    """Return a document: one row per setting, the answer, why, and arguments to paste."""
     fastest = max((row.batches_per_s or 0.0 for row in report.rows), default=0.0)
     rows = sorted(report.rows, key=lambda r: (r.setting.workers, r.setting.prefetch or 0))
     best = None if report.best is None else report.best.setting.name
@@ -139,7 +139,7 @@ def loader_document(report: LoaderReport) -> Document:
     head = ("workers", "ms a batch", "±", "batches/s", "first batch", "memory", "")
     blocks: list[Block] = [
         Table(head, cells, "<>>>>>=", tuple(row.failed or "" for row in rows)),
-        *part("Why", Items(tuple(filter(None, (report.why, report.taking))))),
+        *part("Why", Items(tuple(filter(None, (report.why,))))),
     ]
     if report.best is not None:
         arguments = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())

@@ -1,9 +1,13 @@
-"""How many loader workers a job needs, measured on its own dataset. Exit 0: found, 1: nothing could be measured."""
+"""``gputop loader``: measure how many loader workers a job needs, on its own dataset.
+
+Exit status 0: found, 1: nothing could be measured.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 
 from gputop.commands.shared_options import prints_ascii, seconds
 from gputop.config import Settings
@@ -13,6 +17,7 @@ from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
 
 NOTHING_MEASURED = 1
+_BAR_CELLS = 24
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -33,13 +38,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
-    from gputop.features.loader_bench.bench import BenchRequest
+    from gputop.features.loader_bench.bench import BenchRequest, dataloader_bench
     from gputop.features.loader_bench.bench_report import loader_document
-    from gputop.features.loader_bench.user_function import checked_name, measured
+    from gputop.features.loader_bench.user_function import make_data
 
-    asked = BenchRequest(args.batch_size, _counts(args.workers), step_ms, budget_s)
+    begun = time.monotonic()
+    counts = _counts(args.workers)
+    data = make_data(args.function, budget_s)
+    left_s = max(1.0, budget_s - (time.monotonic() - begun))
     try:
-        report = measured(checked_name(args.function), asked)
+        report = dataloader_bench(data, BenchRequest(args.batch_size, counts, step_ms, left_s), _draw)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{args.function}: {error}") from error
     finally:
         show_progress("")
     if args.json:
@@ -50,6 +60,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0 if report.best is not None else NOTHING_MEASURED
 
 
+def _draw(share: float, name: str) -> None:
+    filled = round(_BAR_CELLS * share)
+    show_progress(f"[{'#' * filled}{'.' * (_BAR_CELLS - filled)}] {name}")
+
+
 def _counts(option: str | None) -> str | list[int]:
     try:
         return "auto" if option is None else [int(word) for word in option.split(",")]
@@ -58,7 +73,7 @@ def _counts(option: str | None) -> str | list[int]:
 
 
 def _step_s(text: str) -> float:
-    """A step's length in seconds, also as milliseconds, in which people often give it."""
+    """Return a step's duration in seconds, given with any unit or as milliseconds."""
     if text.strip().lower().endswith("ms"):
         return seconds(text.strip()[:-2] + "s", "--step") / 1000.0
     return seconds(text, "--step")

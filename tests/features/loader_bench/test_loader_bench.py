@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gputop.api.batches import is_out_of_memory
-from gputop.features.loader_bench import bench as plan
-from gputop.features.loader_bench.bench_child import Empty, measure
+from gputop.features.loader_bench import plan
 from gputop.features.loader_bench.bench_report import (
     BenchRow,
     LoaderReport,
@@ -19,6 +18,7 @@ from gputop.features.loader_bench.bench_report import (
     Shares,
     loader_document,
 )
+from gputop.features.loader_bench.timing import EmptyLoaderError, measure
 from gputop.output.document import plain
 from tests.bench.loader import Round, judged
 
@@ -82,49 +82,10 @@ def test_the_benchmark_s_judge_tells_right_from_wrong_and_says_where_it_cannot()
     assert judged(alone).word == "right", "one round beside a neighbour does not decide"
 
 
-class Filled(Queue):
-    """A queue that pauses fill: a batch that is ready still takes 3 ms to be taken."""
-
-    ready, paused = 0.0, 0.0
-
-    def begin(self) -> Iterator[int]:
-        for i in range(self.length):
-            late = self.batch_s if self.ready < 1.0 else 0.0
-            self.ready = max(0.0, self.ready - 1.0)
-            self.now += late + 0.003
-            yield i
-
-    def pause(self, seconds: float) -> None:
-        self.paused += seconds
-        self.now += seconds
-        self.ready = min(8.0, self.ready + seconds / self.batch_s)
-
-
-def test_taking_a_batch_is_timed_with_a_full_queue_and_said_where_it_is_much_of_a_step() -> None:
-    filled = Filled(queued=0, batch_s=0.02)
-    found = measure(filled.begin, 4, 2, filled.clock, pause=filled.pause)
-    assert found.batch_s == pytest.approx(0.023) and found.take_s == pytest.approx(0.003)
-    assert filled.paused < 1.5
-    assert measure(filled.begin, 4, 2, filled.clock).take_s is None, "not asked"
-    slow = Filled(queued=0, batch_s=0.5)
-    assert measure(slow.begin, 4, 2, slow.clock, pause=slow.pause).take_s is None and slow.paused == 0.0
-    short = Filled(queued=0, batch_s=0.02, length=1)
-    assert measure(short.begin, 1, 2, short.clock, pause=short.pause).take_s is None, "each batch begins a pass"
-
-    room, waits = Room(8, None, None, None), Shares(0.1, 0.0, 0.0, 0.0)
-    dear, bound = row(2, 12.0, shares=waits, take_ms=3.0), row(2, 5.0, shares=waits, take_ms=3.0)
-    said = plan.taking_of(dear, 40.0)
-    assert said.startswith("taking a batch costs the loop 3.0 ms of each step of 40 ms even when it is ready")
-    assert "pin_memory=True" in said and not plan.taking_of(dear, 61.0), "a twentieth of a step goes unnoticed"
-    assert not plan.taking_of(dear, None) and not plan.taking_of(row(2, 12.0), 40.0) and not plan.taking_of(None, 40.0)
-    assert "costs the loop 3.0 ms even" in plan.taking_of(bound, None)
-    assert "more workers do not help" in plan.why_of(bound, room) and "more of them help" in plan.why_of(dear, room)
-
-
 def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
     short = Queue(queued=0, batch_s=0.01, length=9)
     assert measure(short.begin, 2, 2, short.clock).batch_s == pytest.approx(0.01, rel=0.05)
-    with pytest.raises(Empty):
+    with pytest.raises(EmptyLoaderError):
         measure(Queue(0, 0.01, length=0).begin, 0, 0, lambda: 0.0)
 
 
@@ -138,14 +99,14 @@ def row(workers: int, ms: float | None, memory: float | None = None, **given: An
 
 def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
     rows = [row(0, 68.0), row(1, 68.0), row(2, 34.0), row(4, 17.0), row(8, 8.7)]
-    assert plan.answer(rows, 0.8 * 44).setting.workers == 2  # type: ignore[union-attr]
-    assert plan.answer(rows, None).setting.workers == 8  # type: ignore[union-attr]
-    assert plan.answer(rows, 1.0).setting.workers == 8, "where none is enough, the best"  # type: ignore[union-attr]
-    assert plan.answer([row(0, None)], None) is None
+    assert plan.choose(rows, 0.8 * 44).setting.workers == 2  # type: ignore[union-attr]
+    assert plan.choose(rows, None).setting.workers == 8  # type: ignore[union-attr]
+    assert plan.choose(rows, 1.0).setting.workers == 8, "where none is enough, the best"  # type: ignore[union-attr]
+    assert plan.choose([row(0, None)], None) is None
     # Without workers nothing is loaded while the step runs: 30 ms in a step of 40 would be 43 % of the loop.
-    assert plan.answer([row(0, 30.0), row(1, 31.0)], 0.8 * 40).setting.workers == 1  # type: ignore[union-attr]
-    assert plan.answer([row(0, 30.0), row(1, 31.0)], None).setting.workers == 1  # type: ignore[union-attr]
-    assert plan.answer([row(0, 1.9), row(1, 2.5)], 0.8 * 40).setting.workers == 0  # type: ignore[union-attr]
+    assert plan.choose([row(0, 30.0), row(1, 31.0)], 0.8 * 40).setting.workers == 1  # type: ignore[union-attr]
+    assert plan.choose([row(0, 30.0), row(1, 31.0)], None).setting.workers == 1  # type: ignore[union-attr]
+    assert plan.choose([row(0, 1.9), row(1, 2.5)], 0.8 * 40).setting.workers == 0  # type: ignore[union-attr]
     assert not plan.is_enough(rows, None)
     assert plan.is_enough([*rows, row(16, 8.6), row(32, 8.5)], None)
     assert plan.is_enough(rows[:3], 40.0)
@@ -163,17 +124,17 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     best = row(4, 17.0, 1.5 * GIB, shares=Shares(0.92, 0.02, 0.01, 0.0))
     rows = (row(0, 68.0), best, BenchRow(LoaderSetting(8, 2), failed="not run: would need\x1b 34"))
     said = plan.conclusion_of(best, rows, 25.0, 20.0)
-    report = LoaderReport(rows, best, said, plan.why_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
+    report = LoaderReport(rows, best, said, plan.limit_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
     text = str(report)
     assert "4 workers are enough: 17.0 ms a batch, and your step takes 25 ms; more gain nothing" in text
     assert "CPU-bound: more workers help up to 8 cores" in unfolded(report) and max(map(len, text.splitlines())) <= 100
-    assert "help" not in plan.why_of(best, room, 20.0), "nothing more is needed where it is fast enough"
+    assert "help" not in plan.limit_of(best, room, 20.0), "nothing more is needed where it is fast enough"
     assert "→ DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=2, persistent_workers=True)" in text
     assert "\x1b" not in text and plain(loader_document(report), is_ascii=True).isascii()
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1
-    assert "disk-bound" in plan.why_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
-    assert "not enough cores" in plan.why_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
+    assert "disk-bound" in plan.limit_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
+    assert "not enough cores" in plan.limit_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
 
 
 def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
