@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.api.loggers import FrameMeans, LogTurn, UserCalls
+from gputop.api.frame_means import FrameMeans
+from gputop.api.log_turn import LogTurn
 from gputop.api.run_summary import CostMeter, WatchCost
 from gputop.api.step_clock import StepClock, StepTail, row_of
 from gputop.api.step_phases import MOST_KEPT, PhaseSampler, TorchHook, phase_summary
+from gputop.api.user_calls import UserCalls
 from gputop.api.watch_options import NO_RANK, NOTICES, Options, Role, own_run, role_of, unwatched_child
 from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
 from gputop.model.quantity import error_words

@@ -16,8 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
+from gputop.api.frame_means import FrameMeans
 from gputop.api.gpu_watch import FOREIGN_FRAMES, JobGpus, opened
-from gputop.api.loggers import FrameMeans
 from gputop.api.watch import Watch
 from gputop.api.watch_options import role_of
 from gputop.model.snapshot import ProcessSample

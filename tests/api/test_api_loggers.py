@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +127,23 @@ def test_what_another_thread_logs_to_mlflow_goes_into_the_run_that_was_active() 
     assert flow.got == {"mine": [({"a": 1.0}, 0), ("gputop.gpu0.verdict", "working")]}
 
 
+def test_a_watch_made_before_the_run_of_mlflow_begins_none_and_keeps_its_texts() -> None:
+    flow = Mlflow()
+    (logger,) = loggers_of(flow)
+
+    def log_on_the_watch_s_thread(step: int) -> None:
+        thread = threading.Thread(target=logger.log, args=({"a": 1.0}, {"v": "working"} if step == 0 else {}, step))
+        thread.start()
+        thread.join()
+
+    log_on_the_watch_s_thread(0)
+    assert flow.got == {"mine": []}
+    flow.start_run()
+    logger.log({"a": 2.0}, {}, 1)
+    log_on_the_watch_s_thread(2)
+    assert flow.got == {"mine": [({"a": 2.0}, 1), ("v", "working"), ({"a": 1.0}, 2)]}
+
+
 def test_a_text_that_fails_costs_the_texts_and_no_number(caplog: pytest.LogCaptureFixture) -> None:
     class NoTexts(Board):
         def add_text(self, key: str, text: str, step: int) -> None:
@@ -167,9 +185,69 @@ def test_a_run_to_which_nobody_else_logs_is_told_of_once(caplog: pytest.LogCaptu
     run = Wandb()
     (logger,) = loggers_of(run)
     for step in range(9):
-        logger.log({"a": float(step)}, {}, step)
+        logger.log({"gputop/cpu_pct": float(step), "batch_size": 4.0}, {}, step)
     assert caplog.text.count("the loop has logged nothing to the W&B run") == 1
-    assert run.rows == [{"a": 8.0, "gputop/step": 8}]
+    assert run.rows == [{"gputop/cpu_pct": 8.0, "batch_size": 4.0, "gputop/step": 8}], "its own rows may come yet"
+
+
+def test_a_loop_that_hands_its_loss_to_step_alone_has_a_row_for_each_interval(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = Wandb()
+    (logger,) = loggers_of(run.log)
+    for step in range(4):
+        logger.log({"loss": float(step)}, {}, step)
+    assert [row["loss"] for row in run.rows] == [0.0, 1.0, 2.0, 3.0] and caplog.text == ""
+    run.log({"accuracy": 1.0})
+    logger.log({"loss": 4.0}, {}, 4)
+    assert run.rows[3] == {"loss": 3.0, "gputop/step": 3, "accuracy": 1.0} and run.rows[4]["loss"] == 4.0
+
+
+@pytest.mark.parametrize("way", ["log", "module"])
+def test_a_watch_made_before_the_run_of_wandb_logs_to_the_run_that_comes(
+    way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = ModuleType("wandb")
+    module.run = None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+
+    def log(*_: object) -> None:
+        raise RuntimeError("You must call wandb.init() before wandb.log()")
+
+    log.__module__ = "wandb.sdk.lib.preinit"
+    (logger,) = loggers_of(log if way == "log" else module)
+    for step in range(9):
+        logger.log({"gputop/cpu_pct": 1.0}, {"verdict": "working"} if step == 0 else {}, step)
+    assert caplog.text.count("call wandb.init()") == 1
+    first, second = Wandb(), Wandb()
+    for run in (first, second):
+        module.run = run  # type: ignore[attr-defined]
+        logger.log({"gputop/cpu_pct": 2.0}, {}, 9)
+    module.run = None  # type: ignore[attr-defined]
+    logger.log({"gputop/cpu_pct": 3.0}, {"verdict": "idle"}, 10)
+    for run in (first, second):
+        assert run.rows == [{"gputop/cpu_pct": 2.0, "gputop/step": 9}] and run.axes
+    assert first.summary == {"verdict": "working"}, "the text has waited for the run"
+    assert not logger.broken
+
+
+def test_a_run_that_was_finished_inside_the_block_is_not_asked_and_not_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class UsageError(Exception): ...
+
+    class Finished(Wandb):
+        @property
+        def step(self) -> int:
+            raise AssertionError("W&B waits for 30 s")
+
+        def log(self, numbers: dict[str, float], step: int | None = None, commit: bool = True) -> None:
+            raise UsageError("Run (x) is finished")
+
+    Finished.__module__ = "wandb.sdk.wandb_run"
+    (logger,) = loggers_of(Finished())
+    logger.log({"a": 1.0}, {"verdict": "working"}, 1)
+    assert caplog.text == "" and not logger.broken
 
 
 def test_an_accelerators_trackers_are_each_given_the_numbers_in_their_own_way() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import gputop
 from gputop.api import step_clock
+from gputop.api.frame_means import FrameMeans
 from gputop.api.gpu_watch import JobGpus
-from gputop.api.loggers import FrameMeans
 from gputop.api.step_clock import BatchWait, EndedSteps, StepClock, StepTail, row_of
 from gputop.api.step_phases import _OPTIMIZERS, TorchHook
 from gputop.model.snapshot import HostSample

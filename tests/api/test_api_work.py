@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import gputop
 from gputop.api import gpu_watch
-from gputop.api.loggers import FrameMeans
+from gputop.api.frame_means import FrameMeans
 from gputop.api.watch_options import Role
 from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
 from gputop.model.cards import PEAKS, NoPeak, peak_flops

@@ -120,17 +120,27 @@ def test_a_csv_of_weeks_is_on_the_disk_and_not_in_memory(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_wandb_offline_holds_the_numbers_and_the_verdict_of_a_loop_that_logs_nothing_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("log", ["wandb.log", "wandb"])
+def test_wandb_offline_holds_a_row_for_each_interval_of_a_loop_that_logs_nothing_itself(
+    when: str, log: str, tmp_path: Path
+) -> None:
+    """Also where the watch was made before the run, and where the run is finished inside of the watch."""
+    loop = LOOP.format(log=log).replace("with gputop", "w = gputop").replace(" as w:", "")
+    made, rest = loop.strip().split("\n", 1)
+    init = "run = wandb.init(project='p', dir='.')"
+    steps = (made, init) if when == "before" else (init, made)
     found = run(
-        "import wandb, gputop\nrun = wandb.init(project='p', dir='.')\n"
-        + LOOP.format(log="wandb.log")
-        + "run.finish()\nprint('{}')\n",
+        "\n".join(["import wandb, gputop", *steps, "with w:", rest])
+        + "\n    wandb.finish(); begun = time.monotonic()\nprint(json.dumps({'end_s': time.monotonic() - begun}))\n",
         tmp_path,
         "wandb",
     )
-    (row,), summary = wandb_rows(tmp_path)
-    assert {*KEYS, "loss"} <= set(row) and "gputop/gpu0/verdict" in summary
-    assert found["stderr"].count("the loop has logged nothing to the W&B run") == 1
+    rows, summary = wandb_rows(tmp_path)
+    rows = [row for row in rows if "loss" in row]
+    assert len(rows) >= 3 and {*KEYS, "loss"} <= set().union(*rows) and "gputop/gpu0/verdict" in summary
+    assert [row["gputop/step"] for row in rows] == sorted({row["gputop/step"] for row in rows})
+    assert found["end_s"] < 5.0 and "gputop: " not in found["stderr"]
 
 
 @pytest.mark.slow
