@@ -148,7 +148,13 @@ MODULE_LOAD_NS: Final = 1_000_000
 LATENCY_NS: Final = 50_000
 """From the end of the call to the kernel's begin; beyond it the kernel waits for something else."""
 HOST_WORK_NS: Final = 5_000_000
-"""A gap in which the host launches nothing for so long is other work, and not many launches that are each late."""
+"""A thread that makes no CUDA call for so long does other work, also after a wait for the GPU."""
+LONG_OPERATOR_NS: Final = 1_000_000
+"""An operator or function that makes no CUDA call for so long is work of the host itself; without a wait before, so is
+any such stretch: launching takes 5 to 60 µs a kernel."""
+DEVICE_WAIT_NS: Final = 1_000_000
+"""On a device with one stream and no event to wait for, shorter gaps after an early launch are its own switching time
+(MI300X: 21 to 44 µs) [judged]."""
 
 # --- the verdict ----------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,9 @@ from gputop.features.traces.columns import (
     Trace,
     TraceDevice,
     TraceError,
-    is_communication,
 )
+from gputop.features.traces.comm_kernels import is_communication
+from gputop.features.traces.time_checks import check_times
 
 Value = int | float | str | None
 
@@ -51,9 +52,11 @@ class Args(Struct, gc=False, frozen=True, rename=_KEYS):
     """The arguments of an event that are used here. Only ROCm's traces need ``grid``; collectives and hardware counters
     have those after it."""
 
+    name: Any = None
     device: Value = None
     stream: Value = None
     correlation: Value = None
+    bytes: Value = None
     blocks: Value = None
     occupancy: Value = None
     grid: Any = None
@@ -97,6 +100,7 @@ def plain(event: ChromeEvent) -> ChromeEvent:
             device=whole(args.device if args.device is not None else event.pid),
             stream=whole(args.stream if args.stream is not None else event.tid),
             correlation=whole(args.correlation),
+            bytes=whole(args.bytes),
             blocks=_positive(args.blocks),
             occupancy=_positive(args.occupancy),
         ),
@@ -113,7 +117,7 @@ def whole(value: Value) -> int:
 
 
 def _positive(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) and 0.0 < value < 1e9 else float(ABSENT)
+    return float(value) if isinstance(value, int | float) and 0.0 < value < _MOST_BLOCKS else float(ABSENT)
 
 
 def blocks_of(grid: Any) -> float:
@@ -129,9 +133,11 @@ _SPANS: dict[str, int] = {
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
 _KERNELS = frozenset({"kernel", "Kernel"})
 _COPIES = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
+_OF_XPROF = re.compile(r"/(device|host):\w+")
 _FOREIGN = re.compile(r"(mtia|xpu|hpu|privateuse1)_?\w*$")
 _NAME, _THREAD = attrgetter("name"), attrgetter("pid", "tid")
 _PARTS = 8
+_MOST_BLOCKS = 1e9
 _FARTHEST_NS = 2**62
 """A larger time is damage: nanoseconds are kept in 64 bits."""
 
@@ -157,6 +163,7 @@ def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -
     trace.dropped_events += events.dropped
     _describe(trace, framing(events.head, events.tail), filler.base_us)
     _fill_blocks(trace)
+    check_times(trace, -round((filler.base_us or 0.0) * 1000.0))
     return trace
 
 
@@ -182,8 +189,15 @@ class _Filler:
                 self._counters(group)
             elif category in _SPANS or category in _CALLS or category in _KERNELS or category in _COPIES:
                 self._fill(category, [event for event in group if event.ph == "X"])
-            elif category is not None and _FOREIGN.match(category):
+            elif category is None:
+                self._note_processes(group)
+            elif _FOREIGN.match(category):
                 self._trace.foreign[category] = self._trace.foreign.get(category, 0) + len(group)
+
+    def _note_processes(self, group: list[ChromeEvent]) -> None:
+        """Note the processes by which JAX and TensorFlow are known: their events have no category."""
+        names = [str(event.args.name) for event in group if event.name == "process_name" and event.args is not None]
+        self._trace.other_processes += filter(_OF_XPROF.match, names)
 
     def _fill(self, category: str, group: list[Any]) -> None:
         """Append a group; it is split around odd values, so that the rest stays fast."""
@@ -221,7 +235,8 @@ class _Filler:
     def _times(self, group: list[Any]) -> tuple[array[int], array[int]]:
         """Begins and ends in nanoseconds."""
         if self.base_us is None:
-            first = group[0].ts
+            # A time of 0 is none, and with it as the base the others lose digits.
+            first = next((event.ts for event in group if event.ts > 0), group[0].ts)
             self.base_us = float(first) if math.isfinite(first) else None
         base = self.base_us
         starts = array("q", [floor((event.ts - base) * 1000.0 + 0.5) for event in group])
@@ -234,7 +249,7 @@ class _Filler:
         names = rows[-1]
         kinds = array("b", [COPY] * len(names) if copies else list(map(self._kernel_kind, names)))
         # Kineto writes 0 for kernels that it could not estimate, such as Hopper's with much shared memory.
-        blocks = array("f", [arg.blocks or ABSENT for arg in args])
+        blocks = array("f", [value if 0.0 < (value := arg.blocks or 0.0) < _MOST_BLOCKS else ABSENT for arg in args])
         gpu = self._trace.gpu
         first = len(gpu)
         gpu.extend(
@@ -243,11 +258,12 @@ class _Filler:
             array("i", [arg.device for arg in args]),
             array("q", [arg.stream for arg in args]),
             array("q", [arg.correlation for arg in args]),
+            array("q", [ABSENT if arg.bytes is None else arg.bytes for arg in args]),
             array(
                 "f", [ABSENT if has != ABSENT else blocks_of(arg.grid) for has, arg in zip(blocks, args, strict=True)]
             ),
             blocks,
-            array("f", [arg.occupancy or ABSENT for arg in args]),
+            array("f", [value if 0.0 < (value := arg.occupancy or 0.0) <= 100.0 else ABSENT for arg in args]),
         )
         for number, arg in enumerate(args, first):
             if arg.operation is not None:

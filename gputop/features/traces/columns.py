@@ -6,7 +6,6 @@ a file does not give is -1. Knows no file format and draws no conclusion.
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -16,25 +15,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gputop.features.traces.kernel_names import qualified
+from gputop.model.quantity import count
 
 ABSENT = -1
 COMPUTE, COMM, COPY = 0, 1, 2
 """Kinds of GPU work. ``COPY`` is a memory copy or a memset."""
 OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 """Kinds of host spans: a framework's operator, a range that somebody named, a Python function."""
-
-_COMM_START = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
-_COMM_PARTS = (
-    "all_reduce", "allreduce", "all_gather", "reduce_scatter", "cross_device", "multimem_", "nvshmem", "deep_ep",
-)  # fmt: skip
-"""Kernels that move data between GPUs, by their names before template arguments and parameters."""
-
-
-def is_communication(kernel: str) -> bool:
-    """Whether a kernel's name is one of a collective: NCCL's and its kin, and fused ones such as vLLM's multimem."""
-    name = qualified(kernel)
-    return _COMM_START.match(name) is not None or any(part in name.lower() for part in _COMM_PARTS)
 
 
 class NumberedTexts(dict[Any, int]):
@@ -72,16 +59,18 @@ class Columns(Struct):
 
 
 class GpuEvents(Columns):
-    """Kernels, copies and memsets. ``grid`` is the number of blocks, ``blocks_per_sm`` that over the multiprocessors.
+    """Kernels, copies and memsets.
 
-    Both are -1 where the file does not say, as is ``occupancy`` (percent; 0 means "not estimated" and is stored as -1).
-    ``correlation`` joins an event to the call that launched it.
+    ``size_bytes`` is a copy's, ``grid`` the number of blocks, ``blocks_per_sm`` that over the multiprocessors. What the
+    file does not say is -1, also ``occupancy`` (percent; the file's 0 means "not estimated"). ``correlation`` joins an
+    event to the call that launched it.
     """
 
     kind: array[int] = _column("b")
     device: array[int] = _column("i")
     stream: array[int] = _column("q")
     correlation: array[int] = _column("q")
+    size_bytes: array[int] = _column("q")
     grid: array[float] = _column("f")
     blocks_per_sm: array[float] = _column("f")
     occupancy: array[float] = _column("f")
@@ -147,12 +136,51 @@ class TraceDevice(Struct, frozen=True):
     uuid: str | None = None
 
 
+LEAST_LOST = 0.01
+"""Share of the launches without a kernel that is reported: the last ones may run when the profiler has stopped."""
+
+
+class TimeDoubts(Struct, frozen=True):
+    """Events with impossible times, by kind, and launches whose kernels the file does not hold.
+
+    ``lost`` are the numbers of these launches among the trace's calls, in order; ``launches`` counts all of them.
+    """
+
+    overruns: int = 0
+    slow_copies: int = 0
+    untimed: int = 0
+    lost: tuple[int, ...] = ()
+    launches: int = 0
+
+    @property
+    def dropped(self) -> int:
+        """Launches that the profiler kept without their kernels."""
+        lost = max(0, len(self.lost) - self.untimed)
+        return lost if lost >= LEAST_LOST * self.launches else 0
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each kind of event."""
+        share = 100.0 * self.dropped / self.launches if self.launches else 0.0
+        rows = (
+            (self.overruns, f"{count(self.overruns, 'event')} reached past the next one on the stream: cut there"),
+            (self.slow_copies, f"{self.slow_copies} × a copy slower than 50 MB/s: left out"),
+            (self.untimed, f"{count(self.untimed, 'kernel')} without a time left out"),
+            (
+                self.dropped,
+                f"{share:.0f} % of the launches ({self.dropped}) have no kernel: the profiler dropped them, and what "
+                "ran then is not recorded",
+            ),
+        )
+        return tuple(words for number, words in rows if number)
+
+
 class Trace(Struct):
     """Everything that was read from one file.
 
     ``begin_unix_s`` is the Unix time of nanosecond 0, None where the file does not tell; ``rank`` likewise.
     ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read, ``foreign`` counts
     device events of categories that are neither CUDA's nor ROCm's. ``threads`` are names of the thread numbers.
+    ``warnings`` are the profiler's own. ``other_processes`` are processes of a JAX or TensorFlow trace.
     """
 
     path: str
@@ -172,7 +200,11 @@ class Trace(Struct):
     begin_unix_s: float | None = None
     truncated: bool = False
     dropped_events: int = 0
+    doubts: TimeDoubts = field(default_factory=TimeDoubts)
+    warnings: list[str] = field(default_factory=list)
+    other_processes: list[str] = field(default_factory=list)
     foreign: dict[str, int] = field(default_factory=dict)
+    is_nsys: bool = False
 
 
 class TraceError(Exception):

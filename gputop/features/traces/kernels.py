@@ -14,8 +14,8 @@ from statistics import median
 from msgspec import Struct, field
 
 from gputop.features.traces.columns import ABSENT, COMM, COMPUTE, COPY, Collective, Trace
+from gputop.features.traces.device_events import DeviceEvents
 from gputop.features.traces.kernel_names import CATEGORIES, category, short_name
-from gputop.features.traces.timeline import DeviceEvents
 
 KNOWN_SHARE = 0.8
 """Share of the kernels' time for which occupancy or grid must be known before either is shown."""

@@ -21,17 +21,22 @@ from gputop.features.traces.columns import (
     COMM,
     COMPUTE,
     COPY,
+    OPERATOR,
     CounterSample,
     PageFaults,
     Trace,
     TraceDevice,
     TraceError,
-    is_communication,
 )
+from gputop.features.traces.comm_kernels import is_communication
+from gputop.features.traces.time_checks import check_times
 
 HEADER = b"SQLite format 3\x00"
 _VERSION = re.compile(r"_(v\d+|ptsz|ptds)(?=_|$)")
 _SM_ACTIVE = re.compile(r"SMs? Active", re.IGNORECASE)
+_OP_ID = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*$", re.DOTALL)
+_WARNING = 2
+"""Severity from which on a message of nsys means that events may be missing."""
 _RANGES = (59, 60)
 """NVTX event types of a push/pop and of a start/end range."""
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "HtoD (unified memory)", 12: "DtoH (unified memory)"}
@@ -47,7 +52,7 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
 
     Raises TraceError for another kind of database, a locked or a damaged one.
     """
-    trace = Trace(path, size_bytes)
+    trace = Trace(path, size_bytes, is_nsys=True)
     try:
         # Immutable: it works where no lock can be made.
         with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as database:
@@ -62,6 +67,7 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
                     raise TraceError(f"{path} is a database of something else, not `nsys export --type sqlite`")
                 raise TraceError(f"{path} holds no CUDA: record with `nsys profile --trace cuda,nvtx`")
             _Export(trace, database, tables).read(progress)
+            check_times(trace, 0)
     except sqlite3.Error as error:
         raise TraceError(f"{path} cannot be read: {error}; export it again with `nsys export --type sqlite`") from None
     return trace
@@ -80,7 +86,9 @@ class _Export:
     def read(self, progress: Progress | None) -> None:
         for rows in self._rows("StringIds", "id", "value"):
             self._strings.update((number, str(value)) for number, value in rows if isinstance(number, int))
-        steps = (self._devices, self._work, self._calls, self._ranges, self._metrics, self._page_faults)
+        steps = (
+            self._devices, self._work, self._calls, self._ranges, self._metrics, self._page_faults, self._warnings,
+        )  # fmt: skip
         for done, step in enumerate(steps, 1):
             step()
             if progress is not None:
@@ -131,8 +139,9 @@ class _Export:
                 kinds[name] = COMM if is_communication(name) else COMPUTE
             blocks = [self._blocks_per_sm(row[2], row[7:]) for row in rows]
             self._append(rows, names, [kinds[name] for name in names], blocks)
-        for rows in self._timed("CUPTI_ACTIVITY_KIND_MEMCPY", *_OF_WORK, "copyKind", "srcKind", "dstKind"):
-            self._append(rows, [_copy(*row[5:]) for row in rows], [COPY] * len(rows))
+        for rows in self._timed("CUPTI_ACTIVITY_KIND_MEMCPY", *_OF_WORK, "copyKind", "srcKind", "dstKind", "bytes"):
+            sizes = [_number(row[8]) for row in rows]
+            self._append(rows, [_copy(*row[5:8]) for row in rows], [COPY] * len(rows), sizes=sizes)
         for table, name, kind in (
             ("CUPTI_ACTIVITY_KIND_MEMSET", "Memset", COPY),
             ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph, kernels not recorded", COMPUTE),
@@ -146,13 +155,18 @@ class _Export:
         return x * y * z / described.sm_count if described and described.sm_count and min(x, y, z) > 0 else ABSENT
 
     def _append(
-        self, rows: Sequence[Row], names: Sequence[str], kinds: Sequence[int], blocks: Sequence[float] | None = None
+        self,
+        rows: Sequence[Row],
+        names: Sequence[str],
+        kinds: Sequence[int],
+        blocks: Sequence[float] | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> None:
         absent = [ABSENT] * len(rows)
         self._trace.gpu.extend(
             [row[0] for row in rows], [row[1] for row in rows], [self._trace.names[name] for name in names], kinds,
             [max(0, _number(row[2])) for row in rows], [_number(row[3]) for row in rows],
-            [_number(row[4]) for row in rows], absent, blocks or absent, absent,
+            [_number(row[4]) for row in rows], sizes or absent, absent, blocks or absent, absent,
         )  # fmt: skip
 
     def _calls(self) -> None:
@@ -171,8 +185,11 @@ class _Export:
             for begin, end, text, number, thread, kind in rows:
                 # Marks and ranges that never ended are no ranges.
                 if kind in _RANGES and isinstance(begin, int) and isinstance(end, int) and begin <= end:
-                    name = str(text) if text is not None else self._strings.get(number, "")
-                    trace.spans.extend([begin], [end], [trace.names[name]], [trace.threads[thread]], [ANNOTATION])
+                    full = str(text) if text is not None else self._strings.get(number, "")
+                    # `--pytorch=autograd-nvtx` appends ", seq = 46738, op_id = 995626" to the operator's name.
+                    name = _OP_ID.sub("", full)
+                    of_kind = ANNOTATION if name == full else OPERATOR
+                    trace.spans.extend([begin], [end], [trace.names[name]], [trace.threads[thread]], [of_kind])
 
     def _metrics(self) -> None:
         """The sampled SM activity. The device is the low byte of the metrics' type."""
@@ -184,6 +201,14 @@ class _Export:
                 if (kind, metric) in metrics and isinstance(t, int) and isinstance(value, int | float):
                     self._trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
                     self._trace.counter_source = "nsys"
+
+    def _warnings(self) -> None:
+        """Messages of nsys itself from the severity of a warning on, each once."""
+        for rows in self._rows("DIAGNOSTIC_EVENT", "text", "severity"):
+            texts = (
+                " ".join(str(text).split()) for text, level in rows if isinstance(level, int) and level >= _WARNING
+            )
+            self._trace.warnings = list(dict.fromkeys([*self._trace.warnings, *filter(None, texts)]))
 
     def _page_faults(self) -> None:
         """Unified memory by device: faults are grouped by the driver, each row says how many; the CPU's have no

@@ -26,6 +26,17 @@ from gputop.features.traces.columns import (
     subtract,
     union,
 )
+from gputop.features.traces.device_events import (
+    Busy,
+    DeviceEvents,
+    busiest_stream_ns,
+    busy,
+    device_events,
+    launches,
+)
+from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
+from gputop.features.traces.host_stack import underneath
+from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
 from gputop.features.traces.kernels import (
     category_rows,
     comm_rows,
@@ -37,22 +48,7 @@ from gputop.features.traces.kernels import (
     sm_high_pct,
     spent_by_kind,
 )
-from gputop.features.traces.timeline import (
-    DATA_LOADER,
-    Busy,
-    DeviceEvents,
-    HostCauses,
-    IdleTime,
-    OnceIdle,
-    busiest_stream_ns,
-    busy,
-    device_events,
-    happened_once,
-    idle_time,
-    launches,
-    sync_rows,
-    underneath,
-)
+from gputop.features.traces.sync_calls import sync_rows
 from gputop.features.traces.trace_report import (
     HOST_CAUSES,
     SHARES,
@@ -66,8 +62,10 @@ from gputop.features.traces.trace_report import (
 )
 from gputop.features.traces.trace_steps import HostStep, TraceStep, host_steps, proposed_range, step_rows
 from gputop.features.traces.trace_verdict import judged
+from gputop.features.traces.unknown_comm import unknown_communication
 
 MOST_UNDER = 5
+MOST_WARNINGS = 3
 _MOST_WAITS = 5
 _LEAST_WORK_NS = 1_000_000
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
@@ -108,9 +106,14 @@ def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuRep
 
 
 def _without_work(trace: Trace) -> str:
+    """Why a trace without GPU work cannot be analysed."""
+    if trace.warnings:
+        return f"no kernels; the profiler says: {'; '.join(trace.warnings[:MOST_WARNINGS])}"
     if trace.foreign:
         most_frequent = max(trace.foreign, key=lambda category: trace.foreign[category])
         return f"not a CUDA or ROCm trace: {trace.foreign[most_frequent]} events of category {most_frequent!r}"
+    if trace.doubts.untimed:
+        return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if len(trace.calls):
         return (
             f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "
@@ -118,6 +121,12 @@ def _without_work(trace: Trace) -> str:
         )
     if len(trace.spans):
         return "no GPU work: profile with ProfilerActivity.CUDA while a GPU computes"
+    if trace.other_processes:
+        named = ", ".join(trace.other_processes[:2])
+        return (
+            f"a trace of JAX, TensorFlow or XProf (its processes: {named}), which is not read: open it in XProf or "
+            "Perfetto, or record with `nsys profile --trace cuda,nvtx` and export SQLite"
+        )
     return "no events that a GPU profiler writes: a trace is what torch.profiler's export_chrome_trace makes"
 
 
@@ -199,6 +208,8 @@ def _measures(
     once = happened_once(idle, window, named=named)
     under, at_work, gaps, in_once = _underneath(trace, idle, window, begin, once)
     unix = trace.begin_unix_s
+    not_recorded = idle.by_cause()["not_recorded"]
+    standing = window - sum(sums) - not_recorded
     return Measures(
         index=events.index,
         name=described.name,
@@ -210,9 +221,7 @@ def _measures(
         step_median_ms=median(steps),
         step_p95_ms=quantiles(steps, n=20, method="inclusive")[-1] if len(steps) > 1 else steps[0],
         step_range_ms=(min(steps), max(steps)),
-        share_pct={
-            share: 100.0 * length / window for share, length in zip(SHARES, (*sums, window - sum(sums)), strict=True)
-        },
+        share_pct={share: 100.0 * spent / window for share, spent in zip(SHARES, (*sums, standing), strict=True)},
         comm_pct=100.0 * comm / window,
         overlap_pct=100.0 * length(intersect(when.compute, when.comm)) / comm if comm else None,
         bus_exposed_pct=100.0 * length(intersect(exposed_copy, _bus_copies(host, events, begin, end))) / window,
@@ -242,6 +251,7 @@ def _measures(
             for row, name in zip(once, in_once, strict=True)
         ),
         other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
+        unknown_comm=unknown_communication(trace, events, when, begin, end),
         page_faults=trace.page_faults.get(events.index),
         range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
@@ -273,7 +283,7 @@ def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime
         compute, comm, copy = (100.0 * part[at] / spent for part in by_step)
         flag: Literal["first", "slow"] | None = "slow" if spent > SLOW_STEP * typical else None if at else "first"
         data = 100.0 * causes["data"] / spent
-        idle_pct = 100.0 - compute - comm - copy
+        idle_pct = 100.0 - compute - comm - copy - 100.0 * causes["not_recorded"] / spent
         table.append(StepShare(row.name, spent / 1e6, compute, comm, copy, idle_pct, data, flag, row.phase))
     return tuple(table)
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.signals import WINDOW_S
 from gputop.diagnosis.thresholds import SAME_STEP_PCT
+from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.kernels import CATEGORY_WORDS
-from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS, gpu_data, ms, worst
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import (

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.types import full_title
+from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.kernels import CATEGORY_WORDS, MOST_RANKS_OF_A_NODE, link_of
-from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
@@ -181,7 +181,9 @@ def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
 
 
 def _shares(m: Measures) -> tuple[Part, ...]:
-    return tuple((share.removesuffix("_exposed"), SHARE_WORDS[share], m.share_pct[share]) for share in SHARES)
+    hole = m.idle_cause_pct["not_recorded"]
+    shares = tuple((share.removesuffix("_exposed"), SHARE_WORDS[share], m.share_pct[share]) for share in SHARES)
+    return (*shares, ("unknown", "not recorded", hole)) if hole else shares
 
 
 def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
@@ -195,7 +197,8 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
         missing = "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
         yield "SM", NOT_MEASURED, f"the file does not say {missing}, and holds no counters"
     if m.queue_empty_pct is not None:
-        yield "queue empty", f"{m.queue_empty_pct:.0f} %", f"of kernels{': launch-bound' * is_launch_bound(m)}"
+        bound = ": launch-bound" * is_launch_bound(m)
+        yield "queue empty", f"{m.queue_empty_pct:.0f} %", f"of kernels: none other was pending{bound}"
     if m.occupancy_pct is not None:
         yield "occupancy", f"{m.occupancy_pct:.0f} %", "estimated by the profiler"
     if m.overlap_pct is not None and m.comm_pct >= LEAST_SHOWN:
@@ -204,7 +207,7 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
 
 def _idle(m: Measures, extent: Extent) -> Iterator[Block]:
     """The causes of idle time, what the host was in, and the longest idle times."""
-    causes = [(cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause]) for cause in CAUSES]
+    causes = [(cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause]) for cause in CAUSES if cause != "not_recorded"]
     yield from part("Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2]))))
     under = tuple((row.name, f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN)
     yield from part("What the host was in at that time", Table(("", "% of the time"), under, "~>"))

@@ -173,8 +173,9 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
         (trace.rank, "the trace") if trace.rank is not None
         else (int(in_name[1]), "the file's name") if in_name else (None, "")
     )  # fmt: skip
-    dropped = trace.dropped_events
-    notes = (f"{dropped} damaged events were left out",) if dropped else ()
+    doubts, damaged = trace.doubts, trace.dropped_events
+    dropped = damaged + doubts.untimed + doubts.slow_copies + doubts.dropped
+    notes = (f"{damaged} damaged events were left out",) if damaged else ()
     report = RankReport(
         path, rank, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
         dropped, gpus, notes,

@@ -14,11 +14,11 @@ from msgspec import Struct
 from gputop.diagnosis.types import Confidence, Flag, Level
 from gputop.features.traces.columns import PageFaults
 from gputop.features.traces.kernels import CategoryRow, CommRow, KernelRow
-from gputop.features.traces.timeline import SyncRow
+from gputop.features.traces.sync_calls import SyncRow
 from gputop.features.traces.trace_steps import Phase
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")
-"""Disjoint, and 100 together."""
+"""Disjoint, and 100 together with ``not_recorded``: times in which kernels are missing in the file."""
 HOST_CAUSES = (
     "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency",
 )  # fmt: skip
@@ -27,6 +27,7 @@ CAUSE_WORDS = {
     "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other host work",
     "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
     "dependency": "waits on the device", "kernel_gap": "kernel gaps", "unknown": "unknown",
+    "not_recorded": "not recorded",
 }  # fmt: skip
 _OF_THE_HOST = ("data", "launch_bound", "host_work", "module_load", "sync_points", "allocator")
 _LEVELS = ("green", "grey-green", "info", "grey", "yellow", "red")
@@ -121,7 +122,8 @@ class Measures(Struct, frozen=True):
     or to pageable memory, ``iterator`` is the DataLoader's. ``sm_active_pct`` is measured, ``sm_high_pct`` a bound.
     ``other_streams_pct`` is the time in which only streams ran that are not the busiest one: what could run beside it.
     ``at_work`` is what the host did in ``host_work``. ``once`` is the part of the idle time that was not seen to come
-    again, which stays in all shares and alone decides nothing. ``range_hint`` begins the names of ranges that could be
+    again, which stays in all shares and alone decides nothing. ``unknown_comm`` is the time in which only kernels run
+    that may communicate, with the largest one's name. ``range_hint`` begins the names of ranges that could be
     steps.
     """
 
@@ -162,6 +164,7 @@ class Measures(Struct, frozen=True):
     at_work: tuple[Under, ...]
     once: tuple[OnceRow, ...]
     other_streams_pct: float
+    unknown_comm: Under | None
     page_faults: PageFaults | None
     range_hint: str | None
     begin_unix_s: float | None

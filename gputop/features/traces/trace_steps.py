@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.thresholds import HOST_WORK_NS, LATENCY_NS
 from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, Trace, length, union
-from gputop.features.traces.timeline import DeviceEvents
+from gputop.features.traces.device_events import DeviceEvents
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
 _REQUESTS = re.compile(r"context_(\d+).*generation_(\d+)")

@@ -6,7 +6,7 @@ Ids, titles and remedies are the diagnosis' own; its thresholds are used where i
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,12 +36,17 @@ from gputop.diagnosis.thresholds import (
 )
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
-from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
+from gputop.features.traces.host_causes import GRAPH_LAUNCH, SINGLE_PROCESS
+from gputop.features.traces.host_stack import NOTHING
 from gputop.features.traces.trace_report import CAUSE_WORDS, HOST_CAUSES, Measures, StreamWaitRow, TraceVerdict
 from gputop.model.quantity import count, file_size, pct
 
 _ROWS = {row.id: row for row in verdict_rows()}
-OUT_OF_THE_STEP = "do it in a DataLoader's workers, or prepare the next batch while the GPU computes this one"
+OUT_OF_THE_STEP = (
+    'do it on the GPU (device="cuda") or in a DataLoader\'s workers, or prepare the next batch while the GPU computes'
+)
+NAME_IT = "look at what the kernel is; if it moves data between GPUs: " + HIDE_COMMUNICATION
+WITH_THE_HOST = "record the host as well: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 WARM_UP = (
     "profile after a warm-up (schedule(wait=…, warmup=…)): each kernel's module is loaded at its first launch; "
     "CUDA_MODULE_LOADING=EAGER loads all at the start"
@@ -70,7 +75,9 @@ class _Conclusion(Struct, frozen=True):
 
 def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
-    conclusion = _with_once(m) if m.once else _starved(m) or _working(m)
+    hole = m.idle_cause_pct["not_recorded"]
+    rest = _without(m, {"not_recorded": hole}) if hole else m
+    conclusion = _with_once(rest) if m.once else _starved(rest) or _working(rest)
     row = _ROWS[conclusion.id]
     name = conclusion.flag is not None and full_title(row.title, conclusion.flag, alarm=True)
     head = row.title.removeprefix("starved: ")
@@ -84,7 +91,7 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
         headline=f"{name or head.upper()}: {conclusion.because}",
         flag=conclusion.flag,
         cause=conclusion.cause,
-        confidence=_confidence(trace, m, stacks),
+        confidence=_confidence(trace, m, stacks, conclusion),
         evidence=conclusion.evidence,
         remedy=conclusion.remedy or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
         notes=_notes(trace, m, conclusion, stacks),
@@ -92,22 +99,33 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     )
 
 
-def _with_once(m: Measures) -> _Conclusion:
-    """What comes again decides, as shares of the time without what was seen once; that is named beside it."""
-    left = 1.0 - sum(row.pct for row in m.once) / 100.0
-    causes = dict(m.idle_cause_pct)
-    for row in m.once:
-        causes[row.cause] -= row.pct
-    shares = dict(m.share_pct) | {"idle": sum(causes.values())}
-    rest = replace(
+def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
+    """The same measures as shares of the time without these parts of the idle causes, in percent."""
+    left = max(1.0 - sum(parts.values()) / 100.0, 1e-9)
+    causes = {cause: max(0.0, share - parts.get(cause, 0.0)) for cause, share in m.idle_cause_pct.items()}
+    idle = sum(share for cause, share in causes.items() if cause != "not_recorded")
+
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else min(100.0, value / left)
+
+    return replace(
         m,
-        share_pct={part: share / left for part, share in shares.items()},
+        share_pct={part: share / left for part, share in (dict(m.share_pct) | {"idle": idle}).items()},
         idle_cause_pct={cause: share / left for cause, share in causes.items()},
         bus_exposed_pct=m.bus_exposed_pct / left,
         util_pct=min(100.0, m.util_pct / left),
-        sm_active_pct=None if m.sm_active_pct is None else min(100.0, m.sm_active_pct / left),
-        sm_high_pct=None if m.sm_high_pct is None else min(100.0, m.sm_high_pct / left),
+        sm_active_pct=scaled(m.sm_active_pct),
+        sm_high_pct=scaled(m.sm_high_pct),
     )
+
+
+def _with_once(m: Measures) -> _Conclusion:
+    """What comes again decides, as shares of the time without what was seen once; that is named beside it."""
+    left = 1.0 - sum(row.pct for row in m.once) / 100.0
+    parts: dict[str, float] = {}
+    for row in m.once:
+        parts[row.cause] = parts.get(row.cause, 0.0) + row.pct
+    rest = _without(m, parts)
     conclusion = _starved(rest) or _working(rest)
     longest = m.once[0]
     line = f"once: {', '.join(f'{row.name} {_time(row.ms)} ({row.pct:.0f} %)' for row in m.once[:3])}"
@@ -162,10 +180,15 @@ def _starved(m: Measures) -> _Conclusion | None:
     causes = m.idle_cause_pct
     if causes["dependency"] + m.late_host_pct >= idle / 2.0:
         return _host_or_device(m, level)
-    rest = ", ".join(f"{name.replace('_', ' ')} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
-    line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it; {rest}"
+    rest = ", ".join(f"{CAUSE_WORDS[name]} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
+    host = "" if m.queue_empty_pct is None else f"the host was late in {m.late_host_pct:.1f} points of it; "
+    line = f"GPU idle {idle:.0f} %: {host}{rest}"
+    if causes["kernel_gap"] >= idle / 2.0 and m.queue_empty_pct is not None:
+        because = f"{idle:.0f} % {_unit(m)} lies between kernels that were launched in time"
+        return _Conclusion("small_kernels", level, because, (line,), LARGER_WORK, None, causes["kernel_gap"])
     because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"
-    return _Conclusion("starved_unattributed", level, because, (line,), _ROWS["starved_unattributed"].remedy)
+    remedy = WITH_THE_HOST if m.queue_empty_pct is None else _ROWS["starved_unattributed"].remedy
+    return _Conclusion("starved_unattributed", level, because, (line,), remedy)
 
 
 def _device_waits(m: Measures, level: Level) -> _Conclusion:
@@ -205,7 +228,7 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
     again = "in the loop" if m.named_steps and m.steps > 1 else "again and again"
     kinds: dict[str, tuple[float, str, str]] = {
         "launch_bound": (launching, "it launches too slowly", LARGER_WORK),
-        "host_work": (causes["host_work"], "it does other work before it launches", OUT_OF_THE_STEP),
+        "host_work": (causes["host_work"], _host_work_words(m), OUT_OF_THE_STEP),
         "module_load": (causes["module_load"], "it loads kernels' modules at their first launch", WARM_UP),
         "sync_points": (causes["after_sync"], "it stops to wait for the GPU", LIGHTER_HOST),
         "allocator": (causes["allocator"], f"it allocates device memory {again}", _SAME_SHAPES),
@@ -225,9 +248,16 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
         evidence.append(f"{top.calls} × {top.op}: {top.idle_after_ms:.1f} ms idle after them")
     if cause == "host_work":
         work = [f"{row.name} {row.pct:.0f} %" for row in m.at_work if row.pct >= 1.0][:3]
-        evidence += [f"without a launch for 5 ms and more, it was in {', '.join(work)}"] if work else []
+        evidence += [f"while it launched nothing for 1 ms and more, it was in {', '.join(work)}"] if work else []
     sentence = f"{because}, the GPU waits {share:.0f} % {_unit(m)}"
     return _Conclusion("main_process", level, sentence, tuple(evidence), remedy, cause, share)
+
+
+def _host_work_words(m: Measures) -> str:
+    """What the host does in place of launching, with the largest operator's name."""
+    top = next((row for row in m.at_work if row.name != NOTHING), None)
+    known = top is not None and top.pct >= m.idle_cause_pct["host_work"] / 2.0
+    return f"it is in {top.name} on the CPU" if top and known else "it does other work before it launches"
 
 
 def _host_parts(m: Measures) -> str:
@@ -244,6 +274,10 @@ def _working(m: Measures) -> _Conclusion:
         return _Conclusion(
             "communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m)
         )
+    if (unknown := m.unknown_comm) is not None and comm + unknown.pct >= EXPOSED_COMM:
+        because = f"{unknown.pct:.0f} % of the time only {unknown.name} runs: unknown, perhaps communication"
+        line = "it runs for 1 ms and more on a stream of its own and few multiprocessors, in a job of several ranks"
+        return _Conclusion("communication", "yellow", because, (line,), NAME_IT, "communication", unknown.pct)
     flag = _flag(m)
     if flag is not None:
         return _low_activity(m, flag)
@@ -314,11 +348,18 @@ def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
     return _Conclusion("small_kernels" if small else "low_sm", level, because, (line,), LARGER_WORK, None, None, flag)
 
 
-def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
+_CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
+
+
+def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion) -> Confidence:
+    """How sure the verdict is; doubtful times and warnings of the profiler lower it by one."""
     idle = m.share_pct["idle"]
     if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
         return "low"
-    return "medium" if m.steps < FEWEST_STEPS or stacks or trace.dropped_events else "high"
+    unknown = conclusion.cause == "communication" and conclusion.remedy == NAME_IT
+    doubtful = bool(trace.doubts.notes() or trace.warnings)
+    lower = (m.steps < FEWEST_STEPS or stacks or trace.dropped_events > 0) + doubtful + 2 * unknown
+    return _CONFIDENCES[min(lower, 2)]
 
 
 def _notes(trace: Trace, m: Measures, conclusion: _Conclusion, stacks: bool) -> tuple[str, ...]:
@@ -339,7 +380,7 @@ def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
         f"no tensor cores: {fp32:.0f} % of the compute time is in FP32 matrix products → {USE_TENSOR_CORES}",
     )
     flag = _flag(m)
-    yield flag is not None and conclusion.flag is None, f"also busy but not working ({flag})"
+    yield flag is not None and conclusion.flag is None, f"busy but not working ({flag})"
     if (faults := m.page_faults) is not None:
         yield (
             faults.handling_ms >= SLOW_FAULTS / 100.0 * m.window_ms,
@@ -349,11 +390,18 @@ def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
     yield cause != "module_load" and loading >= SOME_COMM, f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}"
 
 
+_STEP_CALL = "call profiler.step() after each one to see them"
+MOST_WARNINGS = 3
+
+
 def _unsure(trace: Trace, m: Measures, stacks: bool) -> Iterator[tuple[bool, str]]:
     """What makes the numbers less certain, and whether it does."""
     hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
-    yield not m.named_steps, f"no steps: call profiler.step() after each one to see them{hint}"
+    call = 'mark each with torch.cuda.nvtx.range_push("step") and give --step step' if trace.is_nsys else _STEP_CALL
+    yield not m.named_steps, f"no steps: {call}{hint}"
     few = m.named_steps and m.steps < FEWEST_STEPS
     yield few, f"only {count(m.steps, 'step')}: too few to tell the typical one"
     yield stacks, "recorded with Python stacks, which slow the host: its shares are upper bounds"
+    yield from ((True, words) for words in trace.doubts.notes())
+    yield bool(trace.warnings), f"the profiler warns: {'; '.join(trace.warnings[:MOST_WARNINGS])}"
     yield trace.truncated, "the end of the file is missing: the numbers are of what is there"

@@ -10,7 +10,7 @@ import pytest
 
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import TraceError, intersect, length_by, subtract, touching, union
-from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.trace_analysis import analyse
 from tests.features.traces.conftest import Judge
 from tests.support.synthetic_trace import TraceMaker, planted, written
@@ -22,7 +22,8 @@ def random_job(seed: int) -> TraceMaker:
     """A job without steps on two streams, with everything that a host can do before a launch."""
     draw = random.Random(seed)
     maker = TraceMaker()
-    free = {7: 0, 20: 0}
+    maker.launch("gemm", 50)
+    free = {7: maker.free, 20: 0}
     for _ in range(draw.randrange(20, 60)):
         what = draw.random()
         if what < 0.15:
@@ -36,8 +37,8 @@ def random_job(seed: int) -> TraceMaker:
         elif what < 0.4:
             maker.free = max(free.values())
             maker.wait("aten::item" if draw.random() < 0.5 else None)
-        if draw.random() < 0.05:
-            maker.t += draw.randrange(4_900, 5_300)
+        if draw.random() < 0.1:
+            maker.t += draw.choice((draw.randrange(900, 1_200), draw.randrange(4_900, 5_300)))
         maker.t += draw.randrange(0, 60)
         stream = draw.choice((7, 20))
         maker.free = free[stream]
@@ -82,14 +83,16 @@ def brute_force(events: list[dict[str, Any]]) -> dict[str, float]:
     for first in (t for t in cells if t not in busy and t - 1 in busy):
         after = next(e for e in gpu if e["ts"] > first)
         call = launch[after["args"]["correlation"]]
-        before = range(first, min(call["ts"], after["ts"]))
-        rest = sum(t not in data and t not in allocating for t in before)
+        # How long the host made no call counts, also before the gap.
+        quiet_since = max((e["ts"] + e["dur"] for e in calls if e["ts"] < call["ts"]), default=first)
+        quiet = sum(t not in data and t not in allocating for t in range(quiet_since, call["ts"]))
         synced = any(e["ts"] < first <= e["ts"] + e["dur"] + 2 for e in syncs)
         for t in range(first, after["ts"]):
             cause = at_launch(t, first, after, call)
             if cause == "host":
                 doing = "data" if t in data else "allocator" if t in allocating else ""
-                cause = doing or ("host_work" if rest >= 5_000 else "after_sync" if synced else "launching")
+                works = quiet >= (5_000 if synced else 1_000)
+                cause = doing or ("host_work" if works else "after_sync" if synced else "launching")
             result[cause] += 1
     working = sum(min(1.0, share) for share in sm.values())
     return {name: 100.0 * spent / len(cells) for name, spent in (*result.items(), ("sm", working))}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.traces.timeline import CAUSES as IDLE_CAUSES
+from gputop.features.traces.host_causes import CAUSES as IDLE_CAUSES
 from gputop.recording.writer import RecordingWriter
 from tests.support.command import trace_said
 from tests.support.recording_frames import frame

@@ -1,0 +1,95 @@
+"""One GPU's events in the order of time, joined to the calls that launched them."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import compress
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.features.traces.columns import ABSENT, COMM, COMPUTE, COPY, Intervals, Trace, clip, union
+
+
+class DeviceEvents(Struct):
+    """Events of one device, sorted by their begin: a column each, times in nanoseconds.
+
+    ``launch`` is the number of the call that launched an event, -1 where the trace does not hold it; ``number`` is the
+    event's own in the trace's columns.
+    """
+
+    index: int
+    number: array[int]
+    start: array[int]
+    end: array[int]
+    kind: array[int]
+    name: array[int]
+    launch: array[int]
+    blocks: array[float]
+    occupancy: array[float]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def busiest_stream_ns(trace: Trace, events: DeviceEvents, begin: int, end: int) -> int:
+    """How long the stream that is busy longest is busy inside of [begin, end)."""
+    streams = trace.gpu.stream
+    until: dict[int, int] = {}
+    spent: dict[int, int] = {}
+    for number, first, last in zip(events.number, events.start, events.end, strict=True):
+        stream = streams[number]
+        first, last = max(first, until.get(stream, begin)), min(last, end)
+        if last > first:
+            spent[stream] = spent.get(stream, 0) + last - first
+            until[stream] = last
+    return max(spent.values(), default=0)
+
+
+def launches(trace: Trace) -> dict[int, int]:
+    """The call behind each correlation that an event of a GPU has. The first of several, which is the outermost."""
+    correlations = set(trace.gpu.correlation)
+    correlations.discard(ABSENT)
+    call_of_correlation: dict[int, int] = {}
+    for number, correlation in enumerate(trace.calls.correlation):
+        if correlation in correlations:
+            call_of_correlation.setdefault(correlation, number)
+    return call_of_correlation
+
+
+def device_events(trace: Trace, device: int, launched: dict[int, int]) -> DeviceEvents:
+    """The events of a device in order, each with its launch; ``launched`` is what ``launches`` gives."""
+    gpu = trace.gpu
+    of_device = compress(range(len(gpu)), map(device.__eq__, gpu.device))
+    order = array("q", sorted(of_device, key=gpu.start.__getitem__))
+
+    def column(values: Any) -> Any:
+        return array(values.typecode, map(values.__getitem__, order))
+
+    launch = array("q", [launched.get(gpu.correlation[number], ABSENT) for number in order])
+    return DeviceEvents(
+        device, order, column(gpu.start), column(gpu.end), column(gpu.kind), column(gpu.name), launch,
+        column(gpu.blocks_per_sm), column(gpu.occupancy),
+    )  # fmt: skip
+
+
+class Busy(Struct, frozen=True):
+    """When the GPU ran what, clipped to a window; times in nanoseconds."""
+
+    compute: Intervals
+    comm: Intervals
+    copy: Intervals
+    kernels: Intervals
+    any: Intervals
+
+
+def busy(events: DeviceEvents, begin: int, end: int) -> Busy:
+    """The unions of a device's events by kind, inside of [begin, end)."""
+
+    def of(kind: int) -> Intervals:
+        is_kind = map(kind.__eq__, events.kind)
+        return clip(union(compress(zip(events.start, events.end, strict=True), is_kind)), begin, end)
+
+    compute, comm, copy = of(COMPUTE), of(COMM), of(COPY)
+    kernels = union(sorted(compute + comm)) if comm else compute
+    return Busy(compute, comm, copy, kernels, union(sorted(kernels + copy)) if copy else kernels)

@@ -1,0 +1,135 @@
+"""Times at which a host thread waited for data, allocated, loaded modules, waited for the GPU, or worked."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection
+from itertools import accumulate, compress
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from gputop.diagnosis.thresholds import LONG_OPERATOR_NS
+from gputop.features.traces.columns import ABSENT, Calls, Intervals, Spans, Trace, union
+
+Cause = Literal[
+    "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency", "dependency",
+    "kernel_gap", "unknown", "not_recorded",
+]  # fmt: skip
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""Why a GPU is idle, in the order in which causes are printed."""
+
+STEP = "ProfilerStep#"
+SYNC_SLACK_NS = 2_000
+"""How much later than the GPU's work a call that waits for it may return."""
+DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#(_\w+?)\.__next__$")
+SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
+"""The iterator of a DataLoader without workers."""
+SYNC_CALLS = re.compile(
+    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(_|$|2D|3D)"
+)
+ALLOCATOR_CALLS = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
+MODULE_CALLS = re.compile(r"cu(Module|Library)(Load|GetFunction)|(cuda|hip)(Module|Library)Load|hipModuleGetFunction")
+EVENT_CALLS = re.compile(r"(cuda|hip)StreamWait(Event|Value)|cuStreamWait|(cuda|hip|cu)LaunchHostFunc")
+"""Calls after which a stream may wait for something else than its own work."""
+GRAPH_LAUNCH = re.compile(r"(cuda|hip|cu)GraphLaunch")
+Rows = list[tuple[int, int, int]]
+"""(begin, end, number), sorted."""
+
+
+class Waits(Struct, frozen=True):
+    """The calls of one thread that wait for the GPU, and when it was in any of them."""
+
+    rows: Rows
+    during: Intervals
+
+    def running_at(self, moment: int) -> int:
+        """The number of the call in which the thread waited when the GPU ran empty at ``moment``; -1 for none."""
+        before = bisect_left(self.rows, (moment,))
+        # Waiting calls do not nest deeper than a synchronisation within a copy.
+        nearest = reversed(self.rows[max(0, before - 3) : before])
+        return next((number for _, end, number in nearest if end + SYNC_SLACK_NS >= moment), ABSENT)
+
+
+class HostCauses:
+    """The causes of idle time that lie on the host, by thread."""
+
+    def __init__(self, trace: Trace, step_thread: int, pageable: set[int]) -> None:
+        """``step_thread`` announces the steps and loads data for all threads; -1 for none.
+
+        ``pageable`` are the numbers of the calls whose copy is from or to pageable memory: these return only after it.
+        """
+
+        def named(pattern: re.Pattern[str]) -> set[int]:
+            return {number for number, text in enumerate(trace.names.texts) if pattern.match(text)}
+
+        data = _by_thread(trace.spans, named(DATA_LOADER))
+        of_steps = data.get(step_thread, [])
+        self._step_thread = step_thread
+        self._trace = trace
+        self._own_work: dict[int, Intervals] = {}
+        self._calls: dict[int, tuple[list[int], list[int]]] = {}
+        self._when: dict[Cause, dict[int, Intervals]] = {
+            "data": {thread: _during(sorted(rows + of_steps)) for thread, rows in data.items()},
+            "module_load": _calls_by_thread(trace, named(MODULE_CALLS)),
+            "allocator": _calls_by_thread(trace, named(ALLOCATOR_CALLS)),
+        }
+        waits = _by_thread(trace.calls, named(SYNC_CALLS), pageable)
+        self.waits = {thread: Waits(rows, _during(rows)) for thread, rows in waits.items()}
+
+    def during(self, cause: Cause, thread: int) -> Intervals:
+        """When a cause held this thread up; with data also the one of the steps."""
+        when = self._when[cause]
+        return when.get(thread) or (when.get(self._step_thread, []) if cause == "data" else [])
+
+    def own_work(self, thread: int) -> Intervals:
+        """When this thread was in an operator, function or range that made no CUDA call for a millisecond or more."""
+        if thread not in self._own_work:
+            spans, (begins, _) = self._trace.spans, self._calls_of(thread)
+            texts = self._trace.names.texts
+            steps = {number for number, text in enumerate(texts) if text.startswith(STEP)}
+            long = sorted(
+                (begin, end)
+                for begin, end, name, of_thread in zip(spans.start, spans.end, spans.name, spans.thread, strict=True)
+                if end - begin >= LONG_OPERATOR_NS and of_thread == thread and name not in steps
+            )
+            self._own_work[thread] = union(
+                (begin, end) for begin, end in long if bisect_left(begins, begin) == bisect_left(begins, end)
+            )
+        return self._own_work[thread]
+
+    def quiet_since(self, thread: int, moment: int) -> int | None:
+        """The end of the thread's last CUDA call that began before ``moment``; None without one."""
+        begins, ends = self._calls_of(thread)
+        before = bisect_left(begins, moment)
+        return min(ends[before - 1], moment) if before else None
+
+    def _calls_of(self, thread: int) -> tuple[list[int], list[int]]:
+        """Begins of the thread's CUDA calls, in order, and the latest end up to each of them."""
+        if thread not in self._calls:
+            calls = self._trace.calls
+            rows = sorted(compress(zip(calls.start, calls.end, strict=True), map(thread.__eq__, calls.thread)))
+            self._calls[thread] = [begin for begin, _ in rows], list(accumulate((end for _, end in rows), max))
+        return self._calls[thread]
+
+
+def _during(rows: Rows) -> Intervals:
+    return union((begin, end) for begin, end, _ in rows)
+
+
+def _calls_by_thread(trace: Trace, names: set[int]) -> dict[int, Intervals]:
+    return {thread: _during(rows) for thread, rows in _by_thread(trace.calls, names).items()}
+
+
+def _by_thread(table: Spans | Calls, names: set[int], numbers: Collection[int] = ()) -> dict[int, Rows]:
+    """The rows with one of these names or numbers, by thread."""
+    rows_by_thread: dict[int, Rows] = {}
+    if names or numbers:
+        for number, name in enumerate(table.name):
+            if name in names or number in numbers:
+                row = (table.start[number], table.end[number], number)
+                rows_by_thread.setdefault(table.thread[number], []).append(row)
+    for rows in rows_by_thread.values():
+        rows.sort()
+    return rows_by_thread
