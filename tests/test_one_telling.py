@@ -29,8 +29,9 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.output.diagnosis_text import diagnosis_document, ticket_data, ticket_text
 from gputop.output.document import Verdict
+from gputop.output.report_document import finding_blocks
 from gputop.output.report_html import gpu_section, report_html
-from gputop.output.report_text import finding_blocks, report_text
+from gputop.output.report_text import report_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
@@ -64,7 +65,7 @@ def told(request: pytest.FixtureRequest) -> Iterator[Told]:
 
 def test_texts_tell_each_gpu_alike(told: Told) -> None:
     offset = float(time.localtime(LATE).tm_gmtoff)
-    document = diagnosis_document(told.frame.snapshot, told.frame.diagnoses, told.snapshots[0].t, None)
+    document = diagnosis_document(told.frame, told.pictured.report)
     verdicts = [block for block in document.blocks if isinstance(block, Verdict)]
     for position, (said, verdict) in enumerate(zip(told.tellings, verdicts, strict=True)):
         assert verdict.headline == f"GPU {said.gpu}: {alarmed(said.words)}"
@@ -102,14 +103,14 @@ def test_data_tells_each_gpu_alike(told: Told) -> None:
     whole = json.loads(json.dumps(as_json(frame.snapshot, frame.diagnoses, told.snapshots[0].t)))
     for position, said in enumerate(told.tellings):
         wanted = {
-            "telling": said.words, "role": said.role, "number": to_builtins(said.number),
-            "owner": to_builtins(said.owner), "began": said.since,
+            "title": said.words, "level": said.level, "role": said.role, "number": to_builtins(said.number),
+            "owner": to_builtins(said.owner), "since": said.since, "lasted_s": round(said.lasted_s, 3),
             "charged_s": None if said.charged_s is None else round(said.charged_s, 3),
         }  # fmt: skip
         for given in (whole["gpus"][position], ticket_data(frame, position)):
             assert {key: given[key] for key in wanted} == wanted
         (given,) = diagnosis_brief(labelled(whole), gpu=said.gpu)["gpus"]
-        assert (given["telling"], given["role"], given["number"]) == (said.words, said.role, wanted["number"])
+        assert (given["title"], given["role"], given["number"]) == (said.words, said.role, wanted["number"])
         assert "command" not in given["owner"] and given["owner"]["command_untrusted"]
 
 

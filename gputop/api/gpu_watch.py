@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from gputop.api.run_summary import MemoryGrowth, RunMemory
 from gputop.api.watch_options import NOTICES, Options, Role
-from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions
 from gputop.model.snapshot import COLLECTORS, Event, Snapshot
@@ -201,11 +200,11 @@ class Measuring:
             self._session.note(mark)
             self._builder.add_event(mark)
 
-    def report(self, price: Price | None, command: str, duration_s: float) -> JobReport:
+    def report(self, price: float | None, command: str, duration_s: float) -> JobReport:
         """The report on the GPUs' time until now."""
         notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
         with self._lock:
-            return self._builder.report(price=price, command=command, duration_s=duration_s, notes=notes)
+            return self._builder.report(price=price, command=command, run_s=duration_s, notes=notes)
 
     def memory(self, report: JobReport) -> tuple[RunMemory, ...]:
         """Device memory in the job's words, GPU by GPU."""

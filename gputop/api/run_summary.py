@@ -26,7 +26,7 @@ from gputop.sources.procfs import read_small
 
 if TYPE_CHECKING:
     from gputop.output.document import Document
-    from gputop.output.report_text import PageParts
+    from gputop.output.report_document import PageParts
 
 # What watching costs the program that is watched: the CPU time of gputop's own threads, from the kernel's counters.
 
@@ -159,13 +159,13 @@ class Summary(Struct, frozen=True):
     def html(self) -> str:
         """A whole page: one file, without a script."""
         from gputop.output.document import html
-        from gputop.output.report_text import PageParts
+        from gputop.output.report_document import PageParts
 
         return html(self._document(PageParts()))
 
     def _document(self, page: PageParts | None) -> Document:
         from gputop.output.document import Document, Items, Notes, part
-        from gputop.output.report_text import MOST_FINDINGS, report_document, step_lines
+        from gputop.output.report_document import MOST_FINDINGS, report_document, step_lines
 
         document = report_document(self.report, MOST_FINDINGS, page)
         if not self.report.frames:
@@ -217,7 +217,7 @@ class Summary(Struct, frozen=True):
 
 def empty_report(command: str, duration_s: float) -> JobReport:
     """The report of a watch that measured nothing."""
-    return ReportBuilder().report(command=command, duration_s=duration_s)
+    return ReportBuilder().report(command=command, run_s=duration_s)
 
 
 def cost_words(cost: WatchCost) -> str:

@@ -32,7 +32,6 @@ from gputop.api.watch_options import (
 from gputop.api.watcher import Watcher
 from gputop.api.work import StepWork, checked_work
 from gputop.diagnosis.types import Finding, GpuDiagnosis
-from gputop.model.cards import Price
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event
 from gputop.model.source import CLOSE_S, Source
@@ -179,7 +178,7 @@ def watch(
     steps: bool = True,
     ranks: Ranks = "node",
     strict: bool = False,
-    price: Price | None = None,
+    price: float | None = None,
     name: str | None = None,
     on_frame: Callable[[Frame], object] | None = None,
     on_finding: Callable[[Finding], object] | None = None,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from gputop.model.cards import Price
 from gputop.model.steps import Started, run_of
 from gputop.sources.procfs import relatives_of
 
@@ -46,7 +45,7 @@ class Options(Struct, frozen=True, kw_only=True):
     steps: bool
     ranks: Ranks
     strict: bool
-    price: Price | None
+    price: float | None
     name: str
     on_frame: Callable[[Frame], object] | None
     on_finding: Callable[[Finding], object] | None
@@ -122,7 +121,7 @@ class Configured(Struct, frozen=True):
     show it. Alerts and anything that starts helpers stay out of a training process."""
 
     redact: bool
-    price: Price | None
+    price: float | None
     dcgm_url: str | None
 
 

@@ -20,18 +20,16 @@ from gputop.commands.shared_options import (
     serving,
 )
 from gputop.config import Settings
-from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
-from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.diagnosis_data import LINE_KEYS, line_values
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
-from gputop.model.steps import StepHistory, StepPace
-from gputop.monitor import MOST_GPUS
-from gputop.output.diagnosis_text import diagnosis_document
+from gputop.monitor import Frame, Monitor
+from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
 from gputop.output.document import plain
 from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import checked, formatted, json_text
 from gputop.recording.reader import read_snapshots
+from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals
 
 LEAST_SAMPLES = 12
@@ -58,41 +56,34 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.format is not None:
         checked(args.format, LINE_KEYS)
-    last, diagnoses, begin, paces = judged(_snapshots(args, settings))
+    frame, report = judged(_snapshots(args, settings), settings.price or None)
     if args.format is not None:
-        lines = line_values(last, diagnoses, begin, paces)
+        lines = line_values(frame.snapshot, frame.diagnoses, report.begin, frame.steps)
         sys.stdout.writelines(f"{formatted(args.format, values)}\n" for values in lines)
     elif args.json:
-        sys.stdout.write(json_text(as_json(last, diagnoses, begin, paces)))
+        sys.stdout.write(json_text(diagnosis_json(frame, report)))
     else:
-        document = diagnosis_document(last, diagnoses, begin, settings.price or None, steps=paces)
-        sys.stdout.write(plain(document, is_ascii=prints_ascii(settings)))
+        sys.stdout.write(plain(diagnosis_document(frame, report), is_ascii=prints_ascii(settings)))
     sys.stdout.flush()
-    levels = {level for d in diagnoses for level in (d.level, *(badge.level for badge in d.badges))}
+    levels = {level for d in frame.diagnoses for level in (d.level, *(badge.level for badge in d.badges))}
     return FOUND if levels & {"yellow", "red"} else 0
 
 
-def judged(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, tuple[GpuDiagnosis, ...], float, tuple[StepPace, ...]]:
-    """The newest snapshot as it is believed, what is wrong on each GPU, since when that rests on an unbroken clock, and
-    the jobs' steps. Raises SourceError where nothing was measured."""
-    begin, steps = 0.0, StepHistory()
-    diagnoser: Diagnoser | None = None
-    last: Snapshot | None = None
+def judged(snapshots: Iterable[Snapshot], price: float | None) -> tuple[Frame, JobReport]:
+    """The last frame, and the report of all of them.
+
+    Raises SourceError where nothing was measured.
+    """
+    monitor, builder = Monitor(charts=False), ReportBuilder()
     gaps: list[Event] = []
     for snapshot in snapshots:
         gaps += [event for event in snapshot.events if event.kind == "gap"]
-        if diagnoser is None or (last is not None and snapshot.t <= last.t):
-            # The clock stepped backwards: earlier frames cannot be compared with later ones.
-            diagnoser, begin, steps = Diagnoser(snapshot.interval_s), snapshot.t, StepHistory()
-        diagnoser.take(snapshot)
-        steps.observe(snapshot.t, snapshot.steps)
-        diagnoser.forget_gone(MOST_GPUS)
-        last = diagnoser.believed
-    if last is None or diagnoser is None:
+        builder.add(monitor.feed(snapshot))
+    if monitor.latest is None:
         raise SourceError("nothing was measured: see `gputop doctor`")
     # What was judged before a long gap is not what stands now.
     say_gaps(gaps)
-    return last, diagnoser.diagnoses(), begin, steps.paces(last.t)
+    return monitor.latest, builder.report(price=price)
 
 
 def _snapshots(args: argparse.Namespace, settings: Settings) -> Iterable[Snapshot]:

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from gputop.model.cards import LIST_PRICE, Price
 from gputop.model.sm import SmChoice
 from gputop.system.given_file import is_named_pipe, read_most, without_waiting
 
@@ -57,8 +56,8 @@ class Settings(Struct, frozen=True):
     """Never offer anything that changes another process."""
     span: Annotated[float, Meta(ge=10.0, le=86400.0, extra={"unit": "seconds"})] = 120.0
     """Seconds that a chart shows at first."""
-    price: Price = 0.0
-    """Your price of one GPU-hour, or "list": a shipped list of on-demand prices per card. 0: no money is ever shown."""
+    price: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.0
+    """Your price of one GPU-hour. 0: no money is ever shown."""
     redact: bool = False
     """Show and write users, hosts, jobs, paths and UUIDs as numbers, and command lines as the names of programs."""
     show_secrets: bool = False
@@ -243,8 +242,6 @@ def _converted(setting: Setting, value: Any) -> Any:
             value = _WORDS.get(value.strip().lower(), value.strip())
         elif setting.kind is float:
             value = value.strip()
-        elif setting.name == "price":
-            value = _price(value.strip())
         elif setting.name == "columns":
             value = [part.strip() for part in value.split(",") if part.strip()]
     try:
@@ -252,29 +249,19 @@ def _converted(setting: Setting, value: Any) -> Any:
     except (ValidationError, UnicodeEncodeError):
         # The latter where a flag or a variable is not UTF-8.
         raise ConfigError(_refusal(setting, value)) from None
-    if setting.name in ("theme", "columns", "alert", "fleet", "price") and (why := _objection(setting.name, taken)):
+    if setting.name in ("theme", "columns", "alert", "fleet") and (why := _objection(setting.name, taken)):
         raise ConfigError(why)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
-
-
-def _price(text: str) -> float | str:
-    """A price as a variable or a flag gives it: a number where it is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return text.lower()
 
 
 # Why a setting does not accept a value: one line that says what it may be. What that needs is imported then.
 
 _MUST_BE = {
-    "price": 'a number from 0 to 1,000,000, or "list"',
     "columns": 'a list of texts such as ["pid", "command"]',
     "keys": 'a table [keys] of lines such as quit = "q,ctrl+c"',
     "alert": "tables, each of which begins with a line [[alert]]",
     "fleet": 'tables [fleet.NAME] of lines such as url = "https://prometheus.example"',
 }
-_MOST_PRICE = 1e6
 
 
 def _refusal(setting: Setting, value: Any) -> str:
@@ -311,9 +298,6 @@ def _objection(name: str, value: Any) -> str | None:
         from gputop.paint.theme import THEME_NAMES
 
         return None if value in THEME_NAMES else _not_one_of(THEME_NAMES, value, "theme")
-    if name == "price":
-        is_right = value == LIST_PRICE or 0.0 <= value <= _MOST_PRICE
-        return None if is_right else f"price must be {_MUST_BE['price']}, not {value!r}"
     if name == "columns":
         return _wrong_column(value)
     if name == "fleet":

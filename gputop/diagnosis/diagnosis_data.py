@@ -1,4 +1,4 @@
-"""The diagnosis as data: the dictionary behind ``gputop diagnose --json``, schema 1."""
+"""The diagnosis as JSON, schema 1."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import to_builtins
 
-from gputop.diagnosis.summary import GpuSummary, summarize
-from gputop.diagnosis.types import STATES, GpuDiagnosis, full_title
+from gputop.diagnosis.summary import summarize
+from gputop.diagnosis.types import STATES, GpuDiagnosis
 from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import StepPace
@@ -25,9 +25,10 @@ BADGE_KEYS = ("id", "level", "title", "evidence", "remedy")
 def as_json(
     snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
 ) -> dict[str, object]:
-    """Verdicts and badges as they stand at ``snapshot``, the last one; ``begin`` is the first one's Unix time.
+    """Verdicts and badges at ``snapshot``, the last one.
 
-    ``steps`` are the paces of the processes that announce their steps, over the last minute.
+    ``begin`` is the first one's Unix time. ``steps`` are the paces of the processes that announce their steps, over the
+    last minute.
     """
     return {
         "schema": SCHEMA,
@@ -45,7 +46,7 @@ COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers", "steps"
 LINE_KEYS = (
     *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
     "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
-    "telling", "role", "number", "owner", "began", "charged_s",
+    "role", "number", "owner", "lasted_s", "charged_s",
     "seconds", "timeline", "state", "busy_not_working_seconds", "lost_seconds",
 )  # fmt: skip
 """The keys of ``line_values``."""
@@ -54,7 +55,7 @@ LINE_KEYS = (
 def line_values(
     snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
 ) -> list[dict[str, object]]:
-    """For each GPU what ``as_json`` says of it, and of all."""
+    """Values of each GPU in ``as_json``, with those of the machine."""
     diagnoses = list(diagnoses)
     whole = as_json(snapshot, diagnoses, begin, steps)
     common = {key: whole[key] for key in COMMON_KEYS}
@@ -62,19 +63,24 @@ def line_values(
 
 
 def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
-    """A verdict as JSON: in the diagnosis, in tickets and in what an alert's command is given."""
-    f = d.feeders
+    """A verdict as JSON, for the diagnosis, tickets and alert commands.
+
+    ``charged_s`` of its ``lasted_s`` seconds were lost, None where nothing was judged.
+    """
+    f, told = d.feeders, summarize(d)
     return {
         "verdict": d.verdict,
-        "title": full_title(d.title, d.busy_not_working),
-        "level": d.level,
+        "title": told.words,
+        "level": told.level,
         "state": d.state,
         "busy_not_working": d.busy_not_working,
         "efficiency_pct": None if d.efficiency_pct is None else round(d.efficiency_pct, 1),
         "confidence": d.confidence,
         "window_s": d.window_s,
         "n": d.n,
-        "since": d.since,
+        "since": told.since,
+        "lasted_s": round(told.lasted_s, 3),
+        "charged_s": None if told.charged_s is None else round(told.charged_s, 3),
         "evidence": list(d.evidence),
         "cause": d.cause,
         "uneven": d.uneven,
@@ -82,7 +88,9 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [{key: getattr(badge, key) for key in BADGE_KEYS} for badge in d.badges],
-        **_told(summarize(d)),
+        "role": told.role,
+        "number": None if told.number is None else to_builtins(told.number),
+        "owner": None if told.owner is None else to_builtins(told.owner),
     }
 
 
@@ -97,19 +105,4 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "busy_not_working_seconds": {verdict: round(s, 3) for verdict, s in (d.causes or {}).items()},
         "lost_seconds": {verdict: round(s, 3) for verdict, s in (d.lost or {}).items()},
         "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
-    }
-
-
-def _told(told: GpuSummary) -> dict[str, object]:
-    """What is told beside the verdict: its one number, its colour role, whose it is, and how much of how long was lost.
-
-    ``telling`` is the title as people read it, without how long it has lasted.
-    """
-    return {
-        "telling": told.words,
-        "role": told.role,
-        "number": None if told.number is None else to_builtins(told.number),
-        "owner": None if told.owner is None else to_builtins(told.owner),
-        "began": told.since,
-        "charged_s": None if told.charged_s is None else round(told.charged_s, 3),
     }

@@ -82,11 +82,10 @@ class Diagnoser:
         self._read = self._among_others([self._signals(moment, snapshot, gpu) for gpu in snapshot.gpus], snapshot, dt)
         for gpu, state, signals in self._read:
             state.observe(t, interval, gpu, signals)
-            state.charge(
-                self._ledger.add(
-                    gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict, clock_share(gpu)
-                )
+            lost_s = self._ledger.add(
+                gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict, clock_share(gpu)
             )
+            state.charge(t, dt, lost_s)
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)

@@ -290,7 +290,7 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
         cause=head.cause,
         words=head.words,
         number=None if d.figure is None else Number(*d.figure),
-        level=d.level,
+        level=LEVEL_OF_ROLE[head.role],
         role=head.role,
         evidence=evidence,
         remedy=remedy,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
+from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY
 from gputop.diagnosis.summary import ROLE_OF_LEVEL, lost_share, role_of
 from gputop.diagnosis.types import STATES, Finding, GpuDiagnosis, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
@@ -92,6 +93,8 @@ class Findings:
 
 RECENT_S = 600.0
 SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
+IDLE_CAUSES: Mapping[State, str] = MappingProxyType({"idle": IDLE.id, "idle_allocated": IDLE_HOLDING_MEMORY.id})
+"""Causes of the time lost in a state, whatever verdict is shown: idle time before its verdict, or of low demand."""
 
 
 class GpuTime(Struct):
@@ -142,8 +145,7 @@ class Ledger:
         self._tick[0] += dt
         self._tick[1] += lost
         if lost > 0.0:
-            # Before the minutes after which that is a verdict of its own, it is told so, too.
-            cause = IDLE_HOLDING_MEMORY.id if state == "idle_allocated" else verdict
+            cause = IDLE_CAUSES.get(state, verdict)
             time.lost[cause] = time.lost.get(cause, 0.0) + lost
         return lost
 
@@ -190,15 +192,17 @@ class RisingSums:
         self.risen: dict[str, float] = {}
         self._before = before
 
-    def take(self, sums: Mapping[Any, float] | None) -> None:
-        """Add what the sums have risen by since they were last taken."""
+    def take(self, sums: Mapping[Any, float] | None) -> float:
+        """Add the rise of the sums since they were last taken, and return it over all of them."""
         now: dict[str, float] = dict(sums or {})
         before = now if self._before is None else self._before
         if any(now.get(key, 0.0) < value for key, value in before.items()):
             before = {}
-        for key, value in now.items():
-            self.risen[key] = self.risen.get(key, 0.0) + value - before.get(key, 0.0)
+        rises = {key: value - before.get(key, 0.0) for key, value in now.items()}
+        for key, rise in rises.items():
+            self.risen[key] = self.risen.get(key, 0.0) + rise
         self._before = now
+        return sum(rises.values())
 
 
 def measured_span(since_last_s: float, interval_s: float) -> float:

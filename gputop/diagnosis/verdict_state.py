@@ -233,8 +233,8 @@ class GpuState:
         self._timeline: tuple[Change, ...] = ((t, COLLECTING.id, None),)
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
-        self._charged_s = 0.0
-        """Lost since what is shown began."""
+        self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
+        """Start of what is shown, its measured time, and how much of that was lost."""
         self._doubted = False
         """Whether the rule that holds now differs from the one shown."""
 
@@ -256,8 +256,11 @@ class GpuState:
         """The state to which this GPU's time counts now."""
         return self._shown.result.state or self._shown.rule.state
 
-    def charge(self, lost_s: float) -> None:
-        """Add what was lost under the verdict that is shown."""
+    def charge(self, t: float, dt: float, lost_s: float) -> None:
+        """Count the ``dt`` seconds up to Unix time ``t`` for the verdict that is shown, ``lost_s`` of them as lost."""
+        if self._lasted_s == 0.0:
+            self._began = t - dt
+        self._lasted_s += dt
         self._charged_s += lost_s
 
     def acknowledge(self, badge_id: str) -> None:
@@ -289,9 +292,8 @@ class GpuState:
         remedy, remedy_short = result.remedy, result.remedy_short
         if remedy is None:
             remedy, remedy_short = rule.remedy, rule.remedy_short
-        began = self._verdict.since
-        if result.for_s is not None:
-            began = min(began, t - result.for_s)
+        lasted_s = max(self._lasted_s, result.for_s or 0.0)
+        began = min(self._began, t - (result.for_s or 0.0))
         score, reason = (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)
         notes = result.notes if s is None else _notes(s, result, rule)
         if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
@@ -307,7 +309,7 @@ class GpuState:
             result.cause is not None and feeders is not None and feeders.uneven, feeders,
             None if s is None else _means(s), result.plain_title or title,
             None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
-            owner, began, max(0.0, t - began), min(self._charged_s, t - began), time.lost, result.about,
+            owner, began, lasted_s, self._charged_s, time.lost, result.about,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -328,7 +330,8 @@ class GpuState:
         if changed:
             offer = offered if key == shown else self._offers[shown]
             self._offers.clear()
-            self._show(t, offer)
+            # An idle GPU that gets another name has been so since before that name.
+            self._show(t, offer, goes_on=self._shown.result.for_s is not None and offer.result.for_s is not None)
         elif key == shown:
             self._shown = offered
             self._paint.vote(t, (flag, result.level), interval_s)
@@ -341,10 +344,10 @@ class GpuState:
             # A job that was judged is not starting any more, though its steps become rare.
             self.track.mark_started()
 
-    def _show(self, t: float, offer: Candidate) -> None:
-        if self._shown.result.for_s is None or offer.result.for_s is None:
-            # An idle GPU that gets another name has been so since before that name.
-            self._charged_s = 0.0
+    def _show(self, t: float, offer: Candidate, *, goes_on: bool) -> None:
+        """Show another verdict; one that ``goes_on`` keeps the time of the verdict before it."""
+        if not goes_on:
+            self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
         self._shown = offer
         self._paint = Debouncer((offer.flag, offer.result.level), t)
 
@@ -361,12 +364,13 @@ class GpuState:
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"
         self._badges = tuple(badges)
+        goes_on = self._shown.rule is COLLECTING and self._shown.result.title == title
         if self._verdict.shown[0] != COLLECTING.id:
             self._verdict.show(t, key_of(COLLECTING.id, None))
         self._verdict.forget()
         self._offers.clear()
         result = RuleResult("grey", (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None)
-        self._show(t, Candidate(COLLECTING, result, None))
+        self._show(t, Candidate(COLLECTING, result, None), goes_on=goes_on)
 
 
 def _means(s: Signals) -> Means:

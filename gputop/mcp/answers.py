@@ -24,7 +24,7 @@ MOST_ITEMS = 10_000
 OWN = frozenset({
     "badge", "busy_not_working", "category", "cause", "condition", "confidence", "energy_from", "family", "flag_now",
     "id", "in_sample", "kind", "level", "measure", "phase", "rank_from", "remedy", "role", "sm_source", "source",
-    "state", "tables_are", "telling", "title", "top_remedy", "unit", "verdict",
+    "state", "tables_are", "title", "unit", "verdict",
 })  # fmt: skip
 """Keys whose texts come from gputop's own tables. All other texts are labelled."""
 

@@ -1,16 +1,19 @@
-"""What a card can do and what an hour of it costs, by its data sheet and a public list.
+"""Peak performance of cards by their data sheets, MIG shares, and the smallest card for a job.
 
-Few rows, each with its document. A card that is not listed has no figure and no price, and is never proposed: a guess
-would give a guessed utilisation.
+Few rows, each with its document. A card that is not listed has no figure and is never proposed: a guess would give a
+guessed utilisation.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, convert
 
+from gputop.model.snapshot import GpuStatic
 from gputop.model.text_table import table_rows
 
 _Row = TypeVar("_Row", bound=Struct)
@@ -33,6 +36,21 @@ def mig_share(name: str) -> float | None:
     None where its name has no profile."""
     profile = re.search(r"(?:^|\s)(?:\dc\.)?(\d)g\.\d+gb", name)
     return int(profile[1]) / (4 if any(card in name for card in OF_FOUR) else SLICES) if profile else None
+
+
+def card_shares(gpus: Iterable[GpuStatic]) -> dict[str, float]:
+    """Share of a card by UUID: 1 for a whole GPU, 0 for one that MIG has split, and its slices for an instance.
+
+    Without a profile in their names the instances of a card have equal shares.
+    """
+    gpus = list(gpus)
+    parts = Counter(gpu.mig_parent for gpu in gpus if gpu.mig_parent is not None)
+    return {
+        gpu.uuid: float(not parts[gpu.uuid])
+        if gpu.mig_parent is None
+        else mig_share(gpu.name) or 1.0 / parts[gpu.mig_parent]
+        for gpu in gpus
+    }
 
 
 # Peak FLOP/s per precision, for model FLOPs utilisation (MFU). Dense figures: where a sheet gives those "with sparsity"
@@ -97,19 +115,11 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
     return tera * _TERA, row.source
 
 
-# Cards that a job could run on, and what an hour of one costs by a public list.
-
-Price = float | Literal["list"]
-"""The user's price of a GPU-hour, or the list's."""
-LIST_PRICE: Literal["list"] = "list"
-LIST_SOURCE = "Lambda's on-demand list, lambda.ai/instances, read 2026-09-20, USD without tax"
+# Cards that a job could run on.
 
 
 class Card(Struct, frozen=True):
-    """One product. Memory in GB as its sheet has it, bandwidth in GB/s, board power in W, ``source`` the document.
-
-    ``list_usd`` is the price of one GPU-hour in ``LIST_SOURCE``, in instances of the smallest size that has this card.
-    """
+    """One product. Memory in GB as its sheet has it, bandwidth in GB/s, board power in W, ``source`` the document."""
 
     name: str
     label: str
@@ -117,7 +127,6 @@ class Card(Struct, frozen=True):
     gb_per_s: float
     power_w: float
     source: str
-    list_usd: float | None = None
     example: str = ""
     """An NVML name of it, where that is not its label."""
 
@@ -125,19 +134,19 @@ class Card(Struct, frozen=True):
 CARDS = _table(
     Card,
     r"""
-name                    label       example         memory_gb  gb_per_s  power_w  list_usd  source
-T4                      T4          –                      16       320       70         –  T4 data sheet
-V100-SXM2-16GB(?:-LS)?  V100 16 GB  V100-SXM2-16GB         16       900      300      0.79  V100 data sheet
-L4                      L4          –                      24       300       72         –  L4 data sheet
-A10                     A10         –                      24       600      150      1.29  A10 data sheet
-A100-\w+-40GB           A100 40 GB  A100-SXM4-40GB         40      1555      400      1.99  A100 data sheet
-A40                     A40         –                      48       696      300         –  A40 data sheet
-L40S                    L40S        –                      48       864      350         –  L40S data sheet
-A100-SXM4-80GB          A100 80 GB  A100-SXM4-80GB         80      2039      400      2.79  A100 data sheet
-H100 PCIe               H100 PCIe   –                      80      2000      350      3.29  H100 PCIe product brief
-H100 80GB HBM3          H100 SXM    H100 80GB HBM3         80      3350      700      4.29  H100 data sheet
-H200                    H200        –                     141      4800      700         –  H200 data sheet
-B200(?: \d+GB)?         B200        –                     180      8000     1000      6.99  HGX B200 data sheet
+name                    label       example         memory_gb  gb_per_s  power_w  source
+T4                      T4          –                      16       320       70  T4 data sheet
+V100-SXM2-16GB(?:-LS)?  V100 16 GB  V100-SXM2-16GB         16       900      300  V100 data sheet
+L4                      L4          –                      24       300       72  L4 data sheet
+A10                     A10         –                      24       600      150  A10 data sheet
+A100-\w+-40GB           A100 40 GB  A100-SXM4-40GB         40      1555      400  A100 data sheet
+A40                     A40         –                      48       696      300  A40 data sheet
+L40S                    L40S        –                      48       864      350  L40S data sheet
+A100-SXM4-80GB          A100 80 GB  A100-SXM4-80GB         80      2039      400  A100 data sheet
+H100 PCIe               H100 PCIe   –                      80      2000      350  H100 PCIe product brief
+H100 80GB HBM3          H100 SXM    H100 80GB HBM3         80      3350      700  H100 data sheet
+H200                    H200        –                     141      4800      700  H200 data sheet
+B200(?: \d+GB)?         B200        –                     180      8000     1000  HGX B200 data sheet
 """,
 )
 """Smallest memory first, then least power."""
@@ -147,19 +156,6 @@ def card_of(name: str) -> Card | None:
     """The card with this NVML name; None where it is not listed."""
     product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", re.sub(r"^(?:NVIDIA|Tesla)\s+", "", name.strip()))
     return next((card for card in CARDS if re.fullmatch(card.name, product)), None)
-
-
-def own_price(price: Price | None) -> float | None:
-    """The user's own price of a GPU-hour; None where there is none, or the list's is asked for."""
-    return None if price is None or isinstance(price, str) else price or None
-
-
-def price_of(price: Price | None, name: str) -> float | None:
-    """What a GPU-hour of this card costs; None where no money is asked for, or the list has no such card."""
-    if price != LIST_PRICE:
-        return own_price(price)
-    card = card_of(name)
-    return None if card is None else card.list_usd
 
 
 # What a smaller card would have to hold and do for a job.
@@ -178,7 +174,7 @@ class SmallerCard(Struct, frozen=True):
 
     ``held_bytes`` is the most that was held, ``wanted_bytes`` that with its margin. ``is_fast`` says whether the card's
     bandwidth and tensor cores would have done the same work in the same time; None where that was not measured, and
-    ``why`` says what is known of it. ``list_saving`` is the difference of both cards' list prices of an hour.
+    ``why`` says what is known of it.
     """
 
     gpu: int
@@ -189,7 +185,6 @@ class SmallerCard(Struct, frozen=True):
     is_fast: bool | None
     why: str
     source: str
-    list_saving: float | None = None
 
 
 def smaller_card(
@@ -207,11 +202,7 @@ def smaller_card(
     if chosen is None:
         return None
     card, is_fast, why = chosen
-    saving = None if present.list_usd is None or card.list_usd is None else present.list_usd - card.list_usd
-    return SmallerCard(
-        gpu, card.label, card.memory_gb, held_bytes, wanted_bytes, is_fast, why, card.source,
-        saving if saving is not None and saving > 0.0 else None,
-    )  # fmt: skip
+    return SmallerCard(gpu, card.label, card.memory_gb, held_bytes, wanted_bytes, is_fast, why, card.source)
 
 
 def _keeps_up(
@@ -231,16 +222,14 @@ def _keeps_up(
     return (bandwidth <= FULL and tensor <= FULL), words
 
 
-def card_words(smaller: SmallerCard, price: Price | None = None) -> str:
+def card_words(smaller: SmallerCard) -> str:
     """``GPU 3: at most 18.2 GiB held, 20.0 with a margin of 10 %: a GPU with 24 GB would do (L4; …)``."""
     memory_words = (
         f"at most {smaller.held_bytes / _GIB:.1f} GiB held, {smaller.wanted_bytes / _GIB:.1f} with a margin of 10 %"
     )
     would = "would do" if smaller.is_fast else "would hold it"
     slower = ", but be slower" if smaller.is_fast is False else ""
-    by_list = price == LIST_PRICE and smaller.list_saving is not None
-    saving = f"; {smaller.list_saving:.2f} USD less an hour by list" if by_list else ""
     return (
         f"GPU {smaller.gpu}: {memory_words}: a GPU with {smaller.memory_gb:.0f} GB {would}{slower} "
-        f"({smaller.card}, {smaller.source}; {smaller.why}{saving})"
+        f"({smaller.card}, {smaller.source}; {smaller.why})"
     )

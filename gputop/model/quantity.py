@@ -253,33 +253,27 @@ def clock_time(t: float, utc_offset_s: float) -> str:
 
 # Energy, and time of several GPUs together.
 
-
-def energy_words(kwh: float) -> str:
-    """``1.23 kWh``, ``45.6 Wh``, ``214 J``."""
-    if kwh >= 1.0:
-        return f"{kwh:.2f} kWh" if kwh < 100.0 else f"{kwh:.0f} kWh"
-    if kwh >= 1e-3:
-        return f"{1e3 * kwh:.1f} Wh"
-    return f"{3.6e6 * kwh:.0f} J"
+_ENERGY = {"kWh": 1.0, "Wh": 1e-3, "J": 1.0 / 3.6e6}
 
 
-LEAST_GPU_H = 0.005
-"""Less would be shown as 0.00."""
+def energy_words(kwh: float, largest_kwh: float | None = None) -> str:
+    """``1.23 kWh``, ``45.6 Wh``, ``214 J``, in the unit that suits ``largest_kwh``, the largest of a column."""
+    largest = kwh if largest_kwh is None else largest_kwh
+    unit = "kWh" if largest >= 1.0 else "Wh" if largest >= 1e-3 else "J"
+    decimals = {"kWh": 2 if largest < 100.0 else 0, "Wh": 1, "J": 0}[unit]
+    return f"{kwh / _ENERGY[unit]:.{decimals}f} {unit}"
 
 
-def gpu_time(seconds: float) -> str:
-    """Time of GPUs added up: ``2.25 GPU-h``, ``< 0.01 GPU-h``; one unit everywhere, so that all of it compares."""
-    return f"{gpu_hours(seconds)} GPU-h"
+LEAST_GPU_H = 0.5
+"""GPU time is in seconds where the whole is shorter than this."""
 
 
-def gpu_hours(seconds: float) -> str:
-    """The same without its unit, for columns that say it once."""
-    return "< 0.01" if 0.0 < seconds < LEAST_GPU_H * HOUR_S else f"{seconds / HOUR_S:.2f}"
-
-
-def gpu_time_of(part_s: float, whole_s: float) -> str:
-    """A part of such a time: ``0.92 of 1.78 GPU-h``."""
-    return f"{gpu_hours(part_s)} of {gpu_time(whole_s)}"
+def gpu_time(seconds: float, whole_s: float | None = None) -> str:
+    """Time of GPUs added up: ``2.25 GPU-h``, ``98 GPU-s``; the whole decides about the unit."""
+    in_seconds = (seconds if whole_s is None else whole_s) < LEAST_GPU_H * HOUR_S
+    least, amount = (1.0, f"{seconds:.0f}") if in_seconds else (0.01, f"{seconds / HOUR_S:.2f}")
+    is_tiny = 0.0 < seconds < least / 2 * (1.0 if in_seconds else HOUR_S)
+    return f"{f'< {least:g}' if is_tiny else amount} GPU-{'s' if in_seconds else 'h'}"
 
 
 def typed_number(text: str, unit: Unit) -> float:

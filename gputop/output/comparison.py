@@ -155,7 +155,7 @@ class Comparison(Struct, frozen=True):
     @property
     def lost_pct(self) -> Pair | None:
         """How much of the judged GPU time was lost; None where nothing was judged in one of them."""
-        was, now = self.before.lost_share(), self.after.lost_share()
+        was, now = self.before.time.lost_share, self.after.time.lost_share
         return None if was is None or now is None else (100.0 * was, 100.0 * now)
 
     @property
@@ -203,11 +203,11 @@ class _Measure(Struct, frozen=True):
 
 def _share(state: State) -> _Measure:
     """A state's share of the judged GPU time, in percent; the share of all time that was not judged."""
-    counted = [name for name in STATES if name != "unmeasured" or state == "unmeasured"]
 
     def read(report: JobReport) -> float | None:
-        total = sum(gpu.seconds.get(name, 0.0) for gpu in report.gpus for name in counted)
-        return 100.0 * sum(gpu.seconds.get(state, 0.0) for gpu in report.gpus) / total if total > 0.0 else None
+        time = report.time
+        total = time.all_s if state == "unmeasured" else time.judged_s
+        return 100.0 * time.states[state] / total if total > 0.0 else None
 
     sign = 1 if state == "working" else -1 if state in NOT_WORK else 0
     return _Measure(f"share.{state}", STATE_WORDS[state], "%", sign, read)
@@ -363,8 +363,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
             {key: getattr(d, key) for key in ("key", "unit", "before", "after", "change", "direction")}
             for d in comparison.differences
         ],
-        "not_work_share": {"before": comparison.before.not_work_share(), "after": comparison.after.not_work_share()},
-        "lost_share": {"before": comparison.before.lost_share(), "after": comparison.after.lost_share()},
+        "lost_share": {"before": comparison.before.time.lost_share, "after": comparison.after.time.lost_share},
         "gone": list(comparison.gone),
         "new": list(comparison.new),
         "verdict": verdict_line(comparison),

@@ -4,49 +4,47 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
-from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.diagnosis_data import verdict_data
+from gputop.diagnosis.diagnosis_data import as_json, verdict_data
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, summarize
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
-from gputop.model.cards import Price, price_of
-from gputop.model.quantity import HOUR_S, duration, gpu_time, gpu_time_of, kinds, length
+from gputop.model.quantity import duration, kinds, length
 from gputop.model.serving import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot, value
-from gputop.model.steps import StepPace
 from gputop.monitor import Frame
-from gputop.output.document import Block, Document, Figures, Heading, Items, Notes, Paragraph, Verdict, text_lines
+from gputop.output.document import Document, Items, Notes, Paragraph, Verdict, part, text_lines
+from gputop.output.report_document import headline, money_line, time_figures
+from gputop.output.report_text import time_data
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.words import gpu_label, longest_that_fits, product, sm_provenance, step_forms
+from gputop.report.job_report import JobReport
 
 
-def diagnosis_document(
-    snapshot: Snapshot,
-    diagnoses: Sequence[GpuDiagnosis],
-    begin: float,
-    price: Price | None,
-    *,
-    steps: Sequence[StepPace] = (),
-) -> Document:
-    """Machine and time, a verdict a GPU, and the total of the time that was lost.
-
-    ``steps`` are the paces of the jobs that announce theirs. ``price`` is the user's price of a GPU-hour, or the
-    list's; None shows no money.
-    """
+def diagnosis_document(frame: Frame, report: JobReport) -> Document:
+    """Machine and time, a verdict a GPU, and the report's account of the GPU time up to this frame."""
+    snapshot = frame.snapshot
     utc_offset_s = float(time.localtime(snapshot.t).tm_gmtoff)
     verdicts = [
-        _gpu(gpu, d, longest_that_fits(step_forms(snapshot, steps, gpu), None), utc_offset_s)
-        for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)
+        _gpu(gpu, d, longest_that_fits(step_forms(snapshot, frame.steps, gpu), None), utc_offset_s)
+        for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=True)
     ]
-    split = {gpu.static.mig_parent for gpu in snapshot.gpus}
-    counted = [d for d in diagnoses if d.uuid not in split]
-    waste = _waste(counted, {gpu.static.uuid: price_of(price, gpu.static.name) for gpu in snapshot.gpus})
+    judged = report.time.judged_s > 0.0
+    times = part("GPU time", time_figures(report), Items(tuple(filter(None, (money_line(report),)))))
     served = [line for row in snapshot.servers if row.error is None for line in server_lines(row)]
-    lead = (_machine(snapshot), _period(begin, snapshot.t))
-    return Document(lead[0], (*verdicts, *waste, Items(tuple(served)), Notes(snapshot.notices)), lead)
+    lead = (_machine(snapshot), _period(report), *([headline(report)] if judged else []))
+    unjudged = () if judged else (Paragraph("No GPU time could be judged yet."),)
+    return Document(lead[0], (*verdicts, *times, *unjudged, Items(tuple(served)), Notes(snapshot.notices)), lead)
+
+
+def diagnosis_json(frame: Frame, report: JobReport) -> dict[str, object]:
+    """The diagnosis as JSON, with the report's account of the GPU time."""
+    return {
+        **as_json(frame.snapshot, frame.diagnoses, report.begin, frame.steps),
+        "duration_s": report.duration_s,
+        **time_data(report.time),
+    }
 
 
 def _machine(snapshot: Snapshot) -> str:
@@ -56,10 +54,10 @@ def _machine(snapshot: Snapshot) -> str:
     return f"{host}: {counted}{driver}; {sm_provenance(snapshot.gpus)[0]}"
 
 
-def _period(begin: float, end: float) -> str:
+def _period(report: JobReport) -> str:
     form = "%Y-%m-%d %H:%M:%S"
-    first, last = (time.strftime(form, time.localtime(t)) for t in (begin, end))
-    return f"{first} to {last} ({length(end - begin)})"
+    first, last = (time.strftime(form, time.localtime(t)) for t in (report.begin, report.end))
+    return f"{first} to {last} ({length(report.duration_s)})"
 
 
 def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Verdict:
@@ -91,32 +89,6 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
     title = alarmed(told.words)
     return Verdict(LEVEL_OF_ROLE[told.role], f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence),
                    told.remedy, more=filled)  # fmt: skip
-
-
-def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]) -> tuple[Block, ...]:
-    """What was lost, by verdict; unmeasured time apart; money only at the user's price."""
-    seconds = [d.seconds or {} for d in diagnoses]
-    unjudged = sum(of.get("unmeasured", 0.0) for of in seconds)
-    judged = sum(sum(of.values()) for of in seconds) - unjudged
-    if judged < 1:
-        return (Paragraph("No GPU time could be judged yet."),)
-    distinct = sorted({price for price in prices.values() if price})
-    at = f"at {', '.join(f'{price:g}' for price in distinct)} a GPU-hour"
-    lost: dict[str, float] = {}
-    costs: dict[str, float] = {}
-    for d in diagnoses:
-        for verdict, lost_s in (d.lost or {}).items():
-            lost[verdict] = lost.get(verdict, 0.0) + lost_s
-            costs[verdict] = costs.get(verdict, 0.0) + lost_s / HOUR_S * (prices.get(d.uuid) or 0.0)
-    rows = [
-        (titles()[verdict], gpu_time(s), f"{costs[verdict]:.2f} {at}" if distinct else "")
-        for verdict, s in sorted(lost.items(), key=lambda row: -row[1])
-        if s >= 0.5
-    ]
-    if unjudged >= 0.5:
-        rows.append(("not judged, and in none of these", gpu_time(unjudged), ""))
-    whole = sum(lost.values())
-    return (Heading(f"Lost: {gpu_time_of(whole, judged)} ({100 * whole / judged:.0f} %)"), Figures(tuple(rows)))
 
 
 # What is selected, ready for a ticket or a fired alert: the verdict with its evidence and remedy, as data or text.

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
-from gputop.model.quantity import GIB, NOT_MEASURED, count, gpu_hours, length, number, of_hundred
+from gputop.model.quantity import NOT_MEASURED, count, gib, gpu_time, length, number, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import change, compare, compare_document, sentence
 from gputop.output.document import (
@@ -24,7 +24,7 @@ from gputop.output.document import (
     part,
 )
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
-from gputop.output.report_text import PageParts, headline, report_document
+from gputop.output.report_document import PageParts, headline, report_document
 from gputop.report.accounts import GpuReport
 from gputop.report.job_report import FindingReport
 from gputop.report.lanes import Pictured
@@ -36,7 +36,7 @@ MOST_COMMAND = 400
 def report_html(pictured: Pictured) -> str:
     """The whole page: self-contained, without a script, light and dark, and it prints."""
     report = pictured.report
-    rows = tuple(_time_row(gpu) for gpu in report.counted)
+    rows = tuple(_time_row(gpu, report.time.all_s) for gpu in report.counted)
     times = Table(("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
@@ -53,7 +53,7 @@ def report_html(pictured: Pictured) -> str:
         frozenset((finding.gpu, finding.id) for finding in main.values() if finding is not None),
     )
     footer = (
-        "Times are GPU-hours. Lost: of starved and idle time the part without a kernel; of time in which a GPU was "
+        "Lost: of starved and idle time the part without a kernel; of time in which a GPU was "
         "busy and did not work, or half worked, the part of the chip that no kernel used. What was not judged counts "
         "as neither. "
         f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. One column of a chart stands "
@@ -105,7 +105,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     words = []
     if finding is not None:
         title = f"{finding.text}, {title}" if finding.kind == "badge" else finding.text
-        level, figure, owner = LEVEL_OF_ROLE[finding.role], finding.number, finding.owner or gpu.owner
+        level, figure, owner = finding.level, finding.number, finding.owner or gpu.owner
         words.append(element("p", f"↳ {finding.evidence} · {finding.when}"))
         if finding.remedy and finding.remedy not in pictured.report.remedies:
             words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
@@ -152,7 +152,8 @@ def _number(gpu: GpuReport, state: State) -> Number:
     return Number("efficiency", of_hundred(gpu.efficiency_pct))
 
 
-def _time_row(gpu: GpuReport) -> tuple[Cell, ...]:
+def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:
+    """One GPU's time, in the unit of the whole; an instance's by its share of the card."""
     total = sum(gpu.seconds.values())
     unjudged, lost = gpu.seconds.get("unmeasured", 0.0), sum(gpu.lost.values())
     worked = max(0.0, total - unjudged - lost)
@@ -161,7 +162,8 @@ def _time_row(gpu: GpuReport) -> tuple[Cell, ...]:
     parts.append(("unknown", STATE_WORDS["unmeasured"], unjudged))
     bar = Bar(tuple((role, words, 100.0 * seconds / (total or 1.0)) for role, words, seconds in parts))
     owner = "" if gpu.owner is None else owner_words(gpu.owner)
-    return (gpu.label, bar, *map(gpu_hours, (worked, lost, unjudged)), owner)
+    times = (gpu_time(gpu.card_share * seconds, whole_s) for seconds in (worked, lost, unjudged))
+    return (gpu.label, bar, *times, owner)
 
 
 def _processes(pictured: Pictured) -> tuple[Block, ...]:
@@ -170,7 +172,7 @@ def _processes(pictured: Pictured) -> tuple[Block, ...]:
             NOT_MEASURED if p.gpu is None else f"{p.gpu}",
             f"{p.pid}",
             p.user or NOT_MEASURED,
-            NOT_MEASURED if p.memory_bytes is None else f"{p.memory_bytes / GIB:.1f} GiB",
+            NOT_MEASURED if p.memory_bytes is None else f"{gib(p.memory_bytes)} GiB",
             length(p.seconds),
             p.command[:MOST_COMMAND],
         )

@@ -74,8 +74,8 @@ class GpuReport(
     served: bool
     """Whether a server ran there, which takes the memory that it is allowed, not what it needs."""
     mig_instance: str | None
-    is_split: bool
-    """Whether MIG has split it: its instances have its time."""
+    card_share: float
+    """Share of the card: 1, of a MIG instance less, and 0 for a GPU that MIG has split."""
     owner: GpuOwner | None
     """The process that had it for the longest."""
     seconds: Mapping[State, float]
@@ -91,8 +91,8 @@ class GpuReport(
 
 
 def mean_of(gpus: Iterable[GpuReport], read: Callable[[GpuReport], float | None]) -> float | None:
-    """The mean over the GPUs that have a value, weighted by their measured time."""
-    pairs = [(value, gpu.measured_s) for gpu in gpus if (value := read(gpu)) is not None and gpu.measured_s > 0.0]
+    """Mean of the GPUs that have a value, weighted by measured time and share of the card."""
+    pairs = [(value, gpu.measured_s * gpu.card_share) for gpu in gpus if (value := read(gpu)) is not None]
     seconds = sum(weight for _, weight in pairs)
     return sum(value * weight for value, weight in pairs) / seconds if seconds > 0.0 else None
 
@@ -102,7 +102,8 @@ class GpuAccount:
 
     def __init__(self, gpu: GpuSample) -> None:
         self.static = gpu.static
-        self.served = self.is_split = False
+        self.served = False
+        self.card_share = 1.0
         self._means = TimeMeans()
         self._measured_s = 0.0
         self._seconds, self._causes, self._lost = RisingSums({}), RisingSums({}), RisingSums({})
@@ -117,8 +118,8 @@ class GpuAccount:
         self._rhythm: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
         """The last samples of util."""
 
-    def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> None:
-        """Count one sample that stands for ``seconds`` up to Unix time ``t``."""
+    def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> tuple[float, float]:
+        """Count a sample that stands for ``seconds`` up to Unix time ``t``; return its seconds by state and lost."""
         means = self._means
         means.add("util", gpu.util_pct, seconds)
         means.add("power", gpu.power_w, seconds)
@@ -147,12 +148,11 @@ class GpuAccount:
             if self._counter is not None:
                 self._energy_j = (self._energy_j or 0.0) + max(0.0, gpu.energy_j - self._counter)
             self._counter, self._uncounted_j = gpu.energy_j, 0.0
-        if not self.is_split:
-            self._seconds.take(diagnosis.seconds)
-            self._causes.take(diagnosis.causes)
-            self._lost.take(diagnosis.lost)
+        self._causes.take(diagnosis.causes)
+        spent_s, lost_s = self._seconds.take(diagnosis.seconds), self._lost.take(diagnosis.lost)
         if (owner := diagnosis.owner) is not None:
             self._owners[owner] = self._owners.get(owner, 0.0) + seconds
+        return spent_s, lost_s
 
     def _energy(self) -> tuple[float, Literal["counter", "power"] | None]:
         """Joules, and where from; None where neither counter nor power was measured over any time."""
@@ -185,7 +185,7 @@ class GpuAccount:
             tensor_pct=means["tensor"],
             served=self.served,
             mig_instance=self.static.mig_instance,
-            is_split=self.is_split,
+            card_share=self.card_share,
             owner=max(self._owners, key=self._owners.__getitem__, default=None),
             seconds={state: self._seconds.risen.get(state, 0.0) for state in STATES},
             causes=dict(self._causes.risen),

@@ -5,7 +5,7 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
-from gputop.diagnosis.summary import ROLE_OF_LEVEL, Number, lost_share, summarize, time_words, whose_words
+from gputop.diagnosis.summary import ROLE_OF_LEVEL, Number, summarize, time_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
-from gputop.diagnosis.types import NOT_WORK, STATES, Badge, GpuDiagnosis, GpuOwner, Level, Role, State
-from gputop.diagnosis.window import clock_share, sm_now
-from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
-from gputop.model.quantity import HOUR_S, length, which_gpus
-from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
+from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, Role
+from gputop.diagnosis.verdict_log import measured_span
+from gputop.model.cards import LEAST_S, SmallerCard, card_shares, smaller_card
+from gputop.model.quantity import length, which_gpus
+from gputop.model.snapshot import SIMULATED, Event, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, stepping_on
 from gputop.recording.format import RunFacts
@@ -32,6 +32,7 @@ from gputop.report.accounts import (
     ServerReport,
 )
 from gputop.report.run_account import RunAccount, StepReport, own_run
+from gputop.report.time_account import TimeAccount, time_account
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -91,10 +92,10 @@ class Fix(Struct, frozen=True):
 
 
 class JobReport(Struct, frozen=True):
-    """The whole report. ``price`` is per GPU-hour in the reader's currency, or that of a list; ``command`` and
-    ``exit_code`` are a run's.
+    """The whole report.
 
-    ``top_remedy`` is what to do about the finding that took the most GPU time.
+    ``duration_s`` is the time from the first frame to the last. ``command``, ``exit_code`` and ``run_s``, the command's
+    own time, are those of a run. ``price`` is the user's price of a GPU-hour.
     """
 
     host: str
@@ -103,12 +104,12 @@ class JobReport(Struct, frozen=True):
     frames: int
     gpus: tuple[GpuReport, ...]
     findings: tuple[FindingReport, ...]
-    top_remedy: str | None
     marks: tuple[Event, ...]
     gaps: int
-    price: Price | None = None
+    price: float | None = None
     command: str | None = None
     exit_code: int | None = None
+    run_s: float | None = None
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     steps: tuple[StepReport, ...] = ()
@@ -122,6 +123,8 @@ class JobReport(Struct, frozen=True):
     """What inference servers said of themselves, where their addresses were given."""
     periods: tuple[StepPeriod, ...] = ()
     """The steps that the GPUs' rhythm showed last, where samples were close enough."""
+    unrecorded_s: float = 0.0
+    """GPU time in gaps."""
     other_hosts: tuple[str, ...] = ()
     """Those that ``host`` is followed by in a file of several, as far as they are listed."""
 
@@ -133,52 +136,17 @@ class JobReport(Struct, frozen=True):
     @property
     def counted(self) -> tuple[GpuReport, ...]:
         """The GPUs whose time is counted: of one that MIG has split its instances."""
-        return tuple(gpu for gpu in self.gpus if not gpu.is_split)
+        return tuple(gpu for gpu in self.gpus if gpu.card_share > 0.0)
 
     @property
     def where(self) -> str:
         """The host, or all of them, marked where it is simulated."""
         return ", ".join((self.host, *self.other_hosts)) + SIMULATED * self.is_simulated
 
-    def cost(self) -> dict[State, float] | None:
-        """Money by state, not judged time too; None without a price. GPUs that the list does not have are left out."""
-        if all(self._price_of(gpu) is None for gpu in self.gpus):
-            return None
-        return {
-            state: sum(gpu.seconds.get(state, 0.0) / HOUR_S * (self._price_of(gpu) or 0.0) for gpu in self.gpus)
-            for state in STATES
-        }
-
-    def lost_cost(self) -> dict[str, float] | None:
-        """Money of what was lost by verdict; None without a price."""
-        if self.cost() is None:
-            return None
-        costs = dict.fromkeys(self.lost_hours(), 0.0)
-        for gpu in self.gpus:
-            for verdict, seconds in gpu.lost.items():
-                costs[verdict] += seconds / HOUR_S * (self._price_of(gpu) or 0.0)
-        return costs
-
-    def _price_of(self, gpu: GpuReport) -> float | None:
-        return price_of(self.price, gpu.name)
-
-    def lost_money(self) -> float | None:
-        """What the lost time has cost; None without a price."""
-        cost = self.lost_cost()
-        return None if cost is None else sum(cost.values())
-
     @property
-    def price_words(self) -> str:
-        """What the money is computed with; empty without a price."""
-        if self.price is None:
-            return ""
-        if self.price != LIST_PRICE:
-            return f"at {self.price:g} a GPU-hour"
-        price_of_name = {gpu.name: self._price_of(gpu) for gpu in self.gpus}
-        prices = ", ".join(f"{name} {price:g}" for name, price in price_of_name.items() if price is not None)
-        absent = ", ".join(name for name, price in price_of_name.items() if price is None)
-        without = f"; no list price of {absent}, whose time is not priced" if absent else ""
-        return f"at {prices} a GPU-hour ({LIST_SOURCE}){without}" if prices else without.lstrip("; ")
+    def time(self) -> TimeAccount:
+        """The GPU time by state and cause, and its money."""
+        return time_account(self.gpus, self.unrecorded_s, self.price)
 
     @property
     def day_factor(self) -> float | None:
@@ -186,32 +154,29 @@ class JobReport(Struct, frozen=True):
         return 86400.0 / self.duration_s if self.duration_s >= LEAST_S else None
 
     def fixes(self) -> tuple[Fix, ...]:
-        """What would win at least 5 % of the judged GPU time, the most first."""
-        judged = HOUR_S * self.judged_hours
-        names = {gpu.index: gpu.name for gpu in self.gpus}
+        """Remedies that would win at least 5 % of the judged GPU time, the most first."""
+        time, card_shares = self.time, {gpu.index: gpu.card_share for gpu in self.gpus}
         by_remedy: dict[str, list[FindingReport]] = {}
         for finding in self.findings:
             if finding.kind == "verdict" and finding.level in ("red", "yellow") and finding.remedy:
                 by_remedy.setdefault(finding.remedy, []).append(finding)
         fixes = []
         for remedy, group in by_remedy.items():
-            gain_s = sum(finding.gain_s for finding in group)
-            if judged <= 0.0 or gain_s < LEAST_GAIN * judged:
+            gain_s = sum(finding.gain_s * card_shares.get(finding.gpu, 1.0) for finding in group)
+            if time.judged_s <= 0.0 or gain_s < LEAST_GAIN * time.judged_s:
                 continue
-            prices = [(f.gain_s / HOUR_S, price_of(self.price, names.get(f.gpu, ""))) for f in group]
-            money = sum(hours * price for hours, price in prices if price is not None)
-            priced = any(price is not None for _, price in prices)
-            day = money * self.day_factor if priced and self.day_factor is not None else None
+            money = time.cost(gain_s)
+            day = None if money is None or self.day_factor is None else money * self.day_factor
             gpus = tuple(sorted({finding.gpu for finding in group}))
             text = max(group, key=lambda finding: finding.gain_s).text
             whose = whose_words(finding.owner for finding in group)
-            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / judged, money if priced else None, day, whose))
+            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / time.judged_s, money, day, whose))
         return tuple(sorted(fixes, key=lambda fix: -fix.gain_s))
 
     @property
     def remedies(self) -> frozenset[str]:
         """The remedies that are proposed as changes: no finding need repeat them."""
-        return frozenset(fix.remedy for fix in self.fixes()) or frozenset(filter(None, (self.top_remedy,)))
+        return frozenset(fix.remedy for fix in self.fixes())
 
     def smaller_cards(self) -> tuple[SmallerCard, ...]:
         """For each GPU that was watched for ten minutes, the smallest card that would hold its job."""
@@ -225,45 +190,9 @@ class JobReport(Struct, frozen=True):
     @property
     def too_short(self) -> str:
         """Why nothing could be judged, where the recording is too short for that; empty otherwise."""
-        hours = self.gpu_hours()
-        if not self.gpus or sum(hours.values()) > hours["unmeasured"] or self.frames >= 3 * LEAST_SAMPLES:
+        if not self.gpus or self.time.judged_s > 0.0 or self.frames >= 3 * LEAST_SAMPLES:
             return ""
         return f"too short to judge: {self.frames} samples in {length(self.duration_s)}; record a minute of its work"
-
-    def gpu_hours(self) -> dict[State, float]:
-        """GPU-hours by state, over all GPUs."""
-        return {state: sum(gpu.seconds.get(state, 0.0) for gpu in self.gpus) / HOUR_S for state in STATES}
-
-    @property
-    def judged_hours(self) -> float:
-        """GPU-hours that were judged, over all GPUs."""
-        return sum(hours for state, hours in self.gpu_hours().items() if state != "unmeasured")
-
-    def lost_hours(self) -> dict[str, float]:
-        """GPU-hours that were lost by verdict, over all GPUs, the most first."""
-        return _hours(gpu.lost for gpu in self.gpus)
-
-    def busy_not_working_hours(self) -> dict[str, float]:
-        """GPU-hours of busy, not working by verdict, over all GPUs, the most first."""
-        return _hours(gpu.causes for gpu in self.gpus)
-
-    def lost_share(self) -> float | None:
-        """The share of judged GPU time that was lost, 0 to 1; None when nothing was judged."""
-        judged = self.judged_hours
-        return sum(self.lost_hours().values()) / judged if judged > 0.0 else None
-
-    def not_work_share(self) -> float | None:
-        """The share of judged GPU time that was not work, 0 to 1; None when nothing was judged."""
-        judged, hours = self.judged_hours, self.gpu_hours()
-        return sum(hours[state] for state in NOT_WORK) / judged if judged > 0.0 else None
-
-
-def _hours(seconds_of_gpus: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    hours: dict[str, float] = {}
-    for seconds in seconds_of_gpus:
-        for verdict, of in seconds.items():
-            hours[verdict] = hours.get(verdict, 0.0) + of / HOUR_S
-    return dict(sorted(hours.items(), key=lambda row: -row[1]))
 
 
 class _Spell:
@@ -283,7 +212,7 @@ class _Spell:
         said, times = self.latest, (self.first_t, self.after_s, self.seconds, self.spells)
         if isinstance(said, GpuDiagnosis):
             told = summarize(said)
-            return FindingReport(gpu, "verdict", name, said.level, told.words, *times, "".join(told.evidence[:1]),
+            return FindingReport(gpu, "verdict", name, told.level, told.words, *times, "".join(told.evidence[:1]),
                                  told.remedy, self.gain_s, told.role, told.number, told.owner)  # fmt: skip
         assert said is not None
         return FindingReport(gpu, "badge", name, said.level, said.title, *times, said.evidence, said.remedy,
@@ -302,7 +231,7 @@ class ReportBuilder:
         self._recorded = self._frames = 0
         """All frames, and those that are not repeats."""
         self._begin = self._end = 0.0
-        self._segment_begin = self._before_s = 0.0
+        self._segment_begin = self._before_s = self._unrecorded_s = 0.0
         """When the clock was last set back, and the time that had passed by then."""
         self._hosts: list[str] = []
         self._is_simulated = False
@@ -325,19 +254,20 @@ class ReportBuilder:
         is_repeat = "nvml" in snapshot.repeats and self._frames > 0
         if is_repeat and all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus):
             return
-        seconds = self._span(snapshot)
-        split = {gpu.static.mig_parent for gpu in snapshot.gpus}
+        shares = card_shares(gpu.static for gpu in snapshot.gpus)
+        seconds, gap_s = self._span(snapshot)
+        self._unrecorded_s += gap_s * sum(shares.values())
         serving = {process.gpu for process in snapshot.processes if process.static.server is not None}
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
-            account.is_split = gpu.static.uuid in split
+            account.card_share = shares[gpu.static.uuid]
             account.served = account.served or gpu.static.index in serving
-            account.add(gpu, diagnosis, snapshot.t, seconds)
+            spent_s, lost_s = account.add(gpu, diagnosis, snapshot.t, seconds)
             if diagnosis.verdict == UNSEEN and diagnosis.remedy:
                 self._unseen[diagnosis.index] = diagnosis.remedy
-            self._add_findings(gpu, diagnosis, snapshot.t, seconds)
+            self._add_findings(diagnosis, snapshot.t, spent_s, lost_s)
         self._frames += 1
 
     def add_event(self, event: Event) -> None:
@@ -349,42 +279,54 @@ class ReportBuilder:
         elif event.kind == "mark" and len(self._marks) < _MOST_MARKS:
             self._marks.append(event)
 
-    def _span(self, snapshot: Snapshot) -> float:
-        """The time that a frame stands for: since the frame before, unless a gap lies between."""
+    def _span(self, snapshot: Snapshot) -> tuple[float, float]:
+        """Seconds since the frame before, and those of a gap between them."""
         if (host := snapshot.machine.hostname) not in self._hosts and len(self._hosts) < _MOST_HOSTS:
             self._hosts.append(host)
         if self._frames == 0:
             self._begin = self._segment_begin = self._end = snapshot.t
             self._is_simulated = snapshot.machine.is_simulated
-            return 0.0
+            return 0.0, 0.0
         span = snapshot.t - self._end
         if span < 0.0:
             self._before_s = self._passed_s
             self._segment_begin = snapshot.t
         self._end = snapshot.t
-        return span if 0.0 <= span <= GAP_INTERVALS * snapshot.interval_s else snapshot.interval_s
+        measured_s = measured_span(span, snapshot.interval_s)
+        return measured_s, max(0.0, span - measured_s)
 
     @property
     def _passed_s(self) -> float:
         """From the first frame to the last; a clock that is set back takes none away and adds none."""
         return self._before_s + (self._end - self._segment_begin)
 
-    def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
+    def _add_findings(self, d: GpuDiagnosis, t: float, seconds: float, lost_s: float) -> None:
+        """Count a sample's time and loss for the verdict and the badges that are shown."""
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu), clock_share(gpu)) or 0.0) * seconds
             before = self._spells.get((d.index, "verdict", name))
             if before is None or before.last_frame < self._frames - 1:
-                # What it says began before it was shown: an idle GPU waits for its verdict.
-                seconds = min(d.lasted_s, self._passed_s + seconds)
-                lost_s, t = min(d.charged_s, seconds), t - seconds
-            spell = self._spell(d.index, "verdict", name, t, seconds)
+                # An idle GPU waits for its verdict, whose time began before the verdict was shown.
+                earlier_s = max(0.0, min(d.lasted_s, self._passed_s) - seconds)
+                self._take_back(d.index, earlier_s)
+                seconds += earlier_s
+                lost_s = min(max(lost_s, d.charged_s), seconds)
+            spell = self._spell(d.index, "verdict", name, t - seconds, seconds)
             # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
             spell.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
             spell.gain_s += lost_s
         for badge in d.badges:
             if badge.about is None:
                 self._spell(d.index, "badge", badge.id, t, seconds).latest = badge
+
+    def _take_back(self, gpu: int, seconds: float) -> None:
+        """Take time from the verdict that was shown before: it belonged to the one that is shown now."""
+        for key, spell in list(self._spells.items()):
+            if key[:2] == (gpu, "verdict") and spell.last_frame == self._frames - 1 and seconds > 0.0:
+                spell.seconds -= min(seconds, spell.seconds)
+                spell.gain_s = min(spell.gain_s, spell.seconds)
+                if spell.seconds <= 0.0:
+                    del self._spells[key]
 
     def _spell(self, gpu: int, kind: str, name: str, t: float, seconds: float) -> _Spell:
         spell = self._spells.get((gpu, kind, name))
@@ -399,13 +341,13 @@ class ReportBuilder:
     def report(
         self,
         *,
-        price: Price | None = None,
+        price: float | None = None,
         command: str | None = None,
         exit_code: int | None = None,
-        duration_s: float | None = None,
+        run_s: float | None = None,
         notes: Iterable[str] = (),
     ) -> JobReport:
-        """The report so far. ``duration_s`` is a run's own wall time where it is longer than what was measured."""
+        """The report so far."""
         order = {level: rank for rank, level in enumerate(_TOLD)}
         findings = [spell.report(gpu, name) for (gpu, _, name), spell in self._spells.items()]
         findings.sort(key=lambda f: (-f.gain_s, order.get(f.level, len(order)), -f.seconds, f.gpu))
@@ -418,18 +360,19 @@ class ReportBuilder:
             frames=self._recorded,
             gpus=tuple(gpu.report() for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.static.index)),
             findings=tuple(findings),
-            top_remedy=_top_remedy(findings),
             marks=tuple(self._marks),
             gaps=self._gaps,
             price=price,
             command=command,
             exit_code=exit_code,
-            duration_s=self._passed_s if duration_s is None else duration_s,
+            run_s=run_s,
+            duration_s=self._passed_s,
             notes=(*notes, *self._unseen_notes()),
             steps=self._steps.report(),
             servers=self._servers.report(),
             periods=tuple(self._periods.values()),
             missing=tuple(self._missing),
+            unrecorded_s=self._unrecorded_s,
         )
 
     def _unseen_notes(self) -> list[str]:
@@ -448,17 +391,8 @@ def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
     return [sorted(group, key=lambda finding: -finding.seconds) for group in groups.values()]
 
 
-def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
-    """What to do about the alarm or warning that took the most GPU time over all GPUs."""
-    lost: dict[str, float] = {}
-    for finding in findings:
-        if finding.level in ("red", "yellow") and finding.remedy:
-            lost[finding.remedy] = lost.get(finding.remedy, 0.0) + finding.seconds
-    return max(lost, key=lambda remedy: lost[remedy]) if lost else None
-
-
 def report_recording(
-    path: str, *, price: Price | None = None, recording_filter: RecordingFilter | None = None
+    path: str, *, price: float | None = None, recording_filter: RecordingFilter | None = None
 ) -> JobReport:
     """The report of a recording, diagnosed again with today's rules. Raises RecordingError."""
     with closing(Recording(path, recording_filter)) as recording:
@@ -470,12 +404,11 @@ def with_run(report: JobReport, ran: RunFacts | None) -> JobReport:
     """The report with what ran, as its recording says."""
     if ran is None:
         return report
-    duration_s = max(report.duration_s, ran.seconds)
-    return replace(report, command=ran.command, exit_code=ran.exit_code, duration_s=duration_s, run=ran.run)
+    return replace(report, command=ran.command, exit_code=ran.exit_code, run_s=ran.seconds, run=ran.run)
 
 
 def report_snapshots(
-    snapshots: Iterable[Snapshot], *, interval_s: float = 1.0, price: Price | None = None
+    snapshots: Iterable[Snapshot], *, interval_s: float = 1.0, price: float | None = None
 ) -> JobReport:
     """The report of what was measured, diagnosed here."""
     monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.summary import head_of
 from gputop.diagnosis.types import GpuDiagnosis, Role
-from gputop.model.cards import Price
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -141,7 +140,7 @@ class _Lanes:
 
 
 def pictured_recording(
-    path: str, *, price: Price | None = None, recording_filter: RecordingFilter | None = None
+    path: str, *, price: float | None = None, recording_filter: RecordingFilter | None = None
 ) -> Pictured:
     """The report of a recording with its charts, diagnosed again with today's rules. Raises RecordingError."""
     with closing(Recording(path, recording_filter)) as recording:
@@ -150,12 +149,12 @@ def pictured_recording(
         return replace(pictured, report=with_run(pictured.report, recording.run))
 
 
-def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: Price | None = None) -> Pictured:
+def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: float | None = None) -> Pictured:
     """The same from snapshots in memory; at least one, oldest first."""
     return _pictured(snapshots, _Lanes(snapshots[0].t, snapshots[-1].t), interval_s, price)
 
 
-def _pictured(snapshots: Iterable[Snapshot], lanes: _Lanes, interval_s: float, price: Price | None) -> Pictured:
+def _pictured(snapshots: Iterable[Snapshot], lanes: _Lanes, interval_s: float, price: float | None) -> Pictured:
     monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()
     for snapshot in snapshots:
         frame = monitor.feed(snapshot)

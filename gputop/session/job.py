@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.cards import Price
 from gputop.model.inspection import Relatives
 from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
@@ -175,7 +174,7 @@ def run_job(
     *,
     relatives_of: RelativesOf,
     target: str | None = None,
-    price: Price | None = None,
+    price: float | None = None,
     redactor: Redactor | None = None,
     alerts: RunWatcher | None = None,
 ) -> JobResult:
@@ -215,7 +214,7 @@ def run_job(
         watch.close(source.late, RunFacts(shown, time.monotonic() - begun, job.exit_code))
     code = job.exit_code if job.exit_code is not None else NOT_EXECUTABLE
     report = watch.builder.report(
-        price=price, command=shown, exit_code=code, duration_s=time.monotonic() - begun, notes=watch.notes()
+        price=price, command=shown, exit_code=code, run_s=time.monotonic() - begun, notes=watch.notes()
     )
     # Steps are counted even where the job uses no GPU.
     return JobResult(code, replace(report, steps=watch.steps.report()), watch.path())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.cli import main
+from gputop.commands.diagnose import judged
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import STATES
+from gputop.model.snapshot import Snapshot
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -38,11 +41,11 @@ def test_the_json_has_the_agreed_form() -> None:
     (found,) = data["gpus"]
     assert list(found) == [
         "index", "uuid", "name", "verdict", "title", "level", "state", "busy_not_working", "efficiency_pct",
-        "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
-        "telling", "role", "number", "owner", "began", "charged_s",
-        "seconds", "busy_not_working_seconds", "lost_seconds", "timeline",
+        "confidence", "window_s", "n", "since", "lasted_s", "charged_s", "evidence", "cause", "uneven", "feeders",
+        "remedy", "notes", "badges", "role", "number", "owner", "seconds", "busy_not_working_seconds", "lost_seconds",
+        "timeline",
     ]  # fmt: skip
-    assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
+    assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "yellow", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
     assert set(found["seconds"]) == set(STATES)
     assert [change["verdict"] for change in found["timeline"]] == ["collecting", "dataloader_cpu"]
@@ -63,16 +66,18 @@ def test_a_badge_alone_is_a_finding_for_a_script(
     assert capsys.readouterr().out == "healthy\n"
 
 
+def diagnosed(snapshots: Iterable[Snapshot]) -> str:
+    """The text of `gputop diagnose` on these snapshots."""
+    return plain(diagnosis_document(*judged(snapshots, None)))
+
+
 def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged() -> None:
     lost = snap(0, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))
-    text = plain(diagnosis_document(lost, Diagnoser().observe(lost), T0, 0.0))
+    text = diagnosed([lost])
     assert "confidence" not in text
     assert text.count("reset it") == 1
     assert "\n■ GPU 0: LOST   (since " in text
-    diagnoser = Diagnoser()
-    for snapshot in SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0):
-        diagnoses = diagnoser.observe(snapshot)
-    text = plain(diagnosis_document(snapshot, diagnoses, T0, 0.0))
+    text = diagnosed(SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0))
     (first,) = [row for row in text.splitlines() if "GPU 0" in row]
     assert "no bottleneck seen   (efficiency n/a, confidence low, since " in first
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.model.steps import StepRow
-from gputop.output.report_text import step_lines
+from gputop.output.report_document import step_lines
 from gputop.report.job_report import ReportBuilder
 from gputop.report.run_account import RunAccount, StepReport
 

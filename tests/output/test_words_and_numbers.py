@@ -20,9 +20,9 @@ from gputop.model.quantity import (
     count,
     duration,
     duration_of,
+    energy_words,
     file_size,
     gpu_time,
-    gpu_time_of,
     length,
     mfu_words,
     numbers,
@@ -85,10 +85,13 @@ def test_sizes_of_files_have_a_unit_that_fits() -> None:
 
 
 def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
-    assert [gpu_time(s) for s in (0.0, 8.0, 18.0, 3600.0, 90_000.0)] == [
-        "0.00 GPU-h", "< 0.01 GPU-h", "0.01 GPU-h", "1.00 GPU-h", "25.00 GPU-h",
+    assert [gpu_time(s) for s in (0.0, 0.4, 8.0, 1799.0, 1800.0, 90_000.0)] == [
+        "0 GPU-s", "< 1 GPU-s", "8 GPU-s", "1799 GPU-s", "0.50 GPU-h", "25.00 GPU-h",
     ]  # fmt: skip
-    assert gpu_time_of(1800.0, 28_800.0) == "0.50 of 8.00 GPU-h"
+    assert [gpu_time(s, 7200.0) for s in (0.0, 8.0, 18.0, 90.0)] == [
+        "0.00 GPU-h", "< 0.01 GPU-h", "0.01 GPU-h", "0.03 GPU-h",
+    ]  # fmt: skip
+    assert [energy_words(kwh, 1.2) for kwh in (0.0416, 1.2)] == ["0.04 kWh", "1.20 kWh"], "a column has one unit"
 
 
 def test_one_is_not_many() -> None:

@@ -13,13 +13,9 @@ from gputop.cli import main
 from gputop.config import ConfigError, load
 from gputop.model.cards import (
     CARDS,
-    LIST_SOURCE,
-    Price,
     card_of,
     card_words,
-    own_price,
     peak_flops,
-    price_of,
     smaller_card,
 )
 from gputop.model.quantity import energy_words
@@ -28,8 +24,9 @@ from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, 
 from gputop.model.steps import StepRow
 from gputop.output.comparison import compare, compare_data, compare_document, different_gpus, first_line
 from gputop.output.document import plain
+from gputop.output.report_document import money_line
 from gputop.output.report_html import report_html
-from gputop.output.report_text import money_line, report_data, report_markdown, report_text
+from gputop.output.report_text import report_data, report_markdown, report_text
 from gputop.report.job_report import JobReport, report_recording, report_snapshots
 from gputop.report.lanes import Pictured, pictured
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -75,7 +72,7 @@ def moments(
 
 
 @cache
-def job(seconds: int = 700, price: Price | None = None, **more: Any) -> JobReport:
+def job(seconds: int = 700, price: float | None = None, **more: Any) -> JobReport:
     """The report of such a job, judged once for all tests that ask for it."""
     return report_snapshots(moments(seconds, **more), price=price)
 
@@ -143,7 +140,7 @@ def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys:
 def test_a_pipeline_fails_on_more_lost_time_and_not_on_less(tmp_path: Path) -> None:
     busy = str(recorded(tmp_path / "a.jsonl", moments(60)))
     idle = str(recorded(tmp_path / "b.jsonl", moments(60, util=40.0, sm=35.0)))
-    was, now = (report_recording(path).lost_share() or 0.0 for path in (busy, idle))
+    was, now = (report_recording(path).time.lost_share or 0.0 for path in (busy, idle))
     more = 100.0 * (now - was)
     assert more > 10.0
     assert main(["compare", busy, idle, "--fail-on", f"waste:{more - 1.0}"]) == 1
@@ -213,11 +210,10 @@ def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
 
 
 def test_money_has_a_rate_a_day_and_names_what_was_not_judged(demo: JobReport) -> None:
-    cost = demo.cost()
-    assert cost is not None and cost["unmeasured"] > 0.0, "time that is not judged is paid for, too"
-    assert sum(cost.values()) == pytest.approx(2.5 * sum(demo.gpu_hours().values()))
-    lost = demo.lost_money()
-    assert lost is not None
+    time = demo.time
+    lost, unjudged = time.cost(time.lost_s), time.cost(time.unjudged_s)
+    assert lost is not None and unjudged is not None and unjudged > 0.0, "time that is not judged is paid for, too"
+    assert sum(row.cost or 0.0 for row in time.rows()) == pytest.approx(2.5 * time.all_s / 3600)
     assert f"{lost * 86400 / demo.duration_s:.2f} a day at this rate" in money_line(demo)
     assert "not judged: " in money_line(demo) and "at 2.5 a GPU-hour" in money_line(demo)
     short = job(300, 2.5, util=30.0)
@@ -230,8 +226,7 @@ def test_fixes_stand_by_what_they_would_win_and_none_below_a_twentieth(demo: Job
     gains = [fix.gain_s for fix in fixes]
     assert gains == sorted(gains, reverse=True) and len(fixes) >= 3
     assert all(fix.share >= 0.05 for fix in fixes)
-    judged = 3600 * sum(hours for state, hours in demo.gpu_hours().items() if state != "unmeasured")
-    assert sum(gains) <= judged
+    assert sum(gains) <= demo.time.lost_s + 1e-6
     assert fixes[0].money == pytest.approx(2.5 * fixes[0].gain_s / 3600)
     assert fixes[0].day == pytest.approx(fixes[0].money * 86400 / demo.duration_s)  # type: ignore[operator]
     for text in (report_text(demo), report_markdown(demo).replace("\\", "")):
@@ -253,29 +248,13 @@ def test_a_healthy_job_has_nothing_to_change() -> None:
     assert report.fixes() == () and "What to change" not in report_text(report)
 
 
-# List prices and other cards
+# Prices and other cards
 
 
-def test_list_prices_are_those_of_the_card_and_an_unlisted_card_is_not_priced() -> None:
-    report = job(700, "list")
-    assert report.cost() is not None
-    assert sum(report.cost().values()) == pytest.approx(4.29 * sum(report.gpu_hours().values()))  # type: ignore[union-attr]
-    assert LIST_SOURCE in report.price_words and "2026-09-20" in LIST_SOURCE
-    other = job(60, "list", name="NVIDIA Something 9")
-    assert other.cost() is None and "no list price of NVIDIA Something 9" in other.price_words
-    assert report_data(report)["price_per_gpu_hour"] is None and report_data(report)["price_from"]
-    assert own_price("list") is None and own_price(0.0) is None and own_price(2.0) == 2.0
-    assert price_of(None, H100) is None and price_of(3.0, "anything") == 3.0
-
-
-def test_a_price_is_a_number_or_the_list_wherever_it_is_set(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text('price = "list"\n')
-    assert load(str(file), {}, {})[0].price == "list"
-    assert load(None, {"GPUTOP_PRICE": "List", "XDG_CONFIG_HOME": str(tmp_path)}, {})[0].price == "list"
+def test_a_price_is_a_number_wherever_it_is_set(tmp_path: Path) -> None:
     assert load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, {"price": "2.5"})[0].price == 2.5
-    for wrong in ("cheap", "-1", "nan", "inf", "2e6", ""):
-        with pytest.raises(ConfigError, match='price must be a number from 0 to 1,000,000, or "list"'):
+    for wrong in ("cheap", "list", "-1", "nan", "inf", "2e6", ""):
+        with pytest.raises(ConfigError, match=r"price must be (from 0 to 1,000,000|a number)"):
             load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, {"price": wrong})
 
 
@@ -293,10 +272,9 @@ def test_each_card_is_found_by_its_name_and_stands_by_its_memory() -> None:
 def test_the_smallest_card_that_holds_the_job_with_a_margin_and_keeps_up_is_proposed() -> None:
     found = smaller_card(0, H100, 18.0 * GIB, 5.0, 3.0)
     assert found is not None and (found.card, found.memory_gb, found.is_fast) == ("L4", 24.0, True)
-    assert "a GPU with 24 GB would do (L4" in card_words(found) and "USD" not in card_words(found, 2.5)
+    assert "a GPU with 24 GB would do (L4" in card_words(found)
     a10 = smaller_card(0, H100, 18.0 * GIB, 12.0, 3.0)
     assert (a10 is not None and a10.card == "V100 16 GB") or (a10 is not None and a10.card == "A10")
-    assert "3.00 USD less an hour by list" in card_words(a10, "list")
     slow = smaller_card(0, H100, 18.0 * GIB, 80.0, 60.0)
     assert slow is not None and slow.is_fast is False and "would hold it, but be slower" in card_words(slow)
     unknown = smaller_card(0, H100, 18.0 * GIB, None, None)
@@ -356,7 +334,7 @@ def test_a_folder_with_one_rotating_recording_is_reported_and_several_are_refuse
         begin = NOW + 3600 * hour
         recorded(tmp_path / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
     assert main(["report", str(tmp_path)]) == 0
-    assert "GPU TIME" in capsys.readouterr().out, "the files of one process are one recording"
+    assert "of judged time" in capsys.readouterr().out, "the files of one process are one recording"
     recorded(tmp_path / "node-20260522T000000Z-78.gputop.jsonl.gz", moments(30))
     assert main(["report", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -368,6 +346,5 @@ def test_a_gpu_that_waits_for_demand_has_nothing_to_fix_and_no_gain_exceeds_what
     source = SimulatedSource("useful_work", clock=lambda: NOW, events_past=True)
     report = report_snapshots(source.past(300.0), price=2.5)
     assert report.fixes() == () and any(finding.id == "low_demand" for finding in report.findings)
-    lost = 3600 * sum(report.gpu_hours()[state] for state in ("idle", "idle_allocated", "starved", "busy_not_working"))
     (waiting,) = [finding for finding in report.findings if finding.id == "low_demand"]
-    assert waiting.gain_s <= 1.05 * lost
+    assert waiting.gain_s <= report.time.lost_s + 1e-6

@@ -17,7 +17,7 @@ from gputop import __version__
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.export.run_counters import GpuCounts, RunCounters
-from gputop.model.cards import mig_share
+from gputop.model.cards import card_shares
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.quantity import clean_text
@@ -287,17 +287,14 @@ def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
 
 
 def _shares(present: Present) -> list[Sample]:
-    """Of GPUs that can be read; an instance says by its parent's UUID which GPU it is a part of."""
-    parts = Counter(gpu.static.mig_parent for gpu, _ in present)
-    shares = []
+    """Card shares of the GPUs that can be read; an instance names its GPU by the parent's UUID."""
+    shares, samples = card_shares(gpu.static for gpu, _ in present), []
     for gpu, gpu_label in present:
         static = gpu.static
-        if gpu.lost_reason is None and static.mig_parent is None:
-            shares.append((gpu_label, float(not parts[static.uuid])))
-        elif gpu.lost_reason is None:
-            share = mig_share(static.name) or 1.0 / parts[static.mig_parent]
-            shares.append((f"{gpu_label},{labels(('parent', static.mig_parent))}", share))
-    return shares
+        if gpu.lost_reason is None:
+            parent = "" if static.mig_parent is None else f",{labels(('parent', static.mig_parent))}"
+            samples.append((f"{gpu_label}{parent}", shares[static.uuid]))
+    return samples
 
 
 def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:

@@ -18,7 +18,6 @@ from gputop.features.fleet.queries_command import named
 from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.rules import SUMS, record_of, rules_yaml
 from gputop.features.fleet.state_rules import OWNER
-from gputop.model.cards import own_price
 from gputop.model.quantity import count
 from gputop.model.source import UsageError
 from gputop.output.messages import say
@@ -168,7 +167,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
-        made = files(args.names, own_price(settings.price), checked_image(args.image))
+        made = files(args.names, settings.price or None, checked_image(args.image))
         _refuse_linked_directories(folder, made)
         for path, text in made.items():
             _write(folder / path, text)

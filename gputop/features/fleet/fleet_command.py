@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gputop.commands.registry import Needs
 from gputop.config import Settings
-from gputop.model.cards import own_price
 from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
     now = STARTED if args.scenario == "demo" else time.time()
     try:
         frame = frame_once(fleet, moment_of(args.at, now))
-        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=own_price(settings.price))
+        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=settings.price or None)
         gpus = fleet.look(tuple(rows_of(frame, view)[:height]), moment_of(args.at, now))
         if gpus is not None:
             frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
@@ -175,7 +174,7 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
         from gputop.paint.keys import wanted_keys
 
         view = FleetView(
-            glyphs=terminal.glyphs, at=at, paused=at is not None, price=own_price(settings.price),
+            glyphs=terminal.glyphs, at=at, paused=at is not None, price=settings.price or None,
             utc_offset_s=float(time.localtime().tm_gmtoff),
         )  # fmt: skip
         keys = wanted_keys(settings.key_preset, settings.keys)

@@ -10,7 +10,6 @@ from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
 from gputop.features.fleet.questions import MODES, QUESTIONS, FleetQuestion
-from gputop.model.cards import own_price
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
@@ -34,7 +33,7 @@ def named(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.id is not None and args.id not in QUESTIONS:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, QUESTIONS)}; `gputop fleet queries` lists them")
-    scope = rule_scope(args.names, checked_select(args.select), price=own_price(settings.price))
+    scope = rule_scope(args.names, checked_select(args.select), price=settings.price or None)
     stdout_is_text(settings)
     if args.id is not None:
         sys.stdout.write(_query_text(QUESTIONS[args.id], scope))
