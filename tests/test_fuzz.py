@@ -27,8 +27,6 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS, parse, passes
 from gputop.paint.process_page import process_details
 from gputop.paint.view import View
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
 from gputop.sources.activity.dcgm_exporter import BLANK, NAMES
 from gputop.sources.activity.dcgm_exporter import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
@@ -36,7 +34,7 @@ from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
 from tests.support.examples import LONGER_BY, any_text, looks
 from tests.support.random_frames import T0, random_snapshot
-from tests.support.recording_frames import rounded
+from tests.support.recording_frames import lines_of, read_lines, rounded
 
 ROOT = Path(__file__).parent
 SEEDS = st.integers(0, 2**32 - 1)
@@ -58,10 +56,9 @@ def same(kind: type[Struct], before: Any, after: Any) -> None:
 @given(SEEDS, st.integers(0, 8), st.integers(0, 30))
 def test_what_was_recorded_is_read_back(seed: int, gpus: int, processes: int) -> None:
     snapshot = random_snapshot(seed, gpus=gpus, processes=processes)
-    encoder, decoder = Encoder(), Decoder()
-    lines = [*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot)]
-    assert all(line.isascii() and line.endswith(b"\n") and b"\x1b" not in line for line in lines)
-    (back,) = [frame for line in lines if (frame := decoder.feed(line)) is not None]
+    lines = lines_of(rounded(snapshot))
+    assert all(line.endswith(b"\n") and b"\x1b" not in line for line in lines)
+    (back,), decoder = read_lines(lines)
     assert decoder.damaged == 0
     assert back.t == pytest.approx(snapshot.t, abs=1e-3)
     assert len(back.gpus) == gpus

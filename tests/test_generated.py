@@ -13,7 +13,6 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSampl
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
-from gputop.recording.format import TYPED
 from tests.tools.reference import MADE_BY, ROOT, texts
 from tests.tools.screenshots import FOLDER, SIZES, TOUR, TOUR_STEPS, pictures, tour, write
 
@@ -72,9 +71,15 @@ def test_the_tour_s_picture_moves_through_its_screens_and_is_small() -> None:
     assert "●" not in text, "drawn as a shape: not every font has it"
 
 
+IN_WORDS = {
+    "sm_lack": "sm_reason", "main_looks": "main_waits", "waits_for": "held_up_by", "outsiders": "cpu_outsiders",
+    "batch_job": "job", "contained_in": "container",
+}  # fmt: skip
+"""The property of each field of several parts that says it in words, which is its key in the catalogue."""
+
+
 def _fields(kind: type) -> set[str]:
-    """The keys of a class of the snapshot: of what has several parts, the words."""
-    return {TYPED[name].words if name in TYPED else name for name in kind.__struct_fields__}
+    return {IN_WORDS.get(name, name) for name in kind.__struct_fields__}
 
 
 def test_the_catalogue_and_the_snapshot_have_the_same_keys() -> None:

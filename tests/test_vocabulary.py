@@ -9,7 +9,7 @@ from gputop.features.fleet.judge import WORDS as FLEET_WORDS
 from gputop.features.fleet.judge import titles
 from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
-from gputop.model.snapshot import EVENT_KINDS, ROLES, EventKind, Role
+from gputop.model.snapshot import EventKind, Role
 
 _NVML_NAMES = {
     0x1: "nvmlClocksEventReasonGpuIdle",

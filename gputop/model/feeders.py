@@ -8,9 +8,11 @@ data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from gputop.model.bounds import Count, Number, Text
 
 Cause = Literal[
     "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown",
@@ -144,7 +146,7 @@ LOOK_STATES: frozenset[str] = frozenset(get_args(LookState))
 class MainLooks(Struct, frozen=True):
     """The states in which looks found a main thread between two readings, with their number; the first seen first."""
 
-    counts: tuple[tuple[LookState, int], ...] = ()
+    counts: Annotated[tuple[tuple[LookState, Count], ...], Meta(max_length=64)] = ()
 
     def of(self, state: LookState) -> int:
         """How many looks found it in this state."""
@@ -188,7 +190,7 @@ PIN_MEMORY_THREAD = "pt_data_pin"
 """The beginning of the name of the thread of DataLoader(pin_memory=True)."""
 
 
-class WaitEnd(Struct, frozen=True):
+class WaitEnd(Struct, frozen=True, omit_defaults=True):
     """One thing that a process's main thread was found waiting for, at ``pct`` percent of the looks at it.
 
     ``pids`` are the processes at the other end, and together they are one feeder: no look tells which of them will be
@@ -201,9 +203,9 @@ class WaitEnd(Struct, frozen=True):
     """
 
     via: Via
-    pct: float
-    pids: tuple[int, ...] = ()
-    detail: str = ""
+    pct: Number
+    pids: Annotated[tuple[Count, ...], Meta(max_length=4096)] = ()
+    detail: Text = ""
 
     @property
     def words(self) -> str:
@@ -213,17 +215,17 @@ class WaitEnd(Struct, frozen=True):
         return " ".join((f"{self.pct:.0f} %", self.via, *named, *filter(None, (self.detail,))))
 
 
-class Outsider(Struct, frozen=True):
+class Outsider(Struct, frozen=True, omit_defaults=True):
     """A process outside the GPUs' trees that uses the cores, or another GPU's job, by its pid and the GPU's index.
 
     ``cpu_pct`` is percent of one core.
     """
 
-    user: str
-    name: str
-    cpu_pct: float
-    pid: int | None = None
-    gpu: int | None = None
+    user: Text
+    name: Text
+    cpu_pct: Number
+    pid: Count | None = None
+    gpu: Count | None = None
 
 
 def outsider_words(outsiders: Iterable[Outsider]) -> str:

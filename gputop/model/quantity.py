@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeGuard, TypeVar
 
+from gputop.model.bounds import MOST_TEXT
 from gputop.model.metrics import Unit
 
 NOT_MEASURED = "n/a"
@@ -310,9 +311,6 @@ def typed_number(text: str, unit: Unit) -> float:
 #
 # Process names, command lines, reasons of a driver and recordings may hold anything. As data they keep every letter of
 # every script; on a terminal, where each cell must be where it is thought to be, less is allowed.
-
-MOST_TEXT = 4096
-"""Characters of one text. Linux does not limit /proc/PID/cmdline."""
 
 # ``re`` compiles and caches them when a text needs them; hardly any does, so the start does not wait for that.
 _SPACES = r"[\t\n\v\f\r]"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict, replace
 
+from gputop.model.bounds import Reasons, Text
 from gputop.model.quantity import NOT_MEASURED, clean_text, per_second, rounded
 
 # Checked here: a row of numbers.
@@ -33,7 +35,10 @@ Bounds = tuple[Amount, Amount | None]
 """Seconds: a quantile lies above the first and at most at the second; None where only the last bucket holds it."""
 
 
-class ServerRow(Struct, frozen=True):
+NO_REASONS: Mapping[str, str] = MappingProxyType({})
+
+
+class ServerRow(Struct, frozen=True, omit_defaults=True):
     """One server in the last ``window_s`` seconds. What is None was not measured; ``unavailable`` says why by key.
 
     ``place`` is host and port. Requests are those that ended, tokens those that were generated. ``queue`` and
@@ -42,7 +47,7 @@ class ServerRow(Struct, frozen=True):
     already. ``error`` says in a line why nothing was read.
     """
 
-    place: str
+    place: Text
     kind: ServerKind | None = None
     window_s: Amount | None = None
     requests_per_s: Amount | None = None
@@ -59,8 +64,8 @@ class ServerRow(Struct, frozen=True):
     kv_cache_pct: Amount | None = None
     preemptions_per_s: Amount | None = None
     prefix_hit_pct: Amount | None = None
-    unavailable: Mapping[str, str] = {}
-    error: str | None = None
+    unavailable: Reasons = NO_REASONS
+    error: Text | None = None
 
     @property
     def label(self) -> str:
@@ -91,6 +96,11 @@ def server_row(recorded: object) -> ServerRow | None:
         row = convert(recorded, ServerRow)
     except ValidationError:
         return None
+    return checked_server(row)
+
+
+def checked_server(row: ServerRow) -> ServerRow | None:
+    """A row with harmless texts; None if the bounds of a quantile cannot be."""
     for low, high in filter(None, (getattr(row, key) for key in QUANTILES)):
         if high is not None and high < low:
             return None

@@ -6,9 +6,11 @@ A new source is a name and a row here, the source that reads it, and its place o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from gputop.model.bounds import Text
 
 SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
 SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
@@ -105,15 +107,15 @@ LackKind = Literal["collecting", "denied", "released"]
 LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
 
 
-class SmLack(Struct, frozen=True):
+class SmLack(Struct, frozen=True, omit_defaults=True):
     """Why a GPU's SM activity is not measured: what each source says, the best first, and what would help if known.
 
     ``kind`` is what code goes by: the source in use waits for the second of two samples, or the hardware counters are
     denied to this user (``COUNTERS_DENIED``) or released by them (``COUNTERS_RELEASED``). Anything else is None.
     """
 
-    reasons: tuple[str, ...]
-    fix: str = ""
+    reasons: Annotated[tuple[Text, ...], Meta(max_length=64)]
+    fix: Text = ""
     kind: LackKind | None = None
 
     @property

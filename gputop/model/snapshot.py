@@ -10,10 +10,11 @@ from collections import ChainMap
 from collections.abc import Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from gputop.model.bounds import Count, Number, Reasons, Text, UnixTime
 from gputop.model.feeders import MainLooks, Outsider, WaitEnd, outsider_words
 from gputop.model.metrics import (
     GPU_METRICS,
@@ -24,14 +25,14 @@ from gputop.model.metrics import (
     PROCESS_STATIC,
     SM_PROVENANCE,
 )
-from gputop.model.serving import ServerRow
+from gputop.model.serving import MOST_SERVERS, ServerRow
 from gputop.model.sm import SmLack, SmSource
-from gputop.model.steps import StepPeriod, StepRow
+from gputop.model.steps import MOST_PERIODS, MOST_STEP_ROWS, StepPeriod, StepRow
 
 Role = Literal["gpu", "loader", "helper", "orphan"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
-ROLES: frozenset[str] = frozenset(get_args(Role))
-EVENT_KINDS: frozenset[str] = frozenset(get_args(EventKind))
+MOST_GPUS, MOST_PROCESSES = 256, 4096
+"""In one snapshot of a recording."""
 
 GAP_INTERVALS = 3.0
 """A sample stands for the time since the one before it, unless more than so many intervals lie between (a gap)."""
@@ -47,20 +48,20 @@ NOT_READ_YET = "not yet read from /proc"
 """Why a process lacks all that /proc tells, in a snapshot that did not wait for it: the next one has it."""
 
 
-class GpuStatic(Struct, frozen=True):
+class GpuStatic(Struct, frozen=True, omit_defaults=True):
     """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""
 
-    index: int
-    uuid: str
-    name: str
-    architecture: str | None = None
-    sm_count: int | None = None
-    pci_bus_id: str | None = None
-    driver: str | None = None
-    nvlink_peak_bytes_per_s: float | None = None
+    index: Count
+    uuid: Text
+    name: Text
+    architecture: Text | None = None
+    sm_count: Count | None = None
+    pci_bus_id: Text | None = None
+    driver: Text | None = None
+    nvlink_peak_bytes_per_s: Number | None = None
     mig_enabled: bool | None = None
-    mig_parent: str | None = None
-    mig_instance: str | None = None
+    mig_parent: Text | None = None
+    mig_instance: Text | None = None
     unified_memory: bool | None = None
 
     @property
@@ -69,67 +70,71 @@ class GpuStatic(Struct, frozen=True):
         return bool(self.mig_enabled) and self.mig_parent is None
 
 
-class GpuSample(Struct, frozen=True):
+UNKNOWN_GPU = GpuStatic(0, "unknown", "unknown GPU")
+"""The facts in a frame of a recording, which has them on another line."""
+
+
+class GpuSample(Struct, frozen=True, omit_defaults=True):
     """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""
 
-    static: GpuStatic
-    util_pct: float | None = None
-    mem_util_pct: float | None = None
-    sm_active_pct: float | None = None
-    sm_occupancy_pct: float | None = None
-    tensor_active_pct: float | None = None
-    hmma_active_pct: float | None = None
-    imma_active_pct: float | None = None
-    dmma_active_pct: float | None = None
-    mma_stall_pct: float | None = None
-    dram_active_pct: float | None = None
-    fp64_active_pct: float | None = None
-    fp32_active_pct: float | None = None
-    fp16_active_pct: float | None = None
-    int_active_pct: float | None = None
-    graphics_active_pct: float | None = None
-    mem_used_bytes: float | None = None
-    mem_total_bytes: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    energy_j: float | None = None
-    temp_c: float | None = None
-    mem_temp_c: float | None = None
-    temp_slowdown_c: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_max_mhz: float | None = None
-    mem_clock_mhz: float | None = None
-    fan_pct: float | None = None
-    pstate: int | None = None
-    pcie_rx_bytes_per_s: float | None = None
-    pcie_tx_bytes_per_s: float | None = None
-    pcie_gen: int | None = None
-    pcie_gen_max: int | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-    nvlink_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes_per_s: float | None = None
-    encoder_pct: float | None = None
-    decoder_pct: float | None = None
-    throttle_reasons: int | None = None
-    ecc_uncorrected: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected_volatile: int | None = None
-    ecc_corrected_volatile: int | None = None
+    static: GpuStatic = UNKNOWN_GPU
+    util_pct: Number | None = None
+    mem_util_pct: Number | None = None
+    sm_active_pct: Number | None = None
+    sm_occupancy_pct: Number | None = None
+    tensor_active_pct: Number | None = None
+    hmma_active_pct: Number | None = None
+    imma_active_pct: Number | None = None
+    dmma_active_pct: Number | None = None
+    mma_stall_pct: Number | None = None
+    dram_active_pct: Number | None = None
+    fp64_active_pct: Number | None = None
+    fp32_active_pct: Number | None = None
+    fp16_active_pct: Number | None = None
+    int_active_pct: Number | None = None
+    graphics_active_pct: Number | None = None
+    mem_used_bytes: Number | None = None
+    mem_total_bytes: Number | None = None
+    power_w: Number | None = None
+    power_limit_w: Number | None = None
+    energy_j: Number | None = None
+    temp_c: Number | None = None
+    mem_temp_c: Number | None = None
+    temp_slowdown_c: Number | None = None
+    sm_clock_mhz: Number | None = None
+    sm_clock_max_mhz: Number | None = None
+    mem_clock_mhz: Number | None = None
+    fan_pct: Number | None = None
+    pstate: Count | None = None
+    pcie_rx_bytes_per_s: Number | None = None
+    pcie_tx_bytes_per_s: Number | None = None
+    pcie_gen: Count | None = None
+    pcie_gen_max: Count | None = None
+    pcie_width: Count | None = None
+    pcie_width_max: Count | None = None
+    nvlink_rx_bytes_per_s: Number | None = None
+    nvlink_tx_bytes_per_s: Number | None = None
+    encoder_pct: Number | None = None
+    decoder_pct: Number | None = None
+    throttle_reasons: Count | None = None
+    ecc_uncorrected: Count | None = None
+    ecc_corrected: Count | None = None
+    ecc_uncorrected_volatile: Count | None = None
+    ecc_corrected_volatile: Count | None = None
     remap_pending: bool | None = None
     remap_failed: bool | None = None
-    xid: int | None = None
+    xid: Count | None = None
     sm_source: SmSource = "none"
-    sm_window_s: float | None = None
-    sm_age_s: float | None = None
-    sm_low_pct: float | None = None
-    sm_high_pct: float | None = None
+    sm_window_s: Number | None = None
+    sm_age_s: Number | None = None
+    sm_low_pct: Number | None = None
+    sm_high_pct: Number | None = None
     sm_lack: SmLack | None = None
-    lost_reason: str | None = None
-    lost_since: float | None = None
+    lost_reason: Text | None = None
+    lost_since: Number | None = None
     asleep: bool | None = None
-    unavailable: Mapping[str, str] = NOTHING_MISSING
-    doubts: Mapping[str, str] = NOTHING_MISSING
+    unavailable: Reasons = NOTHING_MISSING
+    doubts: Reasons = NOTHING_MISSING
     """What is to be known of a value that is there, by its key; found when it is judged, and in no recording."""
 
     @property
@@ -146,35 +151,35 @@ class GpuSample(Struct, frozen=True):
         return None if self.sm_lack is None else self.sm_lack.words
 
 
-class HostSample(Struct, frozen=True):
+class HostSample(Struct, frozen=True, omit_defaults=True):
     """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
 
-    cpu_pct: float | None = None
-    cpu_count: float | None = None
-    load1: float | None = None
-    mem_used_bytes: float | None = None
-    mem_total_bytes: float | None = None
-    swap_used_bytes: float | None = None
-    disk_read_bytes_per_s: float | None = None
-    disk_write_bytes_per_s: float | None = None
-    net_rx_bytes_per_s: float | None = None
-    net_tx_bytes_per_s: float | None = None
-    psi_cpu_pct: float | None = None
-    psi_io_pct: float | None = None
-    psi_mem_pct: float | None = None
-    outsiders: tuple[Outsider, ...] | None = None
+    cpu_pct: Number | None = None
+    cpu_count: Number | None = None
+    load1: Number | None = None
+    mem_used_bytes: Number | None = None
+    mem_total_bytes: Number | None = None
+    swap_used_bytes: Number | None = None
+    disk_read_bytes_per_s: Number | None = None
+    disk_write_bytes_per_s: Number | None = None
+    net_rx_bytes_per_s: Number | None = None
+    net_tx_bytes_per_s: Number | None = None
+    psi_cpu_pct: Number | None = None
+    psi_io_pct: Number | None = None
+    psi_mem_pct: Number | None = None
+    outsiders: Annotated[tuple[Outsider, ...], Meta(max_length=64)] | None = None
     """None unless a process queued for a core."""
-    cpu_outsiders_pct: float | None = None
-    fabric_rx_bytes_per_s: float | None = None
-    fabric_tx_bytes_per_s: float | None = None
-    fabric_peak_bytes_per_s: float | None = None
-    fabric_drops: int | None = None
-    fabric_retransmits: int | None = None
-    fabric_link_errors: int | None = None
-    fabric_ports_down: int | None = None
-    fabric_ports_degraded: int | None = None
-    tcp_retransmits: int | None = None
-    unavailable: Mapping[str, str] = NOTHING_MISSING
+    cpu_outsiders_pct: Number | None = None
+    fabric_rx_bytes_per_s: Number | None = None
+    fabric_tx_bytes_per_s: Number | None = None
+    fabric_peak_bytes_per_s: Number | None = None
+    fabric_drops: Count | None = None
+    fabric_retransmits: Count | None = None
+    fabric_link_errors: Count | None = None
+    fabric_ports_down: Count | None = None
+    fabric_ports_degraded: Count | None = None
+    tcp_retransmits: Count | None = None
+    unavailable: Reasons = NOTHING_MISSING
 
     @property
     def cpu_outsiders(self) -> str | None:
@@ -211,11 +216,11 @@ POD = "pod"
 """The kind of a Kubernetes pod."""
 
 
-class CgroupName(Struct, frozen=True):
+class CgroupName(Struct, frozen=True, omit_defaults=True):
     """A batch job or a container, as its cgroup's path names it: by scheduler or engine, and its id there."""
 
-    kind: str
-    id: str = ""
+    kind: Text
+    id: Text = ""
 
     @property
     def words(self) -> str:
@@ -223,23 +228,23 @@ class CgroupName(Struct, frozen=True):
         return f"{self.kind} {self.id}" if self.id else self.kind
 
 
-class ProcessStatic(Struct, frozen=True):
+class ProcessStatic(Struct, frozen=True, omit_defaults=True):
     """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``.
 
     Secrets in ``command`` and ``name`` are masked by the source: the raw command line is in no snapshot.
     ``server`` and ``job_key`` were drawn from it before.
     """
 
-    user: str | None = None
-    command: str | None = None
-    name: str | None = None
+    user: Text | None = None
+    command: Text | None = None
+    name: Text | None = None
     batch_job: CgroupName | None = None
     contained_in: CgroupName | None = None
-    loader: str | None = None
-    why: str | None = None
-    server: str | None = None
-    job_key: str | None = None
-    rule: str | None = None
+    loader: Text | None = None
+    why: Text | None = None
+    server: Text | None = None
+    job_key: Text | None = None
+    rule: Text | None = None
 
     @property
     def job(self) -> str | None:
@@ -252,40 +257,43 @@ class ProcessStatic(Struct, frozen=True):
         return None if self.contained_in is None else self.contained_in.words
 
 
-class FeedTime(Struct, frozen=True, gc=False):
+UNKNOWN_PROCESS = ProcessStatic()
+
+
+class FeedTime(Struct, frozen=True, omit_defaults=True, gc=False):
     """How the time of what may feed a GPU passed, percent: a loader, or the busiest host thread of a GPU process.
 
     None is what may not be seen.
     """
 
-    run: float | None = None
-    queued: float | None = None
-    disk: float | None = None
-    network: float | None = None
-    lock: float | None = None
-    sleep: float | None = None
-    poll: float | None = None
-    other: float | None = None
-    unread: float | None = None
+    run: Number | None = None
+    queued: Number | None = None
+    disk: Number | None = None
+    network: Number | None = None
+    lock: Number | None = None
+    sleep: Number | None = None
+    poll: Number | None = None
+    other: Number | None = None
+    unread: Number | None = None
 
 
-class MainTime(Struct, frozen=True, gc=False):
+class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
     """What the main thread of a GPU process waited for while it was not runnable, percent of the time; None where that
     was not measured. ``saves`` is the part of it that it waited for a file to be written."""
 
-    disk: float | None = None
-    network: float | None = None
-    lock: float | None = None
-    sleep: float | None = None
-    poll: float | None = None
-    pipe: float | None = None
-    write: float | None = None
-    other: float | None = None
-    unread: float | None = None
-    saves: float | None = None
+    disk: Number | None = None
+    network: Number | None = None
+    lock: Number | None = None
+    sleep: Number | None = None
+    poll: Number | None = None
+    pipe: Number | None = None
+    write: Number | None = None
+    other: Number | None = None
+    unread: Number | None = None
+    saves: Number | None = None
 
 
-class ProcessSample(Struct, frozen=True):
+class ProcessSample(Struct, frozen=True, omit_defaults=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
     Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
@@ -293,45 +301,45 @@ class ProcessSample(Struct, frozen=True):
     ``feed_run_pct`` is ``feed.run``.
     """
 
-    pid: int
-    starttime: int | None = None
-    ppid: int | None = None
+    pid: Count
+    starttime: Count | None = None
+    ppid: Count | None = None
     role: Role = "gpu"
-    gpu: int | None = None
-    gpu_mem_bytes: float | None = None
-    gpu_time_pct: float | None = None
-    type: str | None = None
-    cpu_pct: float | None = None
-    run_pct: float | None = None
-    wait_pct: float | None = None
-    main_run_pct: float | None = None
-    main_wait_pct: float | None = None
-    state: str | None = None
-    main_state: str | None = None
-    waiting_on: str | None = None
-    rss_bytes: float | None = None
-    read_bytes_per_s: float | None = None
-    write_bytes_per_s: float | None = None
-    threads: int | None = None
-    throttled_pct: float | None = None
+    gpu: Count | None = None
+    gpu_mem_bytes: Number | None = None
+    gpu_time_pct: Number | None = None
+    type: Text | None = None
+    cpu_pct: Number | None = None
+    run_pct: Number | None = None
+    wait_pct: Number | None = None
+    main_run_pct: Number | None = None
+    main_wait_pct: Number | None = None
+    state: Text | None = None
+    main_state: Text | None = None
+    waiting_on: Text | None = None
+    rss_bytes: Number | None = None
+    read_bytes_per_s: Number | None = None
+    write_bytes_per_s: Number | None = None
+    threads: Count | None = None
+    throttled_pct: Number | None = None
     nccl: bool | None = None
-    age_s: float | None = None
+    age_s: Number | None = None
     pin_memory: bool | None = None
-    pool_threads: int | None = None
-    pool_run_pct: float | None = None
+    pool_threads: Count | None = None
+    pool_run_pct: Number | None = None
     feed: FeedTime = FeedTime()
     main: MainTime = MainTime()
-    feeder_threads: int | None = None
-    feed_by: str | None = None
-    net_rx_bytes_per_s: float | None = None
+    feeder_threads: Count | None = None
+    feed_by: Text | None = None
+    net_rx_bytes_per_s: Number | None = None
     main_looks: MainLooks | None = None
-    waits_for: tuple[WaitEnd, ...] | None = None
+    waits_for: Annotated[tuple[WaitEnd, ...], Meta(max_length=64)] | None = None
     listens: bool | None = None
-    mount: str | None = None
-    allowed_cores: float | None = None
-    framework: str | None = None
-    static: ProcessStatic = ProcessStatic()
-    unavailable: Mapping[str, str] = NOTHING_MISSING
+    mount: Text | None = None
+    allowed_cores: Number | None = None
+    framework: Text | None = None
+    static: ProcessStatic = UNKNOWN_PROCESS
+    unavailable: Reasons = NOTHING_MISSING
 
     @property
     def main_pct(self) -> float | None:
@@ -377,18 +385,22 @@ SIMULATED = " (simulated)"
 """Appended to its name."""
 
 
-class Machine(Struct, frozen=True):
+class Machine(Struct, frozen=True, omit_defaults=True):
     """Where the numbers come from."""
 
-    hostname: str
-    boot_id: str | None = None
-    driver: str | None = None
+    hostname: Text
+    boot_id: Text | None = None
+    driver: Text | None = None
     source: Literal["local", "simulated", "recorded"] = "local"
 
     @property
     def is_simulated(self) -> bool:
         """Whether it is a simulation, also when it comes from a recording."""
         return self.source == "simulated" or (self.boot_id or "").startswith(SIMULATED_BOOT)
+
+
+UNKNOWN_MACHINE = Machine("unknown")
+DEFAULT_INTERVAL_S = 1.0
 
 
 class OwnCost(Struct, frozen=True):
@@ -403,37 +415,39 @@ class OwnCost(Struct, frozen=True):
     helper_rss_bytes: float | None = None
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="event"):
     """Something that happened at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None.
 
     ``text`` says it to people. What code needs of it stands beside: the number of an Xid, the id of a verdict with its
     flag (A, B or C), whether a gap is damage of the recording.
     """
 
-    t: float
+    t: UnixTime
     kind: EventKind
-    text: str
-    gpu: int | None = None
-    xid: int | None = None
-    verdict: str | None = None
-    flag: str | None = None
+    text: Text
+    gpu: Count | None = None
+    xid: Count | None = None
+    verdict: Text | None = None
+    flag: Text | None = None
     is_damage: bool = False
+    derived: bool = False
+    """Concluded from frames, verdicts above all: a replay draws its own conclusions."""
 
 
-class Lasting(Struct, frozen=True):
+class Lasting(Struct, frozen=True, omit_defaults=True):
     """What has held on a GPU without a break since before a recording, or one of its files, began.
 
     Since when, Unix seconds, the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and has
     had a link below its best; None where that does not hold.
     """
 
-    gpu: int
-    quiet_since: float | None = None
-    little_tensor_since: float | None = None
-    degraded_since: float | None = None
+    gpu: Count
+    quiet_since: Number | None = None
+    little_tensor_since: Number | None = None
+    degraded_since: Number | None = None
 
 
-class Snapshot(Struct, frozen=True):
+class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="frame"):
     """Everything measured at one moment.
 
     ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each
@@ -447,22 +461,22 @@ class Snapshot(Struct, frozen=True):
     recording keeps the sums alone.
     """
 
-    t: float
-    machine: Machine
-    gpus: tuple[GpuSample, ...] = ()
-    processes: tuple[ProcessSample, ...] = ()
+    t: UnixTime
+    machine: Machine = UNKNOWN_MACHINE
+    gpus: Annotated[tuple[GpuSample, ...], Meta(max_length=MOST_GPUS)] = ()
+    processes: Annotated[tuple[ProcessSample, ...], Meta(max_length=MOST_PROCESSES)] = ()
     host: HostSample = HostSample()
-    interval_s: float = 1.0
+    interval_s: float = DEFAULT_INTERVAL_S
     events: tuple[Event, ...] = ()
     own: OwnCost | None = None
-    stale: Mapping[str, float] = NOTHING_LATE
-    notices: tuple[str, ...] = ()
+    stale: Annotated[Mapping[str, Number], Meta(max_length=128)] = NOTHING_LATE
+    notices: Annotated[tuple[Text, ...], Meta(max_length=128)] = ()
     repeats: tuple[Collector, ...] = ()
-    steps: tuple[StepRow, ...] = ()
+    steps: Annotated[tuple[StepRow, ...], Meta(max_length=MOST_STEP_ROWS)] = ()
     fabric_ports: tuple[FabricPort, ...] = ()
-    servers: tuple[ServerRow, ...] = ()
-    periods: tuple[StepPeriod, ...] = ()
-    lasting: tuple[Lasting, ...] = ()
+    servers: Annotated[tuple[ServerRow, ...], Meta(max_length=MOST_SERVERS)] = ()
+    periods: Annotated[tuple[StepPeriod, ...], Meta(max_length=MOST_PERIODS)] = ()
+    lasting: Annotated[tuple[Lasting, ...], Meta(max_length=MOST_GPUS)] = ()
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; all fields of a node are 100,000 characters."""

@@ -6,7 +6,6 @@ checked here. Pure.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
@@ -15,14 +14,15 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
+from gputop.model.bounds import Text
 from gputop.model.quantity import clean_text, rounded
 from gputop.model.secrets import masked_text
 
 # Training steps as a job announces them: how many in about a second, and how long they took.
 
+MOST_STEP_ROWS = 8192
 DIGITS = 16
 """Of a run's name on the wire: hex digits of a hash, so that no address travels."""
-_RUN = f"^[0-9a-f]{{1,{DIGITS}}}\\Z"
 MOST_NAME = 64
 """Characters of the name of a run."""
 _LEEWAY = 1e-3
@@ -43,7 +43,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 """The phases of a step, in the order of a step but for the time between two, which is last."""
 
 
-class StepRow(Struct, frozen=True):
+class StepRow(Struct, frozen=True, omit_defaults=True):
     """The steps of one process in about a second.
 
     ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index where the job knows it; both may be
@@ -60,7 +60,7 @@ class StepRow(Struct, frozen=True):
     pid: Pid
     rank: Index | None
     gpu: Index | None
-    name: str
+    name: Text
     count: Annotated[int, Meta(ge=1, lt=10_000_000)]
     sum_s: float
     min_s: _Seconds
@@ -76,7 +76,7 @@ class StepRow(Struct, frozen=True):
     backward_s: _Seconds | None = None
     optimizer_s: _Seconds | None = None
     between_s: _Seconds | None = None
-    run: Annotated[str, Meta(pattern=_RUN)] | None = None
+    run: Annotated[str, Meta(pattern=f"^[0-9a-f]{{1,{DIGITS}}}\\Z")] | None = None
 
     @property
     def phases(self) -> dict[Phase, float]:
@@ -98,6 +98,11 @@ def step_row(values: Sequence[object], **beside: object) -> StepRow | None:
         row = convert({**dict(zip(COLUMNS, values, strict=True)), **beside}, StepRow)
     except ValidationError:
         return None
+    return checked_steps(row)
+
+
+def checked_steps(row: StepRow) -> StepRow | None:
+    """A row with a harmless name; None if its times cannot belong to the same steps."""
     return replace(row, name=masked_text(clean_text(row.name))[:MOST_NAME]) if _adds_up(row) else None
 
 
@@ -252,11 +257,6 @@ class StepHistory:
             return ()
         paces = [pace for history in self._rows.values() if (pace := _pace(t, history)) is not None]
         return tuple(sorted(paces, key=lambda p: (p.name, p.run, -1 if p.rank is None else p.rank, p.pid)))
-
-
-def is_run(text: object) -> bool:
-    """Whether this can be the identity of a run, or is empty where none is known."""
-    return isinstance(text, str) and (not text or re.match(_RUN, text) is not None)
 
 
 def run_name(row: StepRow) -> str:

@@ -1,7 +1,8 @@
-"""The bytes of a recording's file as parts that can be entered, and as lines: gzip members or plain text.
+"""Parts of a recording's file that can be entered, and their lines: gzip members or plain text.
 
-A member is believed only when its checksum holds; the last one may be torn and then counts as far as it goes. No
-sidecar file: headers of members are found in the bytes and proven by what they unpack to. Memory is bounded.
+A member counts only if its checksum holds. The last one may be torn, and the only one of a file may be damaged: these
+count up to the fault. No sidecar file: headers of members are found in the bytes and proven by their first frame.
+Memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,25 +22,24 @@ from gputop.recording.format import MOST_LINE_BYTES, Damage, RecordingError
 from gputop.system.given_file import open_regular
 
 _MAGIC = b"\x1f\x8b\x08\x00"
-"""How a member of a recorder begins: without a name, which gzip(1) gives to the whole file."""
+"""The beginning of a recorder's member: without a name, which gzip(1) gives to the whole file."""
 _GZIP = 31
 _CHUNK, _PEEK = 1 << 18, 1 << 14
 _SEARCHED = 8 << 20
 _MOST_HELD = 16 << 20
 """A larger member is handed out before its checksum is known: no recorder writes one, but gzip(1) does."""
 FREE_BYTES, BOMB_RATIO = 1 << 20, 100
-"""What a member may unpack: so many bytes, and so many for each packed one. Recorders write 10:1, a machine on which
-nothing ever changes 71:1, and 88:1 when packed again with gzip -9; gzip reaches 1032:1."""
-_BACK = b'"back":true'
-_KEYS = b'{"k":"key"', b'{"k": "key"'
+"""Bytes that any member may unpack to, and further ones for each packed byte."""
+_CLOCK_SET_BACK = b'"clock_set_back":true'
+_LONG = f"a line of more than {MOST_LINE_BYTES >> 20} MiB"
+_MACHINE = b'{"k":"machine"', b'{"k": "machine"'
 _FRAME_TIME = re.compile(rb'^\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),', re.MULTILINE)
 
 
 class FilePart(Struct, frozen=True):
-    """A stretch of one file that begins with the key line that its frames need.
+    """A stretch of one file that begins with a machine line.
 
-    ``first_t`` is the time of its first frame, not a number where that is not known yet; ``back`` says that the clock
-    was set back before it.
+    ``first_t`` is the time of the first frame, NaN while unknown.
     """
 
     file: int
@@ -47,11 +47,13 @@ class FilePart(Struct, frozen=True):
     begin: int = 0
     end: int | None = None
     first_t: float = nan
-    back: bool = False
+    clock_set_back: bool = False
+    is_only: bool = False
+    """Whether no other part of the file could be read if this one is damaged."""
 
 
 def open_recording(path: str) -> BinaryIO:
-    """A regular file, opened for reading. Raises RecordingError with the reason in words."""
+    """Open a regular file for reading. Raises RecordingError with the reason."""
     try:
         return open_regular(path, buffering=0)
     except OSError as error:
@@ -59,41 +61,42 @@ def open_recording(path: str) -> BinaryIO:
 
 
 def parts_of(file: BinaryIO, number: int) -> list[FilePart]:
-    """The parts of a file, which is the ``number``-th of its recording."""
+    """Find the parts of a file, the ``number``-th of its recording."""
     whole = FilePart(number, _is_gzip(file))
     parts: list[FilePart] = []
     for begin, first_t, back in _packed_parts(file) if whole.is_packed else _plain_parts(file):
         if parts:
             parts[-1] = replace(parts[-1], end=begin)
         elif begin:
-            # What stands before the first sound part is damage, and is noticed when it is read.
+            # Damage before the first sound part is noticed when it is read.
             parts.append(replace(whole, end=begin, first_t=first_t))
-        parts.append(replace(whole, begin=begin, first_t=first_t, back=back))
+        parts.append(replace(whole, begin=begin, first_t=first_t, clock_set_back=back))
     # Another writer's lines may begin differently: such a file is one part, read from its start.
-    return parts or [whole]
+    parts = parts or [whole]
+    return [replace(parts[0], is_only=True)] if len(parts) == 1 else parts
 
 
-def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | None]:
-    """The lines of a part that are not empty; None stands for damage. The last one may be unfinished."""
+def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | Damage]:
+    """Yield the lines of a part that are not empty, and damage in its place. The last line may be unfinished."""
     try:
         placed = _placed_lines(file, part.begin, part.end)
         for line in _packed_lines(file, part) if part.is_packed else (line for _, line in placed):
             if len(line) > MOST_LINE_BYTES:
-                yield None
+                yield Damage(_LONG)
             elif line:
                 yield line
-    except Damage:
-        yield None
+    except Damage as damage:
+        yield damage
 
 
 def _is_gzip(file: BinaryIO) -> bool:
-    """Whether a file is compressed, by its bytes and not by its name; also when its first header is damaged."""
+    """Whether a file is compressed, by its bytes; also when its first header is damaged."""
     begin = os.pread(file.fileno(), 64, 0)
     return not begin.lstrip().startswith(b"{") and (begin.startswith(_MAGIC[:2]) or any(True for _ in _headers(file)))
 
 
 def _headers(file: BinaryIO) -> Iterator[int]:
-    """Offsets at which a member may begin."""
+    """Yield the offsets at which a member may begin."""
     base, rest = 0, b""
     while chunk := os.pread(file.fileno(), _SEARCHED, base + len(rest)):
         data = rest + chunk
@@ -106,7 +109,7 @@ def _headers(file: BinaryIO) -> Iterator[int]:
 
 
 def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterator[tuple[bytes, bool]]:
-    """The text of the members from an offset to another, piece by piece, each with whether its member ends with it.
+    """Unpack the members between two offsets; yield pieces of text, each with whether its member ends there.
 
     Raises Damage.
     """
@@ -130,15 +133,24 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
             rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             taken, given = taken + len(packed) - len(rest), given + len(text)
             if given > FREE_BYTES + BOMB_RATIO * taken:
-                raise Damage("a bomb")
+                raise Damage(f"it unpacks to more than {BOMB_RATIO} times its size, as no recording does")
             packed = rest
             yield text, unpacker.eof
 
 
 def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
-    """The lines of members, each handed out when its member is known to be whole. Raises Damage."""
+    """Yield the lines of members that are whole, and the sound lines of a file's only member. Raises Damage."""
     held, size = [b""], 0
-    for text, is_end in _unpacked(file, part.begin, part.end, _CHUNK):
+    pieces = _unpacked(file, part.begin, part.end, _CHUNK)
+    while True:
+        try:
+            text, is_end = next(pieces)
+        except StopIteration:
+            return
+        except Damage:
+            if part.is_only:
+                yield from b"".join(held).split(b"\n")[:-1]
+            raise
         held.append(text)
         size += len(text)
         if not is_end and size <= _MOST_HELD:
@@ -147,15 +159,17 @@ def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
         cut = len(whole) if is_end else whole.rfind(b"\n") + 1
         held, size = [whole[cut:]], len(whole) - cut
         if size > MOST_LINE_BYTES:
-            raise Damage("a line without an end")
+            raise Damage(_LONG)
         # One by one: millions of empty lines would be a bomb by themselves.
         for line in BytesIO(whole[:cut]):
             yield line.rstrip(b"\n")
 
 
 def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
-    """(offset, time of the first frame, whether the clock was set back) of each member, found by its header and proven
-    by the frame that it begins with."""
+    """Find members by their headers and prove them by their first frame.
+
+    Yields (offset, time of the first frame, whether the clock was set back).
+    """
     for offset in _headers(file):
         text = b""
         try:
@@ -166,11 +180,11 @@ def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
         except Damage:
             continue
         if text.startswith(b"{") and (t := _time_in(text)) is not None:
-            yield offset, t, _BACK in text.partition(b"\n")[0]
+            yield offset, t, _CLOCK_SET_BACK in text.partition(b"\n")[0]
 
 
 def _placed_lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of plain text. Raises Damage at a line that is too long."""
+    """Yield (offset, line) of plain text. Raises Damage at a line that is too long."""
     at, rest = begin, b""
     while chunk := os.pread(
         file.fileno(), _CHUNK if end is None else min(_CHUNK, end - at - len(rest)), at + len(rest)
@@ -180,27 +194,27 @@ def _placed_lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[tuple
             yield at, line
             at += len(line) + 1
         if len(rest) > MOST_LINE_BYTES:
-            raise Damage("a line without an end")
+            raise Damage(_LONG)
     if rest:
         yield at, rest
 
 
 def _plain_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
-    """The same of each stretch of plain text: a key line that frames follow."""
-    key: tuple[int, bool] | None = None
+    """Find the parts of plain text, as ``_packed_parts`` does: machine lines that frames follow."""
+    head: tuple[int, bool] | None = None
     try:
         for offset, line in _placed_lines(file, 0, None):
-            if line.startswith(_KEYS):
-                key = offset, _BACK in line
-            elif key is not None and (t := _time_in(line)) is not None:
-                yield key[0], t, key[1]
-                key = None
+            if line.startswith(_MACHINE):
+                head = offset, _CLOCK_SET_BACK in line
+            elif head is not None and (t := _time_in(line)) is not None:
+                yield head[0], t, head[1]
+                head = None
     except Damage:
         return
 
 
 def _time_in(text: bytes) -> float | None:
-    """The time of the first frame in a text."""
+    """Return the time of the first frame in a text."""
     match = _FRAME_TIME.search(text)
     try:
         return float(match.group(1)) if match else None

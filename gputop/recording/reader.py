@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
-from gputop.recording.decode import Decoder
+from gputop.recording.decode import LineDecoder
 from gputop.recording.file_lines import FilePart, lines_of, open_recording, parts_of
-from gputop.recording.format import SUFFIXES, RecordingError, RunFacts
+from gputop.recording.format import SUFFIXES, Damage, RecordingError, RunFacts
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 if TYPE_CHECKING:
@@ -39,14 +39,20 @@ def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -
 
     Raises RecordingError when there is nothing to read, or when the format is newer than this program.
     """
-    decoder, has_frame = Decoder(recording_filter), False
+    decoder, has_frame = LineDecoder(recording_filter), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
             for _, snapshot in placed_frames(((0, line) for line in lines_in(file)), decoder, file_path):
                 has_frame = True
                 yield snapshot
     if not has_frame:
-        raise RecordingError(f"{path}: no frame of a recording in it")
+        raise _no_frame(path, decoder)
+
+
+def _no_frame(path: str, decoder: LineDecoder) -> RecordingError:
+    is_empty = not decoder.reason and os.path.isfile(path) and not os.path.getsize(path)
+    reason = "the file is empty" if is_empty else decoder.reason
+    return RecordingError(f"{path}: no frame of a recording in it{f': {reason}' if reason else ''}")
 
 
 def recording_files(path: str) -> list[str]:
@@ -83,24 +89,24 @@ def runs_in(path: str) -> list[list[str]]:
     return list(series.values())
 
 
-def lines_in(file: BinaryIO) -> Iterator[bytes | None]:
-    """The lines of a whole file; None stands for damage."""
+def lines_in(file: BinaryIO) -> Iterator[bytes | Damage]:
+    """Yield the lines of a whole file, and damage in its place."""
     for part in parts_of(file, 0):
         yield from lines_of(file, part)
 
 
 def placed_frames(
-    lines: Iterable[tuple[int, bytes | None]], decoder: Decoder, name: str
+    lines: Iterable[tuple[int, bytes | Damage]], decoder: LineDecoder, name: str
 ) -> Iterator[tuple[int, Snapshot]]:
-    """The frames that lines make, each with the place of its line; None for a line stands for damage.
+    """Yield the frames of lines, each with the place of its line.
 
     Events after the last frame are given to it, so that none is lost.
     """
     last: tuple[int, Snapshot] | None = None
     bad = 0
     for place, line in lines:
-        if line is None:
-            decoder.note_damage()
+        if isinstance(line, Damage):
+            decoder.note_damage(str(line))
             continue
         before = decoder.damaged
         try:
@@ -148,7 +154,7 @@ class Recording(RecordedTimeline):
                     self._parts += parts_of(file, number)
             first = next(self.walk(range(len(self._parts))), None)
             if first is None:
-                raise RecordingError(f"{path}: no frame of a recording in it")
+                raise _no_frame(path, self._decoder)
             self._divide()
         except BaseException:
             self.close()
@@ -167,7 +173,7 @@ class Recording(RecordedTimeline):
         segments: list[TimeSegment] = []
         last_t = float("inf")
         for number, part in enumerate(self._parts):
-            if part.back or part.first_t < last_t:
+            if part.clock_set_back or part.first_t < last_t:
                 segments.append(TimeSegment(part.first_t, part.first_t, number, number))
             last_t = part.first_t
             segments[-1] = replace(segments[-1], end=part.first_t, last=number)
@@ -182,17 +188,19 @@ class Recording(RecordedTimeline):
         return (snapshot.t for _, snapshot in self.walk((number,)))
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        decoder = Decoder(self.recording_filter)
+        numbers = list(numbers)
+        from_start = bool(numbers) and not self._parts[numbers[0]].begin
+        self._decoder = decoder = LineDecoder(self.recording_filter, from_start=from_start)
         lines = ((number, line) for number in numbers for line in self._lines(self._parts[number]))
         yield from placed_frames(lines, decoder, self.path)
         self.run = decoder.run or self.run
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
-        decoder = Decoder(self.recording_filter)
+        decoder = LineDecoder(self.recording_filter)
         for part in self._parts:
             for line in self._lines(part):
-                if line is not None and line.startswith((b'{"k":"event"', b'{"k": "event"')):
+                if isinstance(line, bytes) and line.startswith((b'{"k":"event"', b'{"k": "event"')):
                     decoder.feed(line)
                     yield from (*decoder.trailing, *decoder.derived)
                     decoder.trailing.clear()
@@ -202,7 +210,7 @@ class Recording(RecordedTimeline):
         for file in self._files:
             file.close()
 
-    def _lines(self, part: FilePart) -> Iterator[bytes | None]:
+    def _lines(self, part: FilePart) -> Iterator[bytes | Damage]:
         if part.file < len(self._files):
             yield from lines_of(self._files[part.file], part)
             return
@@ -210,5 +218,4 @@ class Recording(RecordedTimeline):
             with open_recording(self._names[part.file]) as file:
                 yield from lines_of(file, part)
         except RecordingError:
-            # Deleted in the meantime.
-            yield None
+            yield Damage("the file was deleted in the meantime")

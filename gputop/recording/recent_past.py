@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
+from gputop.recording.decode import LineDecoder
+from gputop.recording.encode import LineEncoder
 from gputop.recording.reader import placed_frames
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
@@ -66,7 +66,7 @@ class Past(RecordedTimeline):
                 yield from ((number, snapshot) for snapshot in block.frames())
         packed = ((number, block) for number, block in parts if isinstance(block, PackedFrames))
         lines = ((number, line) for number, block in packed for line in zlib.decompress(block.data).splitlines())
-        yield from placed_frames(lines, Decoder(), self.path)
+        yield from placed_frames(lines, LineDecoder(), self.path)
 
     def events(self) -> Iterator[Event]:
         for snapshot in self.snapshots():
@@ -93,7 +93,7 @@ class Memory:
         self._judged: bytes | None = None
         self._judged_t = float("-inf")
         """When it was last asked what had been judged."""
-        self._encoder = Encoder()
+        self._encoder = LineEncoder()
         self._packer: Any = None
         """What ``zlib.compressobj`` gives, for the block that is being filled."""
         self._data: list[bytes] = []
@@ -101,8 +101,8 @@ class Memory:
         self._first_t = 0.0
         self._last: Snapshot | None = None
 
-    def add(self, snapshot: Snapshot, judged: Callable[[], bytes | None], frame: bytes | None = None) -> None:
-        """Append one frame; ``frame`` is its line, where it was made already.
+    def add(self, snapshot: Snapshot, judged: Callable[[], bytes | None]) -> None:
+        """Append one frame.
 
         ``judged`` gives what had been judged before it, if that is known, and is asked once a minute. After a clock
         that stepped backwards the memory starts over.
@@ -119,10 +119,10 @@ class Memory:
             # As it is read back.
             self._first_t = round(snapshot.t, 3)
             self._packer, self._data, self._judged = zlib.compressobj(), [], None
-            lines = self._encoder.key_lines(snapshot)
+            lines = [self._encoder.begin_member(snapshot)]
             if self._first_t - self._judged_t >= JUDGED_S:
                 self._judged, self._judged_t = judged(), self._first_t
-        lines += self._encoder.frame_lines(snapshot, frame=frame)
+        lines += self._encoder.frame_lines(snapshot)
         self._data += map(self._packer.compress, lines)
         self._count += 1
         self._last = snapshot

@@ -23,8 +23,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder, event_line, frame_value, line_of, run_line
+from gputop.recording.encode import LineEncoder, encode_line, event_line
 from gputop.recording.format import MEMBER_FRAMES, RecordingError, RunFacts
 from gputop.system.worker import Worker
 
@@ -51,7 +50,7 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.size = 0
+        self.size = self.frames = 0
         self.first_t: float | None = None
         self._packed = path.endswith(".gz")
         self._packer: Any = None
@@ -111,7 +110,7 @@ class RecordingWriter:
 
     def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
         self._target = target
-        self._encoder = Encoder()
+        self._encoder = LineEncoder()
         self._most_bytes = most_bytes
         self._file_bytes = FILE_BYTES
         self._file: _File | None = None
@@ -138,11 +137,13 @@ class RecordingWriter:
         """Bytes on disk, over all files of this writer."""
         return self._bytes_before + (self._file.size if self._file is not None else 0)
 
-    def write(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
-        """Append one frame, and events derived from it. When this returns, the kernel has it and it survives a kill.
+    def write(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        """Append one rounded frame, and events derived from it.
 
-        ``frame`` is the frame's line, where it was made already.
+        When this returns, the kernel has them and they survive a kill.
         """
+        if snapshot.t <= 0.0:
+            raise RecordingError("this machine's clock is set before 1970, which no recording holds: set it to today")
         with self._failing():
             file = self._file_for(snapshot)
             lines: list[bytes] = []
@@ -153,10 +154,12 @@ class RecordingWriter:
                 file.begin_member()
                 self._make_room()
                 self._in_member = 0
-                lines = self._encoder.key_lines(snapshot, back=is_back)
-            lines += [event_line(event) for event in self._early]
-            lines += self._encoder.frame_lines(snapshot, derived, frame)
+                head = self._encoder.begin_member(snapshot, frames_before=file.frames, clock_set_back=is_back)
+                lines.append(head)
+            lines += map(event_line, self._early)
+            lines += self._encoder.frame_lines(snapshot, derived)
             file.append(lines)
+            file.frames += 1
         self._early.clear()
         if file.first_t is None:
             file.first_t = snapshot.t
@@ -173,7 +176,7 @@ class RecordingWriter:
     def write_run(self, facts: RunFacts) -> None:
         """Append what ran, behind the last frame; nothing where there is none."""
         if self._in_member:
-            self._append(run_line(facts))
+            self._append(encode_line(facts))
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None
@@ -325,8 +328,8 @@ class Recorder:
         """Bytes written, over all files of this recorder."""
         return self._writer.bytes_written
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
-        """Queue one frame with its line, if that is made, and events derived from it.
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        """Queue one rounded frame and events derived from it.
 
         Never waits; drops the frame when the queue is full.
         """
@@ -335,9 +338,9 @@ class Recorder:
         if self._last_t is not None:
             self.seconds += max(0.0, snapshot.t - self._last_t)
         self._last_t = snapshot.t
-        if self._owed:
-            snapshot = replace(snapshot, events=(*self._owed, *snapshot.events))
-        if self._queued(partial(self._writer.write, snapshot, tuple(derived), frame)):
+        marked = [replace(event, derived=True) for event in derived]
+        snapshot = replace(snapshot, events=(*self._owed, *snapshot.events, *marked))
+        if self._queued(partial(self._writer.write, snapshot)):
             self._owed = ()
         else:
             self._owed = snapshot.events[:MOST_OWED]
@@ -387,50 +390,3 @@ class Recorder:
             self.error = f"recording stopped: {words}; frames written: {self._writer.frames}"
             with suppress(RecordingError):
                 self._writer.close()
-
-
-# Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
-#
-# A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
-# is diagnosed: what its line holds is read back. The line is kept for the file and for the memory.
-
-
-class Rounder:
-    """Rounds the snapshots of one run, one after the other."""
-
-    def __init__(self) -> None:
-        self._encoder = Encoder()
-        self._decoder = Decoder()
-        self._frames = 0
-        """Frames since encoder and decoder were last replaced: both remember every process they have seen."""
-
-    def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
-        """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
-
-        Raises RecordingError for one that no recording can hold.
-        """
-        encoder, decoder = self._encoder, self._decoder
-        lines: list[bytes] = []
-        if self._frames >= MEMBER_FRAMES or not encoder.fits(snapshot):
-            lines, self._frames = encoder.key_lines(snapshot), 0
-        self._frames += 1
-        for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
-            decoder.feed(line)
-        value = frame_value(snapshot)
-        back = decoder.alone(value)
-        if back is None:
-            if snapshot.t < 0.0:
-                raise RecordingError(
-                    "this machine's clock is set before 1970, which no recording holds: set it to today"
-                )
-            raise RecordingError("a snapshot outside what can be recorded")
-        return _live(back, snapshot), line_of(value)
-
-
-def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
-    """What is shown live and not recorded, beside what was read back."""
-    return replace(
-        back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, servers=snapshot.servers,
-        periods=snapshot.periods,
-        fabric_ports=snapshot.fabric_ports,
-    )  # fmt: skip

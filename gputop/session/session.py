@@ -24,7 +24,7 @@ from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 if TYPE_CHECKING:
     from gputop.model.alert_board import AlertBoard
     from gputop.recording.recent_past import Memory, OlderFrames, Past
-    from gputop.recording.writer import Recorder, Rounder
+    from gputop.recording.writer import Recorder
 
 
 # Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.
@@ -117,6 +117,12 @@ class RunWatcher(Protocol):
         """The run is over."""
 
 
+def _rounding() -> Callable[[Snapshot], Snapshot]:
+    from gputop.recording.rounding import rounded
+
+    return rounded
+
+
 class Session:
     """Gives a frame for each snapshot, and keeps what was asked for: the last minutes, a recording, or both."""
 
@@ -127,27 +133,26 @@ class Session:
         self._memory: Memory | None = None
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
-        self._rounder: Rounder | None = None
+        self._round: Callable[[Snapshot], Snapshot] | None = None
         self.alerts: RunWatcher | None = None
         """What looks at every frame besides, if there is anything."""
 
     def take(self, snapshot: Snapshot) -> Frame:
-        """The frame of one more snapshot. Never waits for a disk.
+        """Take one more snapshot; return its frame. Never waits for a disk.
 
-        While a recording is under way the values are rounded as the file holds them: a verdict at the edge of a
-        threshold must be the same in the replay.
+        Values are rounded as a recording or the memory holds them: a verdict at the edge of a threshold must be the
+        same in a replay.
         """
-        line = None
-        if self._rounder is not None:
-            snapshot, line = self._rounder.take(snapshot)
+        if self._round is not None:
+            snapshot = self._round(snapshot)
         if self._memory is not None:
-            self._memory.add(snapshot, self.monitor.judgement, line)
+            self._memory.add(snapshot, self.monitor.judgement)
         frame = self.monitor.feed(snapshot)
         if frame.periods is not snapshot.periods:
             snapshot = replace(snapshot, periods=frame.periods)
         if self._recorder is not None and self._events is not None:
             snapshot = replace(snapshot, lasting=self.monitor.lasting())
-            self._recorder.offer(snapshot, self._events.of(frame), line)
+            self._recorder.offer(snapshot, self._events.of(frame))
         if self.alerts is not None:
             self.alerts.take(frame)
         return frame
@@ -162,8 +167,9 @@ class Session:
         from gputop.recording.recent_past import Memory
 
         self._memory = Memory()
+        self._round = _rounding()
         if self.monitor.latest is not None:
-            self._memory.add(self.monitor.latest.snapshot, lambda: None)
+            self._memory.add(self._round(self.monitor.latest.snapshot), lambda: None)
 
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""
@@ -175,13 +181,14 @@ class Session:
 
     def record(self, recorder: Recorder) -> None:
         """Record what comes from now on. One recording at a time: the one before is no longer offered anything."""
-        from gputop.recording.writer import Rounder
-
-        self._recorder, self._events, self._rounder = recorder, FrameEvents(), Rounder()
+        self._recorder, self._events = recorder, FrameEvents()
+        self._round = _rounding()
 
     def stop_recording(self) -> Recorder | None:
         """End the recording, if one is under way. The recorder is the caller's again, to close and to ask."""
-        recorder, self._recorder, self._events, self._rounder = self._recorder, None, None, None
+        recorder, self._recorder, self._events = self._recorder, None, None
+        if self._memory is None:
+            self._round = None
         return recorder
 
     @property

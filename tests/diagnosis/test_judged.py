@@ -21,7 +21,8 @@ from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.recording.reader import Recording
-from gputop.recording.writer import RecordingWriter, Rounder
+from gputop.recording.rounding import rounded
+from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import report_recording
 from gputop.session import judged
 from gputop.session.judged import Checkpoint, Judged, frame_at
@@ -182,10 +183,10 @@ def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_jud
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gputop.recording.recent_past.KEPT_S", 160.0)
-    session, rounder = Session(Monitor(charts=False)), Rounder()
+    session = Session(Monitor(charts=False))
     live = {}
     for k, snapshot in enumerate(node(290)):
-        frame = session.take(rounder.take(snapshot)[0])
+        frame = session.take(rounded(snapshot))
         if k == 0:
             session.remember()
         live[snapshot.t] = judgement(frame)
@@ -255,7 +256,7 @@ def test_verdicts_recorded_otherwise_are_told_on_one_line(
     recorded_as: tuple[str, ...], told: str, tmp_path: Path
 ) -> None:
     snapshots = list(node(40))
-    events = tuple(Event(snapshots[0].t, "verdict", verdict, 1) for verdict in recorded_as)
+    events = tuple(Event(snapshots[0].t, "verdict", verdict, 1, verdict=verdict) for verdict in recorded_as)
     snapshots[0] = replace(snapshots[0], events=events)
     player = Player(RecordedSource(recorded(tmp_path / "other.jsonl.gz", iter(snapshots))))
     player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it

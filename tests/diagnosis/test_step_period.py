@@ -17,18 +17,17 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.job_steps import StepPeriods, grown, period
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.steps import Phase, StepPeriod, StepRow, step_period
+from gputop.model.steps import Phase, StepPeriod, StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.words import step_words
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import Recorder, RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from gputop.session.session import Session
 from gputop.sources.simulation.scenarios import STEP_S
 from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.recording_frames import lines_of, read_back, read_lines
 
 NOW = 1_780_000_000.0
 QUARTER = 0.25
@@ -197,8 +196,8 @@ class Direct(Struct):
 
     writer: RecordingWriter
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
-        self.writer.write(snapshot, derived, frame)
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        self.writer.write(snapshot, derived)
 
 
 def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_the_samples(tmp_path: Path) -> None:
@@ -242,17 +241,15 @@ FINE = {"gpus": [0], "period_s": 3.0, "source": "power", "first_s": 3.0}
     ],
 )  # fmt: skip
 def test_a_recorded_step_that_cannot_be_is_damage(wrong: object) -> None:
-    assert step_period(wrong) is None and step_period(FINE) is not None
-    decoder = Decoder()
-    decoder.feed(json.dumps({"k": "periods", "t": NOW, "rows": [wrong]}).encode())
-    assert decoder.damaged == 1
+    head = lines_of(next(moments(burst(3.0))))[0]
+    frames = [json.dumps({"k": "frame", "t": NOW, "periods": [row]}).encode() for row in (FINE, wrong)]
+    found, decoder = read_lines([head, *frames])
+    assert len(found) == decoder.damaged == 1
 
 
-def test_a_line_of_steps_is_read_back_with_its_frame() -> None:
-    encoder, decoder = Encoder(), Decoder()
+def test_the_length_of_a_step_is_read_back_with_its_frame() -> None:
     given = replace(next(moments(burst(3.0))), periods=(StepPeriod((0, 1), 5.812, "power", 5.1, NOW),))
-    lines = [*encoder.key_lines(given), *encoder.frame_lines(given)]
-    assert [decoder.feed(line) for line in lines][-1].periods == given.periods  # type: ignore[union-attr]
+    assert read_back(given)[0].periods == given.periods
 
 
 def test_a_sine_is_found_too_as_power_swings() -> None:

@@ -16,13 +16,12 @@ from gputop.model.secret_marks import MASK
 from gputop.model.secret_rules import names_a_secret, text_without_secrets
 from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import Event, ProcessStatic
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
 from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.processes.process_facts import FactsReader, command_text, executable_name
 from tests.support.examples import looks, text_of
 from tests.support.ordinary_commands import ordinary_commands
 from tests.support.pace import slowness
+from tests.support.recording_frames import read_back
 from tests.support.scenes import gpu, snap, train
 from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
 
@@ -218,16 +217,13 @@ def test_the_marks_that_are_looked_for_first_miss_nothing() -> None:
         assert masked_text(text) == text_without_secrets(text)
 
 
-def test_an_older_recording_is_masked_when_it_is_read_and_keeps_what_its_commands_said() -> None:
-    encoder, decoder = Encoder(), Decoder()
+def test_a_recording_of_another_program_is_masked_when_it_is_read() -> None:
     raw = ProcessStatic("ml", f"vllm serve llama --api-key {S}", HF, why="holds a GPU context")
     snapshot = snap(0, gpu(), [replace(train(), static=raw)])
     snapshot = replace(snapshot, events=(Event(0.5, "mark", f"password={S}"),))
-    lines = [*encoder.key_lines(snapshot), *encoder.frame_lines(snapshot)]
-    (back,) = [frame for line in lines if (frame := decoder.feed(line)) is not None]
+    (back,) = read_back(snapshot)
     static = back.processes[0].static
     assert (static.command, static.name) == (f"vllm serve llama --api-key {MASK}", MASK)
-    assert static.server == "vllm" and static.job_key
     assert not _leaks(repr(asdict(back)))
 
 

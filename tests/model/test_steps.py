@@ -24,15 +24,13 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.panes import ShownGpu, figure_words, title
 from gputop.paint.view import View
 from gputop.paint.words import step_words
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
 from gputop.report.job_report import JobReport, ReportBuilder, report_snapshots
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, StepListener, StepSender, send_mark
 from gputop.sources.step_datagrams import MOST_AT_ONCE, MOST_SENDERS, REFILL_S, StepIntake, datagram
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
-from tests.support.recording_frames import rounded
+from tests.support.recording_frames import lines_of, read_back, read_lines, rounded
 
 NOW = 1_780_000_000.0
 
@@ -155,17 +153,13 @@ def test_whatever_a_row_claims_it_is_checked(values: list[object]) -> None:
         assert made.count >= 1 and 0.0 <= made.min_s <= made.max_s * 1.01 and len(made.name) <= 64
 
 
-def test_samples_travel_beside_the_rows_so_that_older_readers_still_read_the_steps() -> None:
+def test_samples_travel_with_the_steps() -> None:
     told = row(count=3, samples=96.0)
     intake = StepIntake()
     assert intake.accept(datagram(told), 100) and intake.drain() == (told,)
     assert not intake.accept(datagram(replace(told, samples=-1.0)), 101)
     taken = snapshot(NOW, replace(told, run="ab"), row(101, rank=1, run="ab"), pids=(100, 101))
-    line = json.loads(Encoder().frame_lines(taken)[-2])
-    assert [len(values) for values in line["rows"]] == [10, 10] and line["samples"] == [96.0, None]
-    encoder, decoder = Encoder(), Decoder()
-    lines = encoder.key_lines(taken) + encoder.frame_lines(taken)
-    (back,) = [made for each in lines if (made := decoder.feed(each)) is not None]
+    (back,) = read_back(taken)
     assert back.steps == taken.steps
     builder, monitor = ReportBuilder(), Monitor(charts=False)
     frame = monitor.feed(taken)
@@ -187,10 +181,7 @@ def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_say
         assert not intake.accept(datagram(replace(rows[0], wait_s=wrong)), 100), "nobody waits for more than all steps"
     rows = [replace(each, run="ab") for each in rows]
     taken = snapshot(NOW, *rows, pids=(100, 101, 102))
-    encoder, decoder = Encoder(), Decoder()
-    line = encoder.key_lines(taken) + encoder.frame_lines(taken)
-    assert [len(values) for values in json.loads(line[-2])["rows"]] == [10, 10, 10]
-    (back,) = [made for each in line if (made := decoder.feed(each)) is not None]
+    (back,) = read_back(taken)
     assert back.steps == taken.steps
     frame = Monitor().feed(taken)
     assert [pace.own_s for pace in frame.steps] == pytest.approx([0.3, 0.38, 0.3])
@@ -210,14 +201,10 @@ def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_say
 def test_a_recording_keeps_steps_exactly_and_skips_those_that_cannot_be() -> None:
     taken = snapshot(NOW, row(step_s=0.412345, name="übung"), row(101))
     assert rounded(taken).steps == taken.steps
-    encoder, decoder = Encoder(), Decoder()
-    lines = encoder.key_lines(taken) + encoder.frame_lines(taken)
-    back = [made for line in lines if (made := decoder.feed(line)) is not None]
-    assert back[0].steps == taken.steps
-    assert decoder.feed(encoder.frame_lines(snapshot(NOW + 1))[-1]).steps == ()  # type: ignore[union-attr]
-    assert decoder.damaged == 0
-    decoder.feed(b'{"k":"steps","t":1,"rows":[[1,2]]}')
-    assert decoder.damaged == 1
+    assert [each.steps for each in read_back(taken, snapshot(NOW + 1))] == [taken.steps, ()]
+    impossible = replace(taken, t=NOW + 2, steps=(replace(taken.steps[0], sum_s=99.0),))
+    found, decoder = read_lines(lines_of(taken, impossible))
+    assert len(found) == decoder.damaged == 1
     shared = Redactor().snapshot(taken)
     assert [r.name for r in shared.steps] == ["run1", "run2"]
 
@@ -294,10 +281,8 @@ def test_tokens_and_mfu_travel_with_the_steps_to_the_title_the_report_and_the_co
     told = row(samples=24.0, tokens=24_576.0, mfu_pct=43.5)
     intake = StepIntake()
     assert intake.accept(datagram(told), told.pid) and intake.drain() == (told,)
-    encoder, decoder = Encoder(), Decoder()
     given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
-    lines = [*encoder.key_lines(given), *encoder.frame_lines(given)]
-    assert [decoder.feed(line) for line in lines][-1].steps == given.steps  # type: ignore[union-attr]
+    assert read_back(given)[0].steps == given.steps
     monitor, builder = Monitor(charts=False), ReportBuilder()
     for k in range(40):
         frame = monitor.feed(snapshot(NOW + k, told))
@@ -336,10 +321,8 @@ def test_phases_travel_with_the_steps_and_the_title_names_the_one_that_grew() ->
     intake = StepIntake()
     assert intake.accept(datagram(told), told.pid) and intake.drain() == (told,)
     assert len(datagram(replace(told, name="n" * 64, tokens=1e9 / 3, samples=1e9 / 7, mfu_pct=43.3333))) < 1024
-    encoder, decoder = Encoder(), Decoder()
     given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
-    lines = [*encoder.key_lines(given), *encoder.frame_lines(given)]
-    assert [decoder.feed(line) for line in lines][-1].steps == given.steps  # type: ignore[union-attr]
+    assert read_back(given)[0].steps == given.steps
     monitor = Monitor()
     for k in range(60):
         frame = monitor.feed(snapshot(NOW + k, told if k < 30 else replace(told, between_s=0.198)))

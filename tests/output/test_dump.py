@@ -93,11 +93,11 @@ def test_it_is_written_while_it_is_read(path: str) -> None:
 def test_a_name_with_commas_quotes_and_newlines_stays_one_cell(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(
-        '{"k":"key","v":1,"gpu_cols":["util_pct"],"gpus":[{"index":0,"uuid":"u","name":"a,\\"b\\"\\nc"}]}\n'
-        '{"k":"frame","t":1,"gpus":[[5]]}\n'
+        '{"k":"machine","version":2,"gpus":[{"index":0,"uuid":"u","name":"a,\\"b\\"\\nc"}]}\n'
+        '{"k":"frame","t":1,"gpus":[{"util_pct":5}]}\n'
     )
     (row,) = csv.DictReader(io.StringIO(dumped(str(path), "csv")))
-    assert (row["name"], row["util_pct"]) == ('a,"b" c', "5")
+    assert (row["name"], row["util_pct"]) == ('a,"b" c', "5.0")
 
 
 def test_what_the_data_cannot_show_is_said_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

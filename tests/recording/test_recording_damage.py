@@ -15,12 +15,12 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
-from gputop.recording.encode import Encoder
-from gputop.recording.file_lines import BOMB_RATIO, FilePart, lines_of, open_recording
-from gputop.recording.format import RecordingError
+from gputop.recording import file_lines
+from gputop.recording.file_lines import BOMB_RATIO, FilePart, open_recording
+from gputop.recording.format import Damage, RecordingError
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
-from tests.support.recording_frames import T0, frame, frames, rounded, times, written
+from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, times, written
 
 
 def members_of(data: bytes) -> list[int]:
@@ -105,8 +105,9 @@ def test_a_member_that_runs_over_the_next_one_is_not_believed(tmp_path: Path) ->
     path = tmp_path / "r"
     path.write_bytes(stored + b"the next one")
     with open_recording(str(path)) as file:
-        assert list(lines_of(file, FilePart(0, True, 0, len(stored)))) == [None]
-        assert next(lines_of(file, FilePart(0, True))) == b'{"k":"frame","t":1}', "torn, if nothing follows"
+        (damage,) = file_lines.lines_of(file, FilePart(0, True, 0, len(stored)))
+        assert isinstance(damage, Damage)
+        assert next(file_lines.lines_of(file, FilePart(0, True))) == b'{"k":"frame","t":1}', "torn, if nothing follows"
 
 
 def _cut(data: bytes, draw: random.Random) -> bytes:
@@ -178,7 +179,7 @@ def assert_printable(snapshot: Snapshot) -> None:
 
 MB = 1 << 20
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"
-KEY, *_, GOOD = Encoder().key_lines(frame(0)) + Encoder().frame_lines(frame(0))
+KEY, *_, GOOD = lines_of(frame(0))
 
 
 def _block(text: bytes) -> bytes:

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.recording.encode import Encoder
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
 from tests.support.descriptors import open_below
-from tests.support.recording_frames import T0, frame, frames, rounded, times, written
+from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, times, written
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -32,7 +31,7 @@ def test_zcat_reads_a_recording(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl.gz", 70)
     lines = gzip.decompress(path.read_bytes()).splitlines()
     assert [json.loads(line)["k"] for line in lines].count("frame") == 70
-    assert [i for i, line in enumerate(lines) if b'"k":"key"' in line] == [0, 61]
+    assert [i for i, line in enumerate(lines) if b'"k":"machine"' in line] == [0, 64]
 
 
 def test_a_recording_that_was_packed_again_by_gzip_is_read(tmp_path: Path) -> None:
@@ -53,9 +52,7 @@ def test_each_acknowledged_frame_is_in_the_file_before_the_next(tmp_path: Path) 
 
 def test_events_after_the_last_frame_are_given_to_it(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    encoder = Encoder()
-    lines = [*encoder.key_lines(frame(0)), *encoder.frame_lines(frame(0))]
-    path.write_bytes(b"".join(lines) + b'{"k":"event","t":1780000001,"kind":"mark","text":"done"}\n')
+    path.write_bytes(b"".join(lines_of(frame(0))) + b'{"k":"event","t":1780000001,"kind":"mark","text":"done"}\n')
     (only,) = read_snapshots(str(path))
     assert [event.text for event in only.events] == ["done"]
 
@@ -122,14 +119,14 @@ def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(tmp_path: Path
 
 def test_a_newer_format_is_refused_by_name_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    path.write_text('{"k":"key","v":7}\n')
+    path.write_text('{"k":"machine","version":7}\n')
     with pytest.raises(RecordingError, match=r"r\.jsonl: recorded in format 7"):
         list(read_snapshots(str(path)))
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("v1*.jsonl*")), ids=lambda path: path.name)
-def test_version_1_stays_readable(path: Path) -> None:
-    expected = json.loads((GOLDEN / "v1.expected.json").read_text())[path.name]
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("v2*.jsonl*")), ids=lambda path: path.name)
+def test_the_golden_recordings_are_read(path: Path) -> None:
+    expected = json.loads((GOLDEN / "v2.expected.json").read_text())[path.name]
     found = list(read_snapshots(str(path)))
     assert len(found) == expected["frames"]
     last = found[-1]

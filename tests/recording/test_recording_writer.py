@@ -182,10 +182,10 @@ def test_a_mark_outlives_the_frame_that_a_slow_disk_cost(tmp_path: Path, monkeyp
     recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
     write = recorder._writer.write
 
-    def later(snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
+    def later(snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
         entered.set()
         slow.wait()
-        write(snapshot, derived, frame)
+        write(snapshot, derived)
 
     monkeypatch.setattr(recorder._writer, "write", later)
     recorder.offer(frame(0))

@@ -19,10 +19,11 @@ from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.line import fit
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.recording.decode import Decoder
+from gputop.recording.decode import LineDecoder
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import Memory
-from gputop.recording.writer import MOST_EARLY, RecordingWriter, Rounder
+from gputop.recording.rounding import rounded
+from gputop.recording.writer import MOST_EARLY, RecordingWriter
 from gputop.session.session import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -81,18 +82,15 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
 def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rounder, ticks = Rounder(), 1030
+    ticks = 1030
     model = snapshot_at(MOMENT, started=MOMENT - 60.0)
     writer = RecordingWriter(str(tmp_path / "r.jsonl"))
     for tick in range(ticks):
         new = replace(model.gpus[0], static=replace(model.gpus[0].static, uuid=f"MIG-{tick}"))
-        back, line = rounder.take(replace(model, t=MOMENT + tick, gpus=(new,), processes=()))
-        assert back.gpus[0].static.uuid == f"MIG-{tick}" and line
-        writer.write(back, frame=line)
+        writer.write(rounded(replace(model, t=MOMENT + tick, gpus=(new,), processes=())))
     writer.close()
-    assert too_large(rounder) == []
     # What was written is read, all of it.
-    decoder = Decoder()
+    decoder = LineDecoder()
     read = [each for each in map(decoder.feed, (tmp_path / "r.jsonl").read_bytes().splitlines()) if each is not None]
     assert [each.gpus[0].static.uuid for each in read] == [f"MIG-{tick}" for tick in range(ticks)]
     assert not decoder.damaged and too_large(decoder) == []

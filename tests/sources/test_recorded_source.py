@@ -18,7 +18,6 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.recording_dump import dump
 from gputop.output.snapshot_data import snapshot_data
-from gputop.recording.encode import Encoder
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
@@ -28,7 +27,7 @@ from tests.nvml.stand_in import Scenario
 from tests.recording.test_recording_verdicts import assert_replay_shows_what_live_showed
 from tests.session.test_report import moment as snapshot_of
 from tests.support.local_reader import Run
-from tests.support.recording_frames import T0, frame, frames, rounded, written
+from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, written
 
 
 class Clock:
@@ -322,9 +321,7 @@ def test_a_report_weighs_readings_and_not_their_repeats(tmp_path: Path) -> None:
 
 def test_a_recording_says_what_it_repeats_under_a_key_that_other_readers_skip(tmp_path: Path) -> None:
     repeated = replace(frame(1), repeats=("nvml", "proc"))
-    encoder = Encoder()
-    encoder.key_lines(frame(0))
-    first, second = (json.loads(encoder.frame_lines(s)[-1]) for s in (frame(1), repeated))
+    first, second = (json.loads(lines_of(s)[-1]) for s in (frame(1), repeated))
     assert second.pop("repeats") == ["nvml", "proc"]
     assert first == second
     assert rounded(repeated).repeats == ("nvml", "proc")

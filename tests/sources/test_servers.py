@@ -25,8 +25,6 @@ from gputop.output.snapshot_data import once_data
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.paint.words import step_words
-from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
 from gputop.report.job_report import report_snapshots
 from gputop.sources.serving_reader import (
     Histogram,
@@ -41,6 +39,7 @@ from gputop.sources.serving_reader import (
 from tests.support.command import gputop, is_one_line
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
+from tests.support.recording_frames import lines_of, read_back, read_lines
 
 NOW = 1_780_000_000.0
 VLLM_FIRST, VLLM_BETWEEN = (0.1, 0.25, 0.5, 1.0, 2.5, 640.0), (0.01, 0.025, 0.05, 0.075, 0.4)
@@ -466,19 +465,9 @@ def test_a_server_that_no_gpu_can_be_told_of_stands_at_none_unless_there_is_one_
     assert serving_on(moment(0, (ROW, other)), ROW) == frozenset()
 
 
-def test_rows_travel_through_a_recording_and_a_reader_that_does_not_know_them_skips_them() -> None:
-    encoder, decoder = Encoder(), Decoder()
+def test_rows_travel_through_a_recording() -> None:
     shown = moment(0, (ROW, ServerRow("localhost:9", error="timed out")))
-    lines = [*encoder.key_lines(shown), *encoder.frame_lines(shown)]
-    back = [snapshot for line in lines if (snapshot := decoder.feed(line)) is not None]
-    assert back[0].servers == shown.servers and decoder.damaged == 0
-    later = moment(1, ())
-    assert [decoder.feed(line) for line in encoder.frame_lines(later)][-1].servers == ()  # type: ignore[union-attr]
-    kinds = [json.loads(line)["k"] for line in lines]
-    assert "servers" in kinds
-    unknown = Decoder()
-    changed = [line.replace(b'"k":"servers"', b'"k":"tomorrow"') for line in lines]
-    assert [unknown.feed(line) for line in changed][-1] is not None and unknown.damaged == 0
+    assert [each.servers for each in read_back(shown, moment(1, ()))] == [shown.servers, ()]
 
 
 @pytest.mark.parametrize(
@@ -492,9 +481,9 @@ def test_rows_travel_through_a_recording_and_a_reader_that_does_not_know_them_sk
 )  # fmt: skip
 def test_a_row_that_cannot_be_is_damage(wrong: object) -> None:
     assert server_row(wrong) is None
-    decoder = Decoder()
-    line = json.dumps({"k": "servers", "t": NOW, "rows": [wrong]}).encode()
-    assert decoder.feed(line) is None and decoder.damaged == 1
+    frame = json.dumps({"k": "frame", "t": NOW, "servers": [wrong]}).encode()
+    found, decoder = read_lines([lines_of(moment(0, ()))[0], frame])
+    assert not found and decoder.damaged == 1
 
 
 def test_text_from_a_server_is_made_harmless() -> None:

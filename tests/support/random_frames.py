@@ -58,7 +58,7 @@ def _values(draw: random.Random, kind: type[Struct], metrics: dict[str, Metric])
         if metric is None or metric.unit == "text":
             continue
         value = number(draw, metric)
-        whole = "int" in kind.__annotations__[name]
+        whole = "Count" in kind.__annotations__[name]
         if value is not None and "bool" in kind.__annotations__[name]:
             value = bool(value)
         elif value is not None and whole:

@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from gputop.model.metrics import PROCESS_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.recording.decode import LineDecoder
+from gputop.recording.encode import LineEncoder
 from gputop.recording.reader import read_snapshots
-from gputop.recording.writer import RecordingWriter, Rounder
+from gputop.recording.rounding import rounded
+from gputop.recording.writer import RecordingWriter
 
 T0 = 1_780_000_000.0
 MACHINE = Machine("node-17", "boot-1", "580.65")
@@ -69,7 +72,7 @@ def recorded(path: Path, snapshots: Iterable[Snapshot]) -> Path:
     """A recording of these snapshots."""
     writer = RecordingWriter(str(path))
     for snapshot in snapshots:
-        writer.write(snapshot)
+        writer.write(rounded(snapshot))
     writer.close()
     return path
 
@@ -84,9 +87,27 @@ def times(path: Path) -> list[float]:
     return [snapshot.t - T0 for snapshot in read_snapshots(str(path))]
 
 
-def rounded(snapshot: Snapshot) -> Snapshot:
-    """One snapshot by itself as a recording gives it back."""
-    return Rounder().take(snapshot)[0]
+def lines_of(*snapshots: Snapshot) -> list[bytes]:
+    """The lines of a recording of these snapshots, as one member or more."""
+    encoder, lines = LineEncoder(), []
+    for snapshot in snapshots:
+        if not encoder.fits(snapshot):
+            lines.append(encoder.begin_member(snapshot))
+        lines += encoder.frame_lines(snapshot)
+    return lines
+
+
+def read_lines(lines: Iterable[bytes]) -> tuple[list[Snapshot], LineDecoder]:
+    """The frames of lines, and the decoder that read them."""
+    decoder = LineDecoder()
+    return [found for line in lines if (found := decoder.feed(line)) is not None], decoder
+
+
+def read_back(*snapshots: Snapshot) -> list[Snapshot]:
+    """Snapshots after a way through a recording, which has no damage."""
+    found, decoder = read_lines(lines_of(*snapshots))
+    assert decoder.damaged == 0, decoder.reason
+    return found
 
 
 def with_values(sample: Any, values: Mapping[str, Any]) -> Any:

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import not_a_loader, server_in, why_words
+from gputop.model.feeders import NEVER, NOT_A_LOADER, not_a_loader, server_in, why_words
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.recording.format import rule_in
 
 T0 = 1_780_000_000.0
 GIB = 2.0**30
@@ -77,6 +76,11 @@ def gpu(index: int = 0, **changes: Any) -> GpuSample:
     return replace(sample, **changes)
 
 
+def _rule_in(why: str) -> str | None:
+    """The rule at the beginning of the words that a scene gives."""
+    return NEVER if why.startswith(NOT_A_LOADER) else why.split()[0] if why.startswith("R") else None
+
+
 def told(process: ProcessSample) -> ProcessSample:
     """With the facts that a source draws from the command line."""
     static = process.static
@@ -91,7 +95,7 @@ def told(process: ProcessSample) -> ProcessSample:
             server=server_in(static.command.split()),
             job_key=f"{static.user} {static.command}",
             why=why,
-            rule=static.rule or rule_in(why or ""),
+            rule=static.rule or _rule_in(why or ""),
         ),
     )
 

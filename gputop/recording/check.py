@@ -1,0 +1,102 @@
+"""Lines of a recording checked: types and bounds by msgspec, the rest by one function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Decoder
+from msgspec.structs import asdict, replace
+
+from gputop.model.secrets import masked_text
+from gputop.model.serving import checked_server
+from gputop.model.snapshot import CgroupName, Event, ProcessStatic, Snapshot
+from gputop.model.steps import checked_steps
+from gputop.recording.format import (
+    MOST_COMMAND,
+    VERSION,
+    Damage,
+    Line,
+    MachineLine,
+    ProcessLine,
+    RecordingError,
+    RunFacts,
+)
+from gputop.recording.text import cleaned, is_clean
+
+
+class _Head(Struct):
+    """The keys by which a line is told that cannot be decoded."""
+
+    k: str
+    version: int = 0
+
+
+_LINES = Decoder(Line)
+_HEADS = Decoder(_Head)
+_KINDS = ("machine", "process", "frame", "event", "run")
+_FORMAT_1 = "key"
+"""The kind of the first line of a recording in format 1."""
+
+
+def decode_line(line: bytes) -> Line | None:
+    """Decode and check one line; None for a kind that is not known.
+
+    Raises Damage, and RecordingError for a recording of another format.
+    """
+    try:
+        value: Line = _LINES.decode(line)
+    except (ValueError, RecursionError) as error:
+        if _is_skipped(line):
+            return None
+        raise Damage(f"not a line of a recording: {error}") from error
+    if isinstance(value, MachineLine) and value.version != VERSION:
+        raise _other_format(value.version)
+    return _checked(value if is_clean(line) else cleaned(value))
+
+
+def _is_skipped(line: bytes) -> bool:
+    """Whether a line is of an unknown kind. Raises RecordingError for a line of another format."""
+    try:
+        head = _HEADS.decode(line)
+    except (ValueError, RecursionError):
+        return False
+    if head.k == _FORMAT_1:
+        raise _other_format(1)
+    if head.k == "machine" and head.version > VERSION:
+        raise _other_format(head.version)
+    return head.k not in _KINDS
+
+
+def _other_format(version: int) -> RecordingError:
+    fix = "update gputop to read it" if version > VERSION else "record again"
+    return RecordingError(f"recorded in format {version}, this gputop reads format {VERSION}: {fix}")
+
+
+def _checked(line: Line) -> Line:
+    """Check what types and bounds cannot say; mask secrets. Raises Damage."""
+    if isinstance(line, Snapshot):
+        if line.steps or line.servers:
+            steps, servers = tuple(map(checked_steps, line.steps)), tuple(map(checked_server, line.servers))
+            if None in steps or None in servers:
+                raise Damage("steps or servers that cannot be")
+            return replace(line, steps=steps, servers=servers)
+        return line
+    if isinstance(line, Event):
+        return replace(line, text=masked_text(line.text))
+    if isinstance(line, ProcessLine):
+        return replace(line, static=_masked(line.static))
+    if isinstance(line, RunFacts):
+        return replace(line, command=masked_text(line.command)[:MOST_COMMAND])
+    return line
+
+
+def _masked(static: ProcessStatic) -> ProcessStatic:
+    facts: dict[str, Any] = {key: _masked_fact(fact) for key, fact in asdict(static).items()}
+    return ProcessStatic(**facts)
+
+
+def _masked_fact(fact: str | CgroupName | None) -> str | CgroupName | None:
+    if isinstance(fact, CgroupName):
+        return CgroupName(masked_text(fact.kind), masked_text(fact.id))
+    return fact and masked_text(fact)
