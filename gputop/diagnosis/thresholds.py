@@ -204,14 +204,8 @@ CLEAR_POINTS: Final = 10.0
 SLOWER_PCT: Final = 5.0
 """A comparison of traces fails where a step takes so many percent longer and the user names no limit [judged]."""
 
-# --- what a link carries, and what holds a GPU's memory -------------------------------------------------------------
+# --- what holds a GPU's memory -------------------------------------------------------------------------------------
 
-LINK_SHARE: Final = 0.7
-PCIE_PAIR_SHARE: Final = 0.5
-"""Of a link's peak, from which on it is right [judged]: packets and their headers leave 80 to 90 %; a switch or a
-socket between two GPUs on PCIe takes more."""
-LINK_OF_BEST: Final = 0.7
-"""Of the fastest NVLink pair, below which another pair is slow although no peak of a pair is known [judged]."""
 FRAGMENTED_PCT: Final = 20.0
 FRAGMENTED_BYTES: Final = 1 << 30
 """Free memory that cannot be given back is a finding from this share of the reserved and so many bytes on [judged]."""

@@ -151,60 +151,6 @@ int cuStreamSynchronize(void *stream) {
     return answer("cuStreamSynchronize");
 }
 
-/* Copies over links take no time here: a clock of their own counts what they would take, at so many GB/s: "from_host",
- * "to_host" and "between". "peer 0": the GPUs do not reach each other. */
-static double link_ms;
-
-static int copied(size_t size, const char *link, double gb_per_s, const char *call) {
-    link_ms += (double)size / (scripted(link, gb_per_s) * 1e6);
-    return answer(call);
-}
-
-int cuDeviceCanAccessPeer(int *can, int device, int other) {
-    *can = device != other && scripted("peer", 1);
-    return answer("cuDeviceCanAccessPeer");
-}
-
-int cuCtxSetCurrent(void *context) { return context ? SUCCESS : INVALID_VALUE; }
-
-int cuCtxEnablePeerAccess(void *context, unsigned flags) {
-    return context && !flags ? answer("cuCtxEnablePeerAccess") : INVALID_VALUE;
-}
-
-int cuMemAllocHost_v2(void **address, size_t size) {
-    *address = malloc(1);
-    return size ? answer("cuMemAllocHost") : INVALID_VALUE;
-}
-
-int cuMemcpyHtoDAsync_v2(uint64_t to, void *from, size_t size, void *stream) {
-    return to && from && stream ? copied(size, "from_host", 55, "cuMemcpyHtoDAsync") : INVALID_VALUE;
-}
-
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *stream) {
-    return to && from && stream ? copied(size, "to_host", 54, "cuMemcpyDtoHAsync") : INVALID_VALUE;
-}
-
-int cuMemcpyPeerAsync(uint64_t to, void *there, uint64_t from, void *here, size_t size, void *stream) {
-    return to && from && there != here && stream ? copied(size, "between", 390, "cuMemcpyPeerAsync") : INVALID_VALUE;
-}
-
-int cuEventCreate(double **event, unsigned flags) {
-    *event = malloc(sizeof **event);
-    return flags == 1 ? SUCCESS : INVALID_VALUE;
-}
-
-int cuEventRecord(double *event, void *stream) {
-    *event = link_ms;
-    return stream ? SUCCESS : INVALID_VALUE;
-}
-
-int cuEventSynchronize(double *event) { return event ? answer("cuEventSynchronize") : INVALID_VALUE; }
-
-int cuEventElapsedTime(float *ms, double *begun, double *ended) {
-    *ms = (float)(*ended - *begun);
-    return SUCCESS;
-}
-
 int cuGetErrorName(int code, const char **name) {
     *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR";
     return SUCCESS;

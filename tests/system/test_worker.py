@@ -253,7 +253,7 @@ OWN_THREADS = {
     "features/fleet/client.py": "a pool of the standard library: a refresh waits for all of its questions",
     "features/traces/chunks.py": "a pool of the standard library: the next piece is unpacked while one is decoded",
     "features/export/scrape_server.py": "the standard library's thread for each connection",
-    "features/prove/cuda_programs.py": "a program of its own: reads its stdin, whose end ends it",
+    "features/prove/cuda_program.py": "a program of its own: reads its stdin, whose end ends it",
     "sources/activity/counters/helper.py": "a program of its own: stdin, and one GPU's counters a thread",
     "tui/terminal/guard.py": "the last resort for the terminal: needs nothing that may wait or fail",
 }

@@ -40,26 +40,13 @@ class Beat(Struct, frozen=True, tag_field="t", tag="beat"):
     """The kernels go on."""
 
 
-class Copied(Struct, frozen=True, tag_field="t", tag="copied"):
-    """What came through a link; its ends by their place among the visible GPUs, None is the host's memory."""
-
-    source: int | None
-    target: int | None
-    bytes_per_s: float
-    direct: bool
-
-
-class AllCopied(Struct, frozen=True, tag_field="t", tag="all copied"):
-    """Every link has been measured."""
-
-
 class CudaFailed(Struct, frozen=True, tag_field="t", tag="error"):
     """Nothing goes on: one line."""
 
     why: str
 
 
-Message = Ready | Beat | Copied | AllCopied | CudaFailed
+Message = Ready | Beat | CudaFailed
 
 
 class StageSample(Struct, frozen=True):

@@ -35,7 +35,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
     command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
     command.add_argument("--record", metavar="FILE", help="keep a recording of it")
-    command.add_argument("--links", action="store_true", help="copies from and to the host, and between GPUs, instead")
     command.add_argument("--report", metavar="FILE", help="what was measured, as JSON for docs/hardware.md: no names")
     command.add_argument("--force", action="store_true", help="even while other processes use the GPU")
 
@@ -48,12 +47,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         stdout_is_text(settings)
     # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if args.links:
-        if report is not None or args.record is not None or (path is not None and path.suffix == ".svg"):
-            raise UsageError("--links gives a table: use it with --json, or with -o FILE.json or .txt")
-        from gputop.features.prove.links import prove_links
-
-        return prove_links(args, settings, path)
     proof = _proved(args, settings)
     # Why SM activity is not measured, with what would help.
     proof_verdict = verdict(proof.results, proof.before.sm_reason or "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Literal
 
 from msgspec import Struct
 
@@ -30,13 +29,12 @@ class KernelsFailed(Exception):
 
 
 class Kernels:
-    """The program that uses CUDA, on some GPUs. ``close`` it, whatever happens."""
+    """The program that uses CUDA, on one GPU. ``close`` it, whatever happens."""
 
-    def __init__(self, uuids: str, program: Literal["kernels", "copies"] = "kernels") -> None:
-        """``uuids`` of the GPUs that it sees, with commas; ``program`` is what it does there."""
-        # By UUID: CUDA numbers GPUs in its own order.
-        environment = ours(CUDA_VISIBLE_DEVICES=uuids)
-        self._dialogue = Dialogue[Message](our_program(f"{__package__}.cuda_programs", program), environment, Message)
+    def __init__(self, uuid: str) -> None:
+        """Start it on this GPU, by UUID since CUDA numbers GPUs in its own order."""
+        environment = ours(CUDA_VISIBLE_DEVICES=uuid)
+        self._dialogue = Dialogue[Message](our_program(f"{__package__}.cuda_program"), environment, Message)
         self._is_ready = False
 
     def ready(self) -> Ready:
@@ -62,7 +60,7 @@ class Kernels:
             self._is_ready = self._is_ready or isinstance(message, Ready)
         silent_s = monotonic() - self._dialogue.heard_at
         if silent_s > (SILENT_S if self._is_ready else READY_S):
-            what = "a kernel or a copy has not ended" if self._is_ready else "CUDA has not started"
+            what = "a kernel has not ended" if self._is_ready else "CUDA has not started"
             raise KernelsFailed(f"{what} for {silent_s:.0f} s")
         return messages
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.features.prove.cuda_programs import KERNELS
+from gputop.features.prove.cuda_program import KERNELS
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path

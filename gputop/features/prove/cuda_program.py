@@ -1,7 +1,7 @@
-"""The programs that use CUDA: one runs the kernels that it is told, one copies over every link.
+"""The program that uses CUDA: it runs the kernels that its parent requests.
 
-Programs of their own, because a CUDA error is permanent for its process. A launch lasts 20 ms and a copy has 64 MiB, so
-that nothing stays on the GPU however they end.
+It is a program of its own because a CUDA error is permanent for its process. A launch lasts 20 ms, so that nothing
+stays on the GPU however the program ends.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from statistics import median
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from time import monotonic
 from typing import Any
 
-from msgspec import Struct
-
-from gputop.features.prove.experiment import AllCopied, Beat, Copied, CudaFailed, Ready, Stage
+from gputop.features.prove.experiment import Beat, CudaFailed, Ready, Stage
 from gputop.system.children import say, told
 
 LIBRARY = "libcuda.so.1"
 _TYPES: dict[str, Any] = {
-    "int": c_int, "unsigned": c_uint, "size_t": c_size_t, "CUdeviceptr": c_uint64, "float": c_float, "void*": c_void_p,
+    "int": c_int, "unsigned": c_uint, "size_t": c_size_t, "CUdeviceptr": c_uint64, "void*": c_void_p,
     "char*": c_char_p,
 }  # fmt: skip
 _ALWAYS = {"cuInit": "unsigned", "cuGetErrorName": "int, char**"}
@@ -242,121 +239,10 @@ def _run_kernels() -> None:
     run(cuda, Stages())
 
 
-# Copies over every link, timed by CUDA's own events.
-
-_OF_COPIES = {
-    "cuDeviceGetCount": "int*",
-    "cuDeviceGet": "int*, int",
-    "cuDeviceCanAccessPeer": "int*, int, int",
-    "cuCtxCreate_v2": "void**, unsigned, int",
-    "cuCtxSetCurrent": "void*",
-    "cuCtxEnablePeerAccess": "void*, unsigned",
-    "cuMemAlloc_v2": "CUdeviceptr*, size_t",
-    "cuMemAllocHost_v2": "void**, size_t",
-    "cuMemcpyHtoDAsync_v2": "CUdeviceptr, void*, size_t, void*",
-    "cuMemcpyDtoHAsync_v2": "void*, CUdeviceptr, size_t, void*",
-    "cuMemcpyPeerAsync": "CUdeviceptr, void*, CUdeviceptr, void*, size_t, void*",
-    "cuStreamCreate": "void**, unsigned",
-    "cuEventCreate": "void**, unsigned",
-    "cuEventRecord": "void*, void*",
-    "cuEventSynchronize": "void*",
-    "cuEventElapsedTime": "float*, void*, void*",
-}
-LINK_BYTES = 64 << 20
-COPIES, BATCHES = 4, 3
-"""A batch is timed as one; of the batches the median counts, after one that warms up."""
-_PEER_ALREADY = 704
-_BLOCKING_SYNC = 1
-
-
-class _Device(Struct, frozen=True):
-    """A GPU's context with one buffer and what times its copies."""
-
-    number: int
-    context: Any
-    stream: Any
-    buffer: int
-    events: tuple[Any, ...]
-
-
-class Copier:
-    """Every visible GPU, ready to copy. Raises CudaError."""
-
-    def __init__(self) -> None:
-        self._library = CudaLibrary(_OF_COPIES)
-        self.devices = [self._device(number) for number in range(self._library.out("cuDeviceGetCount", c_int))]
-        self._host = self._library.out("cuMemAllocHost_v2", c_void_p, LINK_BYTES)
-
-    def to_host(self, device: _Device) -> float:
-        """Bytes a second from a GPU into the host's pinned memory."""
-        return self._timed(device, "cuMemcpyDtoHAsync_v2", self._host, device.buffer, LINK_BYTES, device.stream)
-
-    def from_host(self, device: _Device) -> float:
-        """Bytes a second from the host's pinned memory into a GPU."""
-        return self._timed(device, "cuMemcpyHtoDAsync_v2", device.buffer, self._host, LINK_BYTES, device.stream)
-
-    def between(self, source: _Device, target: _Device) -> tuple[float, bool]:
-        """Bytes a second from one GPU into another, and whether they reach each other directly."""
-        direct = bool(self._library.out("cuDeviceCanAccessPeer", c_int, source.number, target.number))
-        if direct:
-            self._library.call("cuCtxSetCurrent", source.context)
-            try:
-                self._library.call("cuCtxEnablePeerAccess", target.context, 0)
-            except CudaError as error:
-                if error.code != _PEER_ALREADY:
-                    raise
-        rate = self._timed(
-            source, "cuMemcpyPeerAsync", target.buffer, target.context, source.buffer, source.context, LINK_BYTES,
-            source.stream,
-        )  # fmt: skip
-        return rate, direct
-
-    def _device(self, number: int) -> _Device:
-        device = self._library.out("cuDeviceGet", c_int, number)
-        context = self._library.out("cuCtxCreate_v2", c_void_p, _SCHEDULE_BLOCKING_SYNC, device)
-        stream = self._library.out("cuStreamCreate", c_void_p, _NON_BLOCKING)
-        buffer = self._library.out("cuMemAlloc_v2", c_uint64, LINK_BYTES)
-        events = tuple(self._library.out("cuEventCreate", c_void_p, _BLOCKING_SYNC) for _ in range(2))
-        return _Device(device, context, stream, buffer, events)
-
-    def _timed(self, device: _Device, name: str, *arguments: Any) -> float:
-        self._library.call("cuCtxSetCurrent", device.context)
-        begun, ended = device.events
-        rates = []
-        for _ in range(1 + BATCHES):
-            self._library.call("cuEventRecord", begun, device.stream)
-            for _ in range(COPIES):
-                self._library.call(name, *arguments)
-            self._library.call("cuEventRecord", ended, device.stream)
-            self._library.call("cuEventSynchronize", ended)
-            spent_ms = self._library.out("cuEventElapsedTime", c_float, begun, ended)
-            rates.append(COPIES * LINK_BYTES / max(1e-6, spent_ms / 1e3))
-        return float(median(rates[1:]))
-
-
-def _copy() -> None:
-    copier = Copier()
-    say(Ready())
-    for at, device in enumerate(copier.devices):
-        say(Copied(None, at, copier.from_host(device), True))
-        say(Copied(at, None, copier.to_host(device), True))
-    for at, source in enumerate(copier.devices):
-        for to, target in enumerate(copier.devices):
-            if to != at:
-                rate, direct = copier.between(source, target)
-                say(Copied(at, to, rate, direct))
-    say(AllCopied())
-    # Until what was said is read: an end of its own would look like a failure.
-    sys.stdin.buffer.read()
-
-
 def main() -> int:
-    """Work, as ``kernels`` or ``copies``, until that ends. Returns the exit status where something fails."""
+    """Run the requested kernels until stdin ends. Returns the exit status where something fails."""
     try:
-        if sys.argv[1] == "copies":
-            _copy()
-        else:
-            _run_kernels()
+        _run_kernels()
     except CudaError as error:
         say(CudaFailed(str(error)))
         return 1
