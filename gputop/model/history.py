@@ -135,7 +135,7 @@ class _Columns:
         return means + [None] * (count - len(means))
 
     def forget_before(self, index: int) -> None:
-        """Drop the columns before one."""
+        """Drop the columns before an index; all of them after a gap longer than the chart."""
         if self.first < index:
             del self.means[: index - self.first]
             self.first = index
@@ -274,8 +274,9 @@ class History:
             chart = self._charts[(key, name, width_s)] = _Columns(width_s)
             self._cover_minutes(chart, track, name, oldest * width_s)
         chart.used_t = self.latest_t
-        self._cover_new(chart, track, name, oldest * width_s)
+        # Before the new samples: a clock that was set forward by years would be filled column by column.
         chart.forget_before(oldest)
+        self._cover_new(chart, track, name, oldest * width_s)
         first = last - count + 1
         means = chart.newest(last, count)
         for begin, end, names in track.breaks:
@@ -300,7 +301,7 @@ class History:
         for i in track.minutes.since(0):
             end = track.minutes.times[i]
             if begin < end <= oldest and not isnan(values[i]):
-                chart.cover(end - MINUTE_S, end, values[i])
+                chart.cover(max(begin, end - MINUTE_S), end, values[i])
 
     def _cover_new(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
         ring = track.fast
@@ -310,9 +311,8 @@ class History:
         times, spans, values, width = ring.times, ring.spans, ring.values, len(ring.places)
         for slot in ring.since(chart.seen):
             value, t = values[slot * width + place], times[slot]
-            if t <= begin or isnan(value):
-                continue
-            chart.cover(t - spans[slot], t, value)
+            if t > begin and not isnan(value):
+                chart.cover(max(begin, t - spans[slot]), t, value)
         chart.seen = ring.count
 
 

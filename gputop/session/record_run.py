@@ -35,11 +35,13 @@ def record(
     most_bytes: int | None = None,
     started: Callable[[str], None] | None = None,
     alerts: RunWatcher | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Recorder:
-    """Record until ``stop`` is set, ``seconds`` of recorded time are over, or writing fails.
+    """Record until ``stop`` is set, ``seconds`` are over, or writing fails.
 
     ``target`` is as in RecordingWriter. ``started`` is called once with the path of the first file. Set ``stop`` from
-    a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed. The recorder is returned closed.
+    a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed. ``seconds`` count from the first
+    snapshot by a monotonic ``clock``: a step of the wall clock ends no recording. The recorder is returned closed.
     Raises RecordingError when the target cannot be written at all, and what ``source.start`` raises.
     """
     recorder = Recorder(target, most_bytes=most_bytes)
@@ -49,15 +51,16 @@ def record(
     arrivals = Arrivals(source)
     try:
         arrivals.start()
-        has_announced = False
+        has_announced, begun = False, None
         while not stop.is_set() and recorder.error is None:
             for snapshot in arrivals.wait(min(_LOOK_S, _PATIENCE * source.interval_s)):
                 session.take(snapshot)
+                begun = clock() if begun is None else begun
             if not has_announced and recorder.path is not None and recorder.frames:
                 has_announced = True
                 if started is not None:
                     started(recorder.path)
-            if seconds is not None and recorder.seconds >= seconds:
+            if seconds is not None and begun is not None and clock() - begun >= seconds:
                 break
     finally:
         source.close()

@@ -43,3 +43,24 @@ def test_columns_that_no_answer_shows_are_forgotten() -> None:
         )
     (chart,) = history._charts.values()
     assert len(chart.sums) == 2 and len(chart.means) <= 81
+
+
+@pytest.mark.parametrize("gap_s", [3_600.0, 86_400.0, 31_536_000.0, 3_650 * 86_400.0, 1e11])
+def test_a_clock_that_is_set_forward_empties_the_chart_and_costs_nothing(gap_s: float) -> None:
+    history = History()
+    for second in range(30):
+        history.add(1_000.0 + second, "GPU-0", {"util_pct": 50.0})
+        history.columns("GPU-0", "util_pct", 1.0, 40)
+    # Counted, not timed: what is kept must not grow with the distance of two times.
+    history.add(1_030.0 + gap_s, "GPU-0", {"util_pct": 70.0})
+    assert history.columns("GPU-0", "util_pct", 1.0, 40) == [*[None] * 39, 70.0]
+    (chart,) = history._charts.values()
+    assert len(chart.means) == 1
+
+
+def test_a_gap_within_the_chart_is_shown_as_a_gap() -> None:
+    history = History()
+    history.add(1_000.0, "GPU-0", {"util_pct": 50.0})
+    history.columns("GPU-0", "util_pct", 1.0, 40)
+    history.add(1_020.0, "GPU-0", {"util_pct": 70.0})
+    assert history.columns("GPU-0", "util_pct", 1.0, 40) == [*[None] * 19, 50.0, *[None] * 19, 70.0]

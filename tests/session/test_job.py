@@ -320,13 +320,30 @@ def test_a_headless_recording_ends_after_its_time_and_says_where_it_is(tmp_path:
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
     path = str(tmp_path / "r.jsonl.gz")
-    done = record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=30.0, started=told.append)
+    done = record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=0.1, started=told.append)
     assert source.closed
     assert told in ([], [path])
     assert (done.path, done.error, done.dropped) == (path, None, 0)
-    assert done.seconds >= 30.0
+    assert done.frames > 0
     assert len(list(read_snapshots(path))) == done.frames
     assert done.bytes_written == os.path.getsize(path)
+
+
+class SteppedSource(EndlessSource):
+    """Each snapshot lies an hour after the one before."""
+
+    def poll(self) -> Snapshot | None:
+        snapshot = super().poll()
+        return None if snapshot is None else frame(3_600 * self._count)
+
+
+def test_a_step_of_the_wall_clock_ends_no_recording(tmp_path: Path) -> None:
+    source, begun = SteppedSource(tmp_path), time.monotonic()
+    source.interval_s = 0.01
+    path = str(tmp_path / "r.jsonl.gz")
+    done = record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=0.3)
+    assert done.seconds > 3_600.0
+    assert time.monotonic() - begun >= 0.3
 
 
 def test_a_headless_recording_ends_when_it_is_asked_to(tmp_path: Path) -> None:

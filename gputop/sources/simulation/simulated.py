@@ -238,6 +238,12 @@ def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event,
     return tuple(events)
 
 
+def _steady_clock() -> Callable[[], float]:
+    """Unix time that advances with the monotonic clock."""
+    offset_s = time.time() - time.monotonic()
+    return lambda: offset_s + time.monotonic()
+
+
 class SimulatedSource:
     """A machine that does not exist, as a source. Its snapshots lie on whole intervals from the start on."""
 
@@ -251,9 +257,11 @@ class SimulatedSource:
         only: str | None = None,
         hostname: str | None = None,
         events_past: bool = False,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` replaces the machine's own.
+        """``clock`` tells Unix time; its default goes on evenly, whatever the wall clock is set to.
+
+        ``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` replaces the machine's own.
 
         With ``events_past``, for commands that show the past only, the scenario's events have happened already; the
         live screen sees them happen.
@@ -269,8 +277,8 @@ class SimulatedSource:
             statics = [gpu.static for gpu in plan.gpus]
             self._only = frozenset(statics[i].uuid for i in choose(statics, only, None))
         self._hostname = hostname
-        self._clock = clock
-        self._started = self._begun = clock()
+        self._clock = _steady_clock() if clock is None else clock
+        self._started = self._begun = self._clock()
         last_event_s = plan.last_event_s() if events_past else None
         if last_event_s is not None:
             self._begun -= last_event_s + SETTLED_S
