@@ -3,13 +3,11 @@
 import sys
 
 from gputop.commands.interrupt import end_at_once
-from gputop.commands.terminal_parent import hold_terminal
 
 
 def program() -> int:
-    """Run the command that the words ask for; the exit status is returned."""
+    """Run the command that the words ask for; return the exit status."""
     end_at_once()
-    hold_terminal(sys.argv[1:])
     from gputop.cli import main
 
     status = main()

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.nvml.stand_in import Scenario
-from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram, in_time_s, send
+from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram, in_time_s
 
 PATIENCE_S = 10.0
 """How long a program that is late is waited for once more, to tell one that is late from one that stays."""
@@ -150,7 +150,7 @@ class TmuxClosed:
         self._tmux("send-keys", "-t", "first:", "-l", keys)
 
     def signal(self, number: int) -> None:
-        send(self.pid, number)
+        os.kill(self.pid, number)
 
     def wait_for_state(self, state: str, timeout_s: float = 60.0) -> None:
         stat = Path(f"/proc/{self.pid}/stat")

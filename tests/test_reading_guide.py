@@ -29,9 +29,9 @@ def _imports(file: Path) -> set[Path]:
     return found
 
 
-def test_the_way_of_a_number_has_the_fourteen_files_that_it_names() -> None:
+def test_the_way_of_a_number_has_the_thirteen_files_that_it_names() -> None:
     files = [file for step in STEPS for file in _files(step)]
-    assert "these fourteen files" in SECTION and len(files) == len(set(files)) == 14
+    assert "these thirteen files" in SECTION and len(files) == len(set(files)) == 13
     assert all(file.is_file() for file in _files(SECTION))
 
 

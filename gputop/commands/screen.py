@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import filter_of, redacted_source, redactor_of, screen_watcher
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from gputop.session.player import Playback
     from gputop.session.session import RunWatcher, Session
     from gputop.tui.node_app import GputopApp
+    from gputop.tui.painted_app import PaintedApp
     from gputop.tui.terminal.guard import TerminalGuard
-    from gputop.tui.textual_internals import QuietApp
 
 NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.5
@@ -182,14 +183,19 @@ def show(
     with dropped(), guarded(close) as guard:
         from gputop.session.session import Session
 
+        # Before anything is drawn, into which typed keys would be echoed.
+        guard.mute()
+        if screen.terminal.is_guess:
+            guard.ask_background()
         source.start(notify)
         session = session or Session(Monitor(screen.settings.interval))
         session.alerts = alerts
         first = session.monitor.latest
         if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
             first = session.take(snapshot)
-        # Before anything is drawn, into which typed keys would be echoed.
-        guard.mute()
+        # The answer came while the GPUs were read, or comes later and changes the colours then.
+        if screen.terminal.is_guess and guard.read_early():
+            screen = replace(screen, terminal=replace(screen.terminal, theme="light"))
         if first is not None:
             draw(first, screen.view, screen.terminal)
             drawn = True
@@ -226,7 +232,7 @@ def app_of(
 
     args, settings = vars(screen.args), screen.settings
     alerts = None if playback.session is None else settings.alert
-    return GputopApp(
+    app = GputopApp(
         screen.view,
         screen.terminal.theme,
         playback,
@@ -234,8 +240,9 @@ def app_of(
         guard=guard,
         settings=settings,
         reload=ConfigWatch(args.get("config"), os.environ, args, alerts=alerts).poll,
-        depth=screen.terminal.depth,
     )
+    app.follows_background = screen.terminal.is_guess
+    return app
 
 
 def replay_past(past: Past) -> PlayedSource:
@@ -245,7 +252,7 @@ def replay_past(past: Past) -> PlayedSource:
     return RecordedSource(past)
 
 
-def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
+def end(app: PaintedApp[Any], guard: TerminalGuard) -> NoReturn:
     """End the process after the screen, with its exit status. Raises what has ended the screen unasked."""
     if app.crash is not None and guard.asked_status is None:
         raise app.crash

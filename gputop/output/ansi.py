@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import compress, count, groupby
-from operator import ne, or_
 
 from gputop.paint.glyphs import Depth
-from gputop.paint.line import Row, cells, is_narrow
+from gputop.paint.line import Row
 from gputop.paint.theme import Look, Theme
 
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
@@ -71,18 +68,6 @@ def sgr(look: Look, theme: Theme, depth: Depth) -> str:
     return f"\x1b[{';'.join(('0', *_flags(look), *_colours(look, theme, depth)))}m"
 
 
-def sgr_change(before: Look, now: Look, theme: Theme, depth: Depth) -> str:
-    """The sequence that sets a look where another one is set; empty where they look the same."""
-    flags, had = _flags(now), _flags(before)
-    colours, were = _colours(now, theme, depth), _colours(before, theme, depth)
-    # Switching an attribute or a colour off needs a reset first.
-    if not set(had) <= set(flags) or len(colours) != 2 or len(were) != 2:
-        return "" if (flags, colours) == (had, were) else sgr(now, theme, depth)
-    codes = [flag for flag in flags if flag not in had]
-    codes += [colour for colour, old in zip(colours, were, strict=True) if colour != old]
-    return f"\x1b[{';'.join(codes)}m" if codes else ""
-
-
 def _flags(look: Look) -> list[str]:
     attributes = (("1", look.bold), ("2", look.faint), ("4", look.underline), ("7", look.reverse))
     return [code for code, is_set in attributes if is_set]
@@ -94,78 +79,3 @@ def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
         return []
     pair = ((look.fg or theme.foreground, False), (look.bg or theme.background, True))
     return [_colour(colour, depth, ground=ground) for colour, ground in pair if colour]
-
-
-# From one painted screen to the next: the shortest text that changes a terminal from the first to the second.
-#
-# Only cells that differ are written, each run of them after one move of the cursor. Rows that are equal cost one
-# comparison.
-
-LEAST_UNCHANGED = 8
-"""Runs of changed cells closer than this are written as one: a move of the cursor costs about as many bytes."""
-_RUNS = re.compile(rb"\x01(?:\x00{0,%d}\x01)*" % (LEAST_UNCHANGED - 1)).finditer
-"""Finds the runs in a byte a cell, which is 1 where the cell changed."""
-RESET = "\x1b[0m"
-COVERED = "\0"
-"""In place of the second cell of a wide character; no text that is shown has it."""
-
-
-class Differ:
-    """Writes changes in one theme and colour depth."""
-
-    def __init__(self, theme: Theme, depth: Depth) -> None:
-        def code(before: str | None, style: str) -> str:
-            look = theme.look(style)
-            return sgr(look, theme, depth) if before is None else sgr_change(theme.look(before), look, theme, depth)
-
-        self._code = lru_cache(maxsize=512)(code)
-        self._style: str | None = None
-        """The look that the terminal is set to while changes are written; None where unknown."""
-
-    def changes(self, before: Sequence[Row], now: Sequence[Row]) -> str:
-        """What to write; empty when nothing differs. Both screens have the same size and begin at the top left."""
-        parts: list[str] = []
-        self._style = None
-        for y, (old, new) in enumerate(zip(before, now, strict=True)):
-            if old is not new and old != new:
-                self._row(y, old, new, parts)
-        if parts:
-            parts.append(RESET)
-        return "".join(parts)
-
-    def _row(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
-        first = _alike(old, new)
-        column = sum([cells(text) for text, _ in old[:first]])
-        old, new = old[first:], new[first:]
-        last = _alike(old[::-1], new[::-1])
-        was, were = _cells(old[: len(old) - last])
-        text, styles = _cells(new[: len(new) - last])
-        differ = map(or_, map(ne, was, text), map(ne, were, styles))
-        for begin, end in [run.span() for run in _RUNS(bytes(differ))]:
-            # A wide character is written whole, also where it covers a cell that did not change.
-            begin -= COVERED in (text[begin], was[begin])
-            end += text[end : end + 1] == COVERED
-            parts.append(f"\x1b[{y + 1};{column + begin + 1}H")
-            for style, run in groupby(styles[begin:end]):
-                if style != self._style:
-                    parts.append(self._code(self._style, style))
-                    self._style = style
-                begin, done = begin + len(list(run)), begin
-                parts.append(text[done:begin].replace(COVERED, ""))
-
-
-def _alike(one: Row, other: Row) -> int:
-    """How many spans two rows have in common from their beginning."""
-    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
-
-
-def _cells(row: Row) -> tuple[str, list[str]]:
-    """A row cell by cell: characters, and their styles."""
-    text = "".join([text for text, _ in row])
-    if not (text.isascii() or is_narrow(text)):
-        row = tuple([("".join([char + COVERED * (cells(char) - 1) for char in text]), style) for text, style in row])
-        text = "".join([text for text, _ in row])
-    styles: list[str] = []
-    for piece, style in row:
-        styles += [style] * len(piece)
-    return text, styles

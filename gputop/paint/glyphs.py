@@ -81,6 +81,8 @@ class Terminal(Struct, frozen=True):
     depth: Depth
     theme: str
     glyphs: Glyphs
+    is_guess: bool = False
+    """Whether a dark background is assumed: the terminal itself may be asked."""
 
 
 def colour_depth(env: Mapping[str, str]) -> Depth:
@@ -118,6 +120,7 @@ def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_on
     )
     if depth == "none":
         return Terminal(depth, "mono", ASCII if plain else MONO)
+    is_guess = theme == "auto" and depth != "16" and "COLORFGBG" not in env
     if theme == "auto":
         theme = "ansi" if depth == "16" else "light" if is_light(env) else "dark"
-    return Terminal(depth, theme, ASCII if plain else MONO if theme == "mono" else COLOUR)
+    return Terminal(depth, theme, ASCII if plain else MONO if theme == "mono" else COLOUR, is_guess)

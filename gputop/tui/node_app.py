@@ -1,7 +1,4 @@
-"""The interactive screen: a playback, a view, their painting, and the mouse on it. What keys do is under ``keys``.
-
-Decides nothing about what the rows say.
-"""
+"""The interactive screen of a node: playback, view, painting and mouse. Keys are handled under ``keys``."""
 
 from __future__ import annotations
 
@@ -18,8 +15,6 @@ from gputop.config import Reload, Settings
 from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
-from gputop.output.ansi import Differ
-from gputop.paint.glyphs import Depth
 from gputop.paint.header import WASTE
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
 from gputop.paint.main_screen import Painter
@@ -34,7 +29,7 @@ from gputop.tui.keys.key_handlers import KeyTable
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
 from gputop.tui.screens import MainScreen
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.terminal.painted_lines import Lines
+from gputop.tui.terminal.rows_widget import LiveRows
 
 WHEEL_ROWS = 3
 RIGHT = 3
@@ -43,26 +38,19 @@ DRAGGED = 3
 """Cells between pressing and releasing a button that are no click."""
 
 
-class Canvas(Lines):
-    """Shows a frame. With ``write``, changes go straight to the terminal, see ``Lines``."""
+class NodeView(LiveRows):
+    """Shows a frame and handles the mouse on it."""
 
-    def __init__(self, main: MainScreen, keys: KeyTable, depth: Depth, write: Callable[[str], None] | None) -> None:
-        super().__init__(main.look, write, Differ(main.look, depth))
+    def __init__(self, main: MainScreen, keys: KeyTable) -> None:
+        super().__init__()
         self._main = main
         self._keys = keys
-        self._depth = depth
         self._painter = Painter()
         self._pressed_at = (0, 0)
 
     def show(self, frame: Frame, view: View, width: int, height: int) -> None:
         """Draw a frame."""
         self.set_rows(self._painter.paint(frame, view, width, height).rows)
-
-    def apply_theme(self, theme: Theme) -> None:
-        """Draw in other colours, also in screens opened later."""
-        self._main.look = theme
-        self.set_theme(theme, Differ(theme, self._depth))
-        self._main.paint_soon()
 
     @property
     def page(self) -> int:
@@ -152,7 +140,6 @@ class GputopApp(PaintedApp[View]):
         guard: TerminalGuard | None = None,
         settings: Settings = USUAL,
         reload: Callable[[float], Reload | None] | None = None,
-        depth: Depth = "truecolor",
     ) -> None:
         super().__init__(guard)
         self.view = view
@@ -172,16 +159,9 @@ class GputopApp(PaintedApp[View]):
         self._reload = reload
         self._heard = self._clock()
         keys = wanted_keys(settings.key_preset, settings.keys)
-        self._keys = KeyTable(
-            self,
-            self._change_view,
-            keys,
-            self.outlet.write if guard else None,
-            lambda theme: self._canvas.apply_theme(theme),
-        )
+        self._keys = KeyTable(self, self._change_view, keys)
         self._bind(keys)
-        # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
-        self._canvas = Canvas(self, self._keys, depth, self.outlet.write if guard else None)
+        self._node_view = NodeView(self, self._keys)
 
     @property
     def frame(self) -> Frame | None:
@@ -191,7 +171,7 @@ class GputopApp(PaintedApp[View]):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield self._canvas
+        yield self._node_view
 
     def on_mount(self) -> None:
         self.guard_terminal()
@@ -212,7 +192,7 @@ class GputopApp(PaintedApp[View]):
         self.post_message(SnapshotReady())
 
     def on_snapshot_ready(self) -> None:
-        with self.goes_on():
+        with self.show_errors():
             if self._take():
                 self.paint()
 
@@ -245,7 +225,7 @@ class GputopApp(PaintedApp[View]):
         late = self._clock() - self._heard
         if late <= LATE_INTERVALS * self.playback.interval_s:
             return
-        with self.goes_on():
+        with self.show_errors():
             if self._take():
                 self.paint()
             elif not self.playback.shows_past:
@@ -261,7 +241,7 @@ class GputopApp(PaintedApp[View]):
                 self.view, columns=existing_columns(settings.columns), density=density(settings.density)
             )
             if settings.theme in THEMES and not self.look.colourless:
-                self._canvas.apply_theme(THEMES[settings.theme])
+                self.apply_theme(THEMES[settings.theme])
         self.say("; ".join(change.messages) or "configuration reloaded")
 
     def _bind(self, user_keys: Mapping[str, str]) -> None:
@@ -284,8 +264,12 @@ class GputopApp(PaintedApp[View]):
         width, height = self.size
         self.playback.take_past()
         # A message that asks for this may come before the widget is there, or while the program leaves.
-        if self._canvas.is_attached and not self.is_covered and self.frame is not None and width and height:
-            self._canvas.show(self.frame, self.playback.shown_view(self.view), width, height)
+        if self._node_view.is_attached and self.frame is not None and width and height:
+            self._node_view.show(self.frame, self.playback.shown_view(self.view), width, height)
+
+    def apply_theme(self, theme: Theme) -> None:
+        self.look = theme
+        self._node_view.apply_theme()
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
@@ -304,15 +288,15 @@ class GputopApp(PaintedApp[View]):
         return self._keys.offered()
 
     def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        yield from self.themes(self._canvas.apply_theme)
+        yield from self.themes()
         yield from self._keys.choices()
 
     def _change_view(self, key_id: str) -> None:
         if key_id == "release" and self.playback.shows_past and self.playback.session is not None:
             self._keys.press("pause")
         elif self.frame is not None:
-            rows = self._canvas.process_rows(self.frame, self.view)
-            self.see(after_key(self.view, key_id, self.frame, self._canvas.page, rows))
+            rows = self._node_view.process_rows(self.frame, self.view)
+            self.see(after_key(self.view, key_id, self.frame, self._node_view.page, rows))
             if key_id.startswith("layout"):
                 self.say(f"layout: {LAYOUT_WORDS[self.view.layout]}")
             if key_id in ("longer", "shorter"):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
@@ -21,10 +23,9 @@ from textual.timer import Timer
 from gputop.model.source import unexpected
 from gputop.paint.keys import USUAL, Key, keys_of
 from gputop.paint.theme import THEMES, Theme
-from gputop.tui.terminal.driver import Outlet, guarded_driver
+from gputop.tui.terminal.driver import TerminalDriver
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.terminal.painted_lines import Lines
-from gputop.tui.textual_internals import QuietApp, opened
+from gputop.tui.terminal.rows_widget import LiveRows
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -58,7 +59,7 @@ class PaintDue(Message):
     """Changes since the last painting are due to be shown."""
 
 
-def _later(app: QuietApp, seconds: float) -> None:
+def _later(app: App[int], seconds: float) -> None:
     # Not by one of Textual's timers: each is a task of its own.
     asyncio.get_running_loop().call_later(seconds, app.post_message, PaintDue())
 
@@ -76,7 +77,7 @@ Shown = TypeVar("Shown", bound=Struct)
 """What a screen shows: frozen, with a ``message``."""
 
 
-class PaintedApp(QuietApp, Generic[Shown]):
+class PaintedApp(App[int], Generic[Shown]):
     """Paints at once, or together with further changes within the next moment.
 
     Keys are acts by id: ``counts`` says whether one has a command now, ``press`` runs it, ``offered`` and ``choices``
@@ -92,56 +93,82 @@ class PaintedApp(QuietApp, Generic[Shown]):
     look: Theme
 
     def __init__(self, guard: TerminalGuard | None) -> None:
-        self.outlet = Outlet()
-        super().__init__(driver_class=guarded_driver(guard, self.outlet) if guard else None)
+        # Without a guard there is no terminal: a test's pilot, or a browser.
+        super().__init__(driver_class=None if guard is None else TerminalDriver)
         self.animation_level = "none"
-        self._guard = guard
+        self.guard = guard
+        self.terminal: TerminalDriver | None = None
+        """Set by the driver itself."""
+        self.follows_background = False
+        """Whether no theme was chosen, so that the terminal's background decides."""
+        self.crash: BaseException | None = None
+        """What ended the screen, if it was not the user."""
         self._clock = time.monotonic
         self._paints_soon = False
         self._painted = 0.0
         self._forgets: Timer | None = None
+        self._opened: Awaitable[None] | None = None
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Draw everything now."""
+
+    @abstractmethod
+    def apply_theme(self, theme: Theme) -> None:
+        """Draw in other colours, also in screens opened later."""
+
+    def use_background(self, *, is_light: bool) -> None:
+        """Use the theme for the terminal's background, where only that decides."""
+        if self.follows_background and not self.look.colourless:
+            self.apply_theme(THEMES["light" if is_light else "dark"])
+
+    def _fatal_error(self) -> None:
+        """End in one line: Textual would print a page of traceback, with local values, over the user's shell."""
+        self.crash = self.crash or sys.exc_info()[1]
+        self.exit(1, return_code=1)
 
     def guard_terminal(self) -> None:
         """Let the guard end the program; called once the loop runs."""
-        if self._guard is not None:
+        if self.guard is not None:
             # The guard calls from its own thread: only ask the loop to leave.
             loop = asyncio.get_running_loop()
-            self._guard.leave_by(
+            self.guard.leave_by(
                 lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
             )
 
     def leave(self) -> None:
         """End the program."""
-        if self._guard is not None:
-            self._guard.hurry(0)
+        if self.guard is not None:
+            self.guard.hurry(0)
         self.exit(0)
 
     @contextmanager
-    def goes_on(self) -> Iterator[None]:
-        """What nobody has foreseen in here ends no screen: what was drawn last stays, and a line below it says so.
+    def show_errors(self) -> Iterator[None]:
+        """Show an unexpected error on the last row; keep the screen alive.
 
-        Without a guarded terminal it is raised: whoever runs the app, a test or a viewer's process, is to hear of it.
+        Without a guarded terminal it is raised, for the test or the viewer's process that runs the app.
         """
         try:
             yield
         except Exception as error:
-            if self._guard is None:
+            if self.guard is None:
                 raise
-            for lines in self.screen_stack[0].query(Lines):
-                lines.tell(unexpected(error))
+            for widget in self.screen_stack[0].query(LiveRows):
+                widget.show_error(unexpected(error))
 
     def paint(self) -> None:
         """Draw now, even if a painting is already scheduled; later while the terminal has not taken the last one."""
-        if self.outlet.is_behind:
+        terminal = self.terminal
+        if terminal is not None and terminal.is_behind:
             if not self._paints_soon:
                 self._paints_soon = True
                 _later(self, LEAST_REPAINT_S)
             return
         self._paints_soon = False
-        if self.outlet.lost:
-            self.outlet.lost = False
+        if terminal is not None and terminal.has_dropped:
+            terminal.has_dropped = False
             self.refresh()
-        with self.goes_on():
+        with self.show_errors():
             self.draw()
         # Counted from its end: changes during a slow painting are drawn together as well.
         self._painted = self._clock()
@@ -200,12 +227,12 @@ class PaintedApp(QuietApp, Generic[Shown]):
     def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """What the palette offers beside the keys: (words, what does it)."""
 
-    def themes(self, wear: Callable[[Theme], None]) -> Iterator[tuple[str, Callable[[], None]]]:
-        """The themes as choices of the palette; none where there are no colours."""
+    def themes(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """The themes as choices of the palette; none without colours."""
         if not self.look.colourless:
             for name, theme in THEMES.items():
                 if not theme.colourless:
-                    yield f"theme: {name}", partial(wear, theme)
+                    yield f"theme: {name}", partial(self.apply_theme, theme)
 
     def open_palette(self) -> None:
         """Open the command palette, unless it is open."""
@@ -217,15 +244,32 @@ class PaintedApp(QuietApp, Generic[Shown]):
             coloured(self)
             self.push_screen(Palette())
 
+    def push_screen(self, screen: Any, *args: Any, **options: Any) -> Any:
+        """As Textual's; ``action_act`` waits until the screen is there."""
+        self._opened = opened = super().push_screen(screen, *args, **options)
+        return opened
+
+    def pop_screen(self) -> AwaitComplete:
+        """As Textual's, without ending at a second key that closes a screen which is closed already."""
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        if self.terminal is None:
+            super().copy_to_clipboard(text)
+        else:
+            self.terminal.copy(text)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "act" or self.counts(str(parameters[0]))
 
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key, by its id. A screen that it opens is there afterwards."""
         if self.counts(key_id):
-            with self.goes_on():
+            with self.show_errors():
                 self.press(key_id)
-            await opened(self.screen)
+            if self._opened is not None:
+                await self._opened
+                self._opened = None
 
     async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
         await self.action_act("palette")

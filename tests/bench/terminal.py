@@ -22,8 +22,6 @@ from pathlib import Path
 
 import pyte
 
-from tests.support.pty_program import processes
-
 WHERE_IS_THE_CURSOR, AT_HOME = b"\x1b[6n", b"\x1b[1;1R"
 
 
@@ -130,11 +128,11 @@ class Terminal:
         return sum(len(data) for _, data in self.chunks)
 
     def cpu_s(self) -> float:
-        return sum(map(process_cpu_s, processes(self.pid)))
+        return process_cpu_s(self.pid)
 
     def memory(self) -> Memory:
         """What the program has in memory now, with the parent that holds its terminal."""
-        return memory_of(processes(self.pid))
+        return memory_of([self.pid])
 
     def close(self, patience_s: float = 1.0) -> None:
         """Ask with ``q``, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""

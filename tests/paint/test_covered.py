@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gputop.paint.main_screen import main_screen
 from gputop.paint.process_columns import parse
-from gputop.tui.node_app import Canvas, GputopApp
-from gputop.tui.screens.box import Ask
+from gputop.tui.node_app import GputopApp, NodeView
+from gputop.tui.screens.prompt import Ask
 from gputop.tui.screens.scrolling import RowsScreen
 from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame
@@ -16,7 +16,7 @@ from tests.support.steady_pilot import shown
 
 def _is_current(app: GputopApp) -> bool:
     assert app.frame is not None
-    shown = app.screen_stack[0].query_one(Canvas).rows
+    shown = app.screen_stack[0].query_one(NodeView).rows
     return shown == main_screen(app.frame, app.playback.shown_view(app.view), *app.size).rows
 
 

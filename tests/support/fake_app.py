@@ -25,7 +25,7 @@ from gputop.paint.view import View
 from gputop.session.player import Playback
 from gputop.session.session import Session
 from gputop.tui.node_app import GputopApp, SnapshotReady
-from gputop.tui.terminal.painted_lines import Lines
+from gputop.tui.terminal.rows_widget import LiveRows, RowsPage
 from tests.support.frames import demo_frame
 
 
@@ -112,9 +112,13 @@ def wheel(app: GputopApp, x: int = 5, y: int = 5) -> None:
 
 
 def screen_rows(app: GputopApp) -> list[str]:
-    """What is painted on the uppermost screen, row by row, through Textual's compositor."""
-    lines = app.screen.query_one(Lines)
-    return ["".join(segment.text for segment in strip) for strip in lines.render_lines(lines.size.region)]
+    """The text of the rows that the uppermost screen shows."""
+    rows = []
+    for page in app.screen.query(RowsPage):
+        shown = page.rows[page.first :][: page.size.height]
+        rows += shown + [((" " * page.size.width, "text"),)] * (page.size.height - len(shown))
+    rows += [row for widget in app.screen.query(LiveRows) for row in widget.rows]
+    return ["".join(text for text, _ in row) for row in rows]
 
 
 def screen_text(app: GputopApp) -> str:

@@ -36,18 +36,6 @@ def in_time_s(start_s: float) -> float:
     return max(LIMIT_S, STARTS * start_s)
 
 
-def processes(pid: int) -> list[int]:
-    """A program, and the screen that is its child, if it has one."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *map(int, children[:1])]
-
-
-def send(pid: int, number: int) -> None:
-    """Signal a program as ``kill`` does; but stopped and continued is the whole job, as by a shell."""
-    for each in processes(pid) if number in (signal.SIGSTOP, signal.SIGCONT) else [pid]:
-        os.kill(each, number)
-
-
 def _known_modes(match: re.Match[str]) -> str:
     return match[0] if re.fullmatch(r"\x1b\[\?(25|7)[hl]", match[0]) else ""
 
@@ -137,12 +125,7 @@ class PtyProgram:
 
     def signal(self, number: int) -> None:
         self._asked = True
-        send(self.pid, number)
-
-    @property
-    def screen_pid(self) -> int:
-        """The process that draws."""
-        return processes(self.pid)[-1]
+        os.kill(self.pid, number)
 
     def wait_for_state(self, state: str, timeout_s: float = FOREVER_S) -> None:
         """Wait until the kernel shows the program in a state, such as T for stopped."""

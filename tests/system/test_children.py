@@ -27,7 +27,6 @@ from tests.support.waiting import has_ended, until
 PACKAGE = Path(__file__).parents[2] / "gputop"
 OTHER_WAYS = {
     "system/children.py": "the door itself",
-    "commands/terminal_parent.py": "the parent of a screen, before anything else",
     "api/batches.py": "each size of max_batch in a fresh process of the user's own program",
     "features/loader_bench/measure_setting.py": "each setting in a fresh process of the program that holds the loader",
 }

@@ -12,8 +12,10 @@ from gputop.paint.glyphs import ASCII
 from gputop.paint.process_columns import may_become_field
 from gputop.paint.theme import PALETTES
 from gputop.paint.view import View
-from gputop.tui.screens.box import Menu, Prompt, TextBox
+from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Commands
+from gputop.tui.screens.prompt import Prompt
+from gputop.tui.screens.text_box import TextBox
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.steady_pilot import shown
 

@@ -47,7 +47,7 @@ def _wrong(done: list[Closing]) -> list[Closing]:
 
 
 def _threads(program: PtyProgram) -> int:
-    return len(list(Path(f"/proc/{program.screen_pid}/task").iterdir()))
+    return len(list(Path(f"/proc/{program.pid}/task").iterdir()))
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     ("o p I", lambda s: s.order == sorted(s.order, reverse=True)), ("full_stop", lambda s: s.view.sort == "gpu"),
     ("o c full_stop", lambda s: s.view.sort == "loader"), ("o c comma", lambda s: s.view.sort == "gpu_time_pct"),
     ("o c o escape", lambda s: s.view.sort == "cpu_pct" and not s.top), ("M", lambda s: s.view.sort == LETTERS["m"]),
-    ("f6", lambda s: all(COLUMNS[column].head in str(s.app.screen._box.render()) for column in DEFAULT)),
+    ("f6", lambda s: all(COLUMNS[column].head in _options(s) for column in DEFAULT)),
     ("f6 C", lambda s: (s.view.sort, s.view.inverted) == ("cpu_pct", True)),
     ("o c f6 down enter", lambda s: s.view.sort == "loader"),
     ("o 9", lambda s: s.top == "Menu" and "9: not in this list" in str(s.app.screen._box.border_subtitle)),
@@ -157,6 +157,10 @@ HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     ("l", lambda s: "open files are not shown" in s.message), ("J", lambda s: "p shows it" in s.message),
     ("Z", lambda s: "p pauses" in s.message), ("f12", lambda s: "F12: no command" in s.message),
 )  # fmt: skip
+
+
+def _options(s: Screen) -> str:
+    return " ".join(str(option.prompt) for option in s.app.screen._box.options)
 
 
 def _is_sorted(s: Screen, key: str) -> bool:

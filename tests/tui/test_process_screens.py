@@ -23,9 +23,9 @@ from gputop.paint.process_columns import DEFAULT, parse, passes
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
-from gputop.tui.screens.box import Prompt
 from gputop.tui.screens.pages import UsersScreen
 from gputop.tui.screens.process_screens import ColumnsScreen, EnvironmentScreen, SignalScreen, StacksScreen
+from gputop.tui.screens.prompt import Prompt
 from tests.support.fake_app import Asked, app_on, screen_text
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown

@@ -16,7 +16,7 @@ from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
 from gputop.paint.view import View
 from gputop.paint.view_changes import next_counted
-from gputop.tui.terminal.painted_lines import MOST_BYTES, copy_sequence
+from gputop.tui.terminal.clipboard import MOST_BYTES, copy_sequence
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown

@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.tui.node_app import GputopApp
-from gputop.tui.screens.box import Ask
 from gputop.tui.screens.pages import HelpScreen
+from gputop.tui.screens.prompt import Ask
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown

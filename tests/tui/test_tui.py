@@ -14,7 +14,7 @@ from gputop.tui.node_app import SnapshotReady
 from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
 from gputop.tui.screens.pages import FindingsScreen
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.terminal.painted_lines import Lines
+from gputop.tui.terminal.rows_widget import LiveRows
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
@@ -47,7 +47,7 @@ async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
         await pilot.pause()
         app.paint_soon()
         app.paint_soon()
-        await app.query_one(Lines).remove()
+        await app.query_one(LiveRows).remove()
         app.post_message(PaintDue())
         await pilot.pause(0.2)
         assert app.crash is None
@@ -126,7 +126,7 @@ async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app, source = app_on()
-    app._guard = TerminalGuard()
+    app.guard = TerminalGuard()
 
     async def pushed() -> list[str]:
         source.next = demo_frame().snapshot

@@ -21,8 +21,6 @@ from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, help_
 from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, Panel
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
-from gputop.output.ansi import Differ
-from gputop.paint.glyphs import Depth
 from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.line import Row
 from gputop.paint.process_columns import NO_FILTER, remembered
@@ -34,7 +32,7 @@ from gputop.tui.keys.key_handlers import ALWAYS, check
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
 from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.terminal.painted_lines import Lines
+from gputop.tui.terminal.rows_widget import LiveRows
 
 WHEEL_ROWS = 3
 WATCH_S = 1.0
@@ -42,13 +40,12 @@ STEP_S, DAY_S = 60.0, 86400.0
 FAR = 10**6
 
 
-class FleetCanvas(Lines):
-    """Shows a frame. With ``write``, changes go straight to the terminal, see ``Lines``."""
+class FleetRows(LiveRows):
+    """Shows a frame and handles the mouse on it."""
 
-    def __init__(self, main: FleetApp, depth: Depth, write: Callable[[str], None] | None) -> None:
-        super().__init__(main.look, write, Differ(main.look, depth))
+    def __init__(self, main: FleetApp) -> None:
+        super().__init__()
         self._main = main
-        self._depth = depth
         self._painted: FleetPainted | None = None
 
     @property
@@ -64,10 +61,6 @@ class FleetCanvas(Lines):
             return
         self._painted = fleet_screen(frame, view, width, height)
         self.set_rows(self._painted.rows)
-
-    def wear(self, theme: Theme) -> None:
-        """Draw in other colours."""
-        self.set_theme(theme, Differ(theme, self._depth))
 
     def on_mouse_scroll_down(self) -> None:
         move(self._main, WHEEL_ROWS)
@@ -125,7 +118,6 @@ class FleetApp(PaintedApp[FleetView]):
         *,
         guard: TerminalGuard | None = None,
         keys: Mapping[str, str] = NO_KEYS,
-        depth: Depth = "truecolor",
     ) -> None:
         super().__init__(guard)
         self.view = view
@@ -136,7 +128,7 @@ class FleetApp(PaintedApp[FleetView]):
         self.set_keymap({key.id: key.keys for key in self.table if key.keys != usual[key.id]})
         self.frame: FleetFrame | None = None
         self.filtered_before: tuple[str, ...] = ()
-        self.canvas = FleetCanvas(self, depth, self.outlet.write if guard else None)
+        self.canvas = FleetRows(self)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -186,14 +178,13 @@ class FleetApp(PaintedApp[FleetView]):
         if view.panel in ("hosts", "host"):
             self.watched.see(fleet_view.drawn_hosts(self.frame, view, self.canvas.page), host)
             view = replace(view, host=host, history=shown.history if shown.host == host else None)
-        if self.canvas.is_attached and not self.is_covered and width and height:
+        if self.canvas.is_attached and width and height:
             self.canvas.show(self.frame, view, width, height)
 
     def apply_theme(self, theme: Theme) -> None:
         """Draw in other colours, also in screens opened later."""
         self.look = theme
-        self.canvas.wear(theme)
-        self.paint_soon()
+        self.canvas.apply_theme()
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
@@ -207,7 +198,7 @@ class FleetApp(PaintedApp[FleetView]):
         return self.table
 
     def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        return self.themes(self.apply_theme)
+        return self.themes()
 
     def show_panel(self, panel: Panel) -> None:
         """A list from its first row on."""
@@ -240,9 +231,9 @@ class FleetApp(PaintedApp[FleetView]):
 
 
 def choose_theme(app: FleetApp) -> None:
-    from gputop.tui.screens.box import choose_theme
+    from gputop.tui.screens.menu import choose_theme
 
-    choose_theme(app, app.apply_theme)
+    choose_theme(app)
 
 
 def save_picture(app: FleetApp) -> None:
@@ -252,9 +243,9 @@ def save_picture(app: FleetApp) -> None:
 
 
 def _copied(app: FleetApp, text: str) -> None:
-    from gputop.tui.screens.box import show_copied
+    from gputop.tui.screens.text_box import show_copied
 
-    show_copied(app, text, app.outlet.write)
+    show_copied(app, text)
 
 
 def copy_ticket(app: FleetApp) -> None:
@@ -333,7 +324,7 @@ def next_order(app: FleetApp) -> None:
 
 
 def ask_for_filter(app: FleetApp) -> None:
-    from gputop.tui.screens.box import Prompt
+    from gputop.tui.screens.prompt import Prompt
 
     before = app.view
 
@@ -371,7 +362,7 @@ def step_in_time(app: FleetApp, minutes: int) -> None:
 
 
 def ask_for_time(app: FleetApp) -> None:
-    from gputop.tui.screens.box import Ask
+    from gputop.tui.screens.prompt import Ask
 
     def jump(text: str | None) -> None:
         if not text or app.frame is None:

@@ -169,6 +169,8 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
     try:
         guard.watch()
         guard.mute()
+        if terminal.is_guess:
+            guard.ask_background()
         from gputop.features.fleet.fleet_app import FleetApp
         from gputop.features.fleet.fleet_view import FleetView
         from gputop.paint.keys import wanted_keys
@@ -178,7 +180,8 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
             utc_offset_s=float(time.localtime().tm_gmtoff),
         )  # fmt: skip
         keys = wanted_keys(settings.key_preset, settings.keys)
-        app = FleetApp(view, terminal.theme, watch, guard=guard, keys=keys, depth=terminal.depth)
+        app = FleetApp(view, terminal.theme, watch, guard=guard, keys=keys)
+        app.follows_background = terminal.is_guess
         app.run(mouse=settings.mouse)
     finally:
         guard.hurry(1)

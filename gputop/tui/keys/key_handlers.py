@@ -15,7 +15,6 @@ from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORD
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.process_columns import BY_VERDICT
 from gputop.paint.process_table import chosen_process, key_of, order_words, selected_process
-from gputop.paint.theme import Theme
 from gputop.paint.view import selected_count, selected_gpu
 from gputop.paint.view_changes import VIEW_KEYS, next_counted
 from gputop.paint.words import gpu_label
@@ -60,21 +59,12 @@ BY_NEED = (
 class ScreenKeys:
     """Keys that always work: leave, suspend, help, palette; and those that open what the cursor is on.
 
-    ``keys`` gives the table of keys as it is now, for the help, ``write`` writes to a terminal, if there is one, and
-    ``wear`` applies a theme. Screens are imported when they are opened.
+    ``keys`` gives the current table of keys, for the help. Screens are imported when they are opened.
     """
 
-    def __init__(
-        self,
-        screen: MainScreen,
-        keys: Callable[[], Sequence[Key]],
-        write: Callable[[str], None] | None,
-        wear: Callable[[Theme], None],
-    ) -> None:
+    def __init__(self, screen: MainScreen, keys: Callable[[], Sequence[Key]]) -> None:
         self._screen = screen
         self._keys = keys
-        self._write = write
-        self._wear = wear
 
     def handlers(self) -> dict[str, Callable[[], object]]:
         """What each key does, by its id."""
@@ -124,7 +114,7 @@ class ScreenKeys:
             screen.say("there is no GPU whose verdict could be copied")
             return
         from gputop.output.diagnosis_text import ticket_json, ticket_text
-        from gputop.tui.screens.box import show_copied
+        from gputop.tui.screens.text_box import show_copied
 
         process = chosen_process(frame, screen.view)
         indices = [gpu.static.index for gpu in frame.snapshot.gpus]
@@ -132,7 +122,7 @@ class ScreenKeys:
         if process is not None and process.gpu in indices:
             at = indices.index(process.gpu)
         text = (ticket_json if as_json else ticket_text)(frame, at, process)
-        show_copied(screen, text, self._write)
+        show_copied(screen, text)
 
     def counted(self) -> None:
         """The next GPU of the group in most need."""
@@ -155,9 +145,9 @@ class ScreenKeys:
 
     def theme(self) -> None:
         """Ask for a theme, on a screen that previews it."""
-        from gputop.tui.screens.box import choose_theme
+        from gputop.tui.screens.menu import choose_theme
 
-        choose_theme(self._screen, self._wear)
+        choose_theme(self._screen)
 
     def open(self) -> None:
         """Of a process; of a GPU while the focus is on GPUs or no process is listed. A count leads to its next GPU."""
@@ -281,7 +271,7 @@ class TimeKeys:
         self.play_on(lambda player: self._screen.say(player.to_change(step, offset)))
 
     def jump(self) -> None:
-        from gputop.tui.screens.box import Ask
+        from gputop.tui.screens.prompt import Ask
 
         self._screen.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump_to)
 
@@ -304,15 +294,10 @@ class KeyTable:
         screen: MainScreen,
         change_view: Callable[[str], None],
         user_keys: Mapping[str, str],
-        write: Callable[[str], None] | None,
-        wear: Callable[[Theme], None],
     ) -> None:
-        """``change_view`` is called with an id of ``VIEW_KEYS``; ``user_keys`` are the user's own keys.
-
-        ``write`` writes to the terminal, where there is one, ``wear`` applies a theme.
-        """
+        """``change_view`` is called with an id of ``VIEW_KEYS``; ``user_keys`` are the user's own keys."""
         self._screen = screen
-        self.screen = ScreenKeys(screen, lambda: self.keys, write, wear)
+        self.screen = ScreenKeys(screen, lambda: self.keys)
         self.time = TimeKeys(screen)
         groups: list[dict[str, Callable[[], object]]] = [
             self.screen.handlers(),

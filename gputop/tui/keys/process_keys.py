@@ -62,7 +62,7 @@ class ProcessKeys:
 
     def sort(self) -> None:
         """Ask for a column, by its letter or from the list."""
-        from gputop.tui.screens.box import Menu
+        from gputop.tui.screens.menu import Menu
 
         screen = self._screen
         view = screen.view
@@ -80,7 +80,7 @@ class ProcessKeys:
     # -- filter and search ------------------------------------------------------------------------------------------
 
     def filter(self) -> None:
-        from gputop.tui.screens.box import Prompt
+        from gputop.tui.screens.prompt import Prompt
 
         screen = self._screen
         before = screen.view.filter
@@ -112,7 +112,7 @@ class ProcessKeys:
         return None
 
     def search(self) -> None:
-        from gputop.tui.screens.box import Prompt
+        from gputop.tui.screens.prompt import Prompt
 
         screen = self._screen
         before = screen.view

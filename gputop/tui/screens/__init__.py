@@ -15,6 +15,14 @@ from gputop.paint.view import View
 from gputop.session.player import Playback
 
 
+class Clipboard(Protocol):
+    """A terminal with a clipboard."""
+
+    def copy(self, text: str) -> bool:
+        """Copy a text; False when it is too long."""
+        ...
+
+
 class MainScreen(Protocol):
     """The main screen: what it shows, and how to show something else."""
 
@@ -25,6 +33,8 @@ class MainScreen(Protocol):
     toggle_counters: Callable[[], str] | None
     remedied: Callable[[], Frame] | None
 
+    @property
+    def terminal(self) -> Clipboard | None: ...
     @property
     def size(self) -> Size: ...
     @property
@@ -50,6 +60,9 @@ class MainScreen(Protocol):
 
     def open_palette(self) -> None:
         """Open the command palette, unless it is open."""
+
+    def apply_theme(self, theme: Theme) -> None:
+        """Draw in other colours, also in screens opened later."""
 
     def leave(self) -> None:
         """End the program."""

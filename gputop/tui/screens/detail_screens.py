@@ -22,7 +22,7 @@ from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
 from gputop.tui.screens import MainScreen
 from gputop.tui.screens.scrolling import ClosesOnce, press
-from gputop.tui.terminal.painted_lines import Lines
+from gputop.tui.terminal.rows_widget import LiveRows
 
 LOOK_S = 0.25
 """How often the screen checks for a new frame, which costs nothing; only a new frame is painted."""
@@ -39,7 +39,7 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
         self._shown: Frame | None = None
         self._painted: DetailsPainted | None = None
         # Kept here, because a screen that is closed before it is composed is mounted without it.
-        self._lines = Lines()
+        self._lines = LiveRows()
 
     def _view(self) -> View:
         return self.main.playback.shown_view(self.main.view)

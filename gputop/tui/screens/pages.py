@@ -59,7 +59,7 @@ class TourScreen(RowsScreen, keys="tour"):
     def action_go(self, at: int) -> None:
         """To a page."""
         self._at = at
-        self.action_scroll(-FAR)
+        self.paint_from_top()
 
     def action_close(self) -> None:
         now = self._main.playback.frame
@@ -134,10 +134,17 @@ class FindingsScreen(RowsScreen, keys="findings"):
         self._main = main
         self._alerts = None if main.playback.session is None else main.playback.session.alerts
         self._cursor = 0
+        self._place = 0, 0
+        """First and end row of the entry at the cursor."""
         self._shown: list[Finding | str] = []
         """What the cursor can be on: names of alerts, then findings."""
         if self._alerts is not None:
             self.is_live = True
+
+    def paint(self) -> None:
+        super().paint()
+        first, end = self._place
+        self.show_rows(0 if self._cursor == 0 else first, end)
 
     def rows(self, width: int) -> list[Row]:
         frame = self._main.playback.frame
@@ -168,17 +175,10 @@ class FindingsScreen(RowsScreen, keys="findings"):
     def _add(self, rows: list[Row], item: Finding | str, block: list[Row]) -> None:
         """Append the rows of one alert or finding, marked where the cursor is on it."""
         if len(self._shown) == self._cursor:
-            self._show(len(rows), len(block))
+            self._place = len(rows), len(rows) + len(block)
             block = [tuple((text, f"{style}|select") for text, style in row) for row in block]
         self._shown.append(item)
         rows += block
-
-    def _show(self, first: int, count: int) -> None:
-        """Scroll so that the rows of the entry at the cursor can be seen."""
-        room = max(1, self.app.size.height - 1)
-        if first + count > self._first + room:
-            self._first = first + count - room
-        self._first = min(self._first, 0 if self._cursor == 0 else first)
 
     def action_scroll(self, rows: int) -> None:
         self._cursor = 0 if rows <= -FAR else self._cursor + (1 if rows > 0 else -1)

@@ -22,7 +22,7 @@ from gputop.paint.process_actions import (
 )
 from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
 from gputop.system.worker import Worker
-from gputop.tui.screens.box import Prompt
+from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
 
@@ -51,7 +51,7 @@ class EnvironmentScreen(RowsScreen, keys="environment"):
     def _find(self, text: str | None) -> None:
         if text is not None:
             self._search = text
-            self.action_scroll(-len(self._environment.variables))
+            self.paint_from_top()
 
 
 # The deep look at one process: taken on its own thread, shown when it is complete.

@@ -15,7 +15,7 @@ from textual.screen import Screen, ScreenResultType
 from gputop.paint.glyphs import COLOUR, Glyphs, keys_shown
 from gputop.paint.keys import FAR, USUAL, Key, keys_of
 from gputop.paint.line import Line, Row, Target, for_terminal
-from gputop.tui.terminal.painted_lines import Lines
+from gputop.tui.terminal.rows_widget import RowsPage
 
 
 def page_bindings(group: str) -> list[BindingType]:
@@ -88,20 +88,28 @@ class ClosesOnce(Screen[ScreenResultType]):
 class RowsScreen(ClosesOnce[None], keys="list"):
     """Shows ``rows`` from some row on, and a line of keys below."""
 
+    DEFAULT_CSS = """
+    RowsScreen #page { height: 1fr; }
+    RowsScreen #keys { height: 1; }
+    """
     KEYS: Hints = ()
     is_live = False
     """Whether it shows the newest frame, and is drawn every second."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._first = 0
-        self._last_row = Line().target()
-        # Kept here, because a screen that is closed before it is composed is mounted without it.
-        self._lines = Lines()
+        self._target = Line().target()
+        # Kept here, because a screen that is closed before it is composed is mounted without them.
+        self._page, self._keys_row = RowsPage("page"), RowsPage("keys")
 
     @property
     def _glyphs(self) -> Glyphs:
         return glyphs_of(self.app)
+
+    @property
+    def room(self) -> int:
+        """Rows that are visible at once."""
+        return max(1, self.app.size.height - 1)
 
     @abstractmethod
     def rows(self, width: int) -> list[Row]:
@@ -112,7 +120,8 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         return f"rows {first + 1} to {last} of {count}"
 
     def compose(self) -> ComposeResult:
-        yield self._lines
+        yield self._page
+        yield self._keys_row
 
     def on_mount(self) -> None:
         self.paint()
@@ -129,8 +138,8 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         self.action_scroll(-3)
 
     def on_click(self, event: events.Click) -> None:
-        if event.screen_y == len(self._lines.rows) - 1:
-            press(self.app, self._last_row.at(event.screen_x))
+        if event.screen_y == self.app.size.height - 1:
+            press(self.app, self._target.at(event.screen_x))
 
     def action_close(self) -> None:
         self.dismiss()
@@ -139,19 +148,28 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         self.action_scroll(round(pages * max(1, self.app.size.height - 2)))
 
     def action_scroll(self, rows: int) -> None:
-        self._first += rows
-        self.paint()
+        self._page.scroll_to_row(self._page.first + rows)
+        self._paint_keys()
 
     def paint(self) -> None:
-        """Draw what the scroll position shows."""
-        width, height = self.app.size
-        rows = self.rows(width)
-        room = max(1, height - 1)
-        self._first = max(0, min(self._first, len(rows) - room))
-        shown = rows[self._first : self._first + room]
-        last = self._first + len(shown)
-        shown += [Line().row(width)] * (room - len(shown))
-        where = self.where(self._first, last, len(rows))
+        """Draw the page and the line below it."""
+        width = self.app.size.width
+        self._page.set_rows(for_terminal(self.rows(width), self._glyphs, width))
+        self._paint_keys()
+
+    def paint_from_top(self) -> None:
+        """Draw other rows, from the first one on."""
+        self._page.scroll_to_row(0)
+        self.paint()
+
+    def show_rows(self, first: int, end: int) -> None:
+        """Scroll as little as needed to see these rows, the first of them at least."""
+        self._page.scroll_to_row(min(first, max(self._page.first, end - self.room)))
+        self._paint_keys()
+
+    def _paint_keys(self) -> None:
+        width, first, count = self.app.size.width, self._page.first, len(self._page.rows)
+        where = self.where(first, min(count, first + self.room), count)
         hints = hints_of(self.app, (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS))
         # Where we are is never cut; the last keys give way to it.
         while len(hints) > 1 and 1 + sum(len(text) + 3 for text, _ in hints) + len(where) > width:
@@ -159,12 +177,8 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         line = Line().add(" ", "dim")
         for text, key in hints:
             line.add(text, "dim", key).add("   ", "dim")
-        self._last_row = line.target()
-        shown.append(line.add(where, "dim").row(width, "bar"))
-        self._lines.set_rows(for_terminal(shown, self._glyphs, width))
-
-
-# A screen of painted rows with a cursor on one entry of a list.
+        self._target = line.target()
+        self._keys_row.set_rows(for_terminal([line.add(where, "dim").row(width, "bar")], self._glyphs, width))
 
 
 class ListScreen(RowsScreen):
@@ -194,8 +208,6 @@ class ListScreen(RowsScreen):
         self.paint()
 
     def paint(self) -> None:
-        room, row = max(1, self.app.size.height - 1), self.above() + self.cursor
-        if row >= self._first + room:
-            self._first = row - room + 1
-        self._first = min(self._first, 0 if self.cursor == 0 else row)
         super().paint()
+        row = self.above() + self.cursor
+        self.show_rows(0 if self.cursor == 0 else row, row + 1)

@@ -1,224 +1,259 @@
-"""Textual's driver for terminals that misbehave.
+"""Textual's driver for terminals that misbehave, on the public base class of drivers.
 
-A terminal that takes no output stops nothing but the drawing, garbage input does not end the program, a closed
-terminal is not read any further, and SIGCONT resumes only what was suspended.
+Stock Textual 8.2 ends at bytes that are not UTF-8, spins on a closed terminal while SIGHUP is ignored, hears no keys
+after SIGTSTP and SIGCONT, and blocks its loop while the terminal's output is not read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-import select
 import signal
+import sys
 import termios
 import threading
 import tty
-from codecs import getincrementaldecoder
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Protocol, cast
 
+from textual import constants, events
+from textual._xterm_parser import XTermParser  # no public class turns escape sequences into events
+from textual.app import App
 from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 
-from gputop.tui.terminal.guard import TerminalGuard, in_background
-from gputop.tui.textual_internals import InputParser
+from gputop.tui.terminal.clipboard import copy_sequence
+from gputop.tui.terminal.guard import RESTORE, TerminalGuard, in_background
+from gputop.tui.terminal.input_decoder import Paste
+
+
+class GuardedApp(Protocol):
+    """What the driver needs of the app that it belongs to."""
+
+    guard: TerminalGuard | None
+    terminal: TerminalDriver | None
+
+    def refresh(self) -> object: ...
+    def use_background(self, *, is_light: bool) -> None: ...
+
 
 MOST_QUEUED = 24
-"""Writes that wait for a terminal whose output is not read; more are dropped. Textual's queue blocks the loop at 30."""
+"""Writes that may wait for a terminal that is not read; more are dropped."""
 INPUT_BYTES = 4096
-NOISE_PAUSE_S = 0.01
-"""A pause after noise, so that a terminal that sends nothing else costs next to nothing."""
+CLOSE_S = 0.3
+"""How long the end of the writer is waited for; a terminal that takes nothing must not hold the loop."""
+PASTE_S = 1.0
+"""A paste from which nothing comes for so long has ended."""
+SCREEN_ON = "\x1b[?1049h\x1b[?25l\x1b[?1004h\x1b[?7l"
+"""Alternate screen, no cursor, focus reports, no line wrap."""
+MOUSE_ON = "\x1b[?1000h\x1b[?1003h\x1b[?1006h"
+ASK_SYNC = "\x1b[?2026$p"
+"""Asks whether the terminal shows an update all at once; Textual then uses it."""
+PASTE_ON = "\x1b[?2004h"
 
 
-class Outlet:
-    """Where text goes to the terminal, past the compositor but in order with what it writes."""
+class Writer(threading.Thread):
+    """Writes to the terminal, so that the loop never waits for it."""
 
-    driver: GuardedDriver | None = None
-    lost = False
-    """Whether something was dropped, so that the terminal has to be drawn anew once it is read again."""
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(name="gputop-output", daemon=True)
+        self._descriptor = descriptor
+        self._pending: SimpleQueue[bytes | None] = SimpleQueue()
 
-    def write(self, text: str) -> None:
-        if self.driver is not None:
-            self.driver.write(text)
+    def queued(self) -> int:
+        """Number of writes that wait for the one under way."""
+        return self._pending.qsize()
+
+    def put(self, data: bytes | None) -> None:
+        """Write data after what is queued; None ends the thread."""
+        self._pending.put(data)
+
+    def run(self) -> None:
+        # A blocking guard or a closed terminal: what cannot be written is dropped.
+        while (data := self._pending.get()) is not None:
+            with suppress(OSError):
+                while data:
+                    data = data[os.write(self._descriptor, data) :]
+
+
+class TerminalDriver(Driver):
+    """Takes the terminal, reads keys, writes, and gives the terminal back when suspended."""
+
+    def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: Any = None) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._screen_app = guarded = cast("GuardedApp", app)
+        assert sys.__stdin__ is not None and sys.__stderr__ is not None and guarded.guard is not None
+        guarded.terminal, self._guard = self, guarded.guard
+        self._own_loop = asyncio.get_running_loop()
+        self._in_fd, self._out_fd = sys.__stdin__.fileno(), sys.__stderr__.fileno()
+        self._encoding = sys.__stderr__.encoding
+        self._decoder = self._guard.decoder
+        self._key_parser = XTermParser()
+        self._take = SCREEN_ON + (MOUSE_ON if mouse else "") + ASK_SYNC + PASTE_ON
+        self._writer: Writer | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._stop_asked = False
+        self.has_dropped = False
+        """Whether a write was dropped, so that the screen has to be drawn again."""
+
+    # -- output -------------------------------------------------------------------------------------------------------
+
+    def write(self, data: str) -> None:
+        if self._writer is None:
+            return
+        if self._writer.queued() < MOST_QUEUED:
+            self._writer.put(data.encode(self._encoding, "replace"))
+        else:
+            self.has_dropped = True
 
     @property
     def is_behind(self) -> bool:
-        """Whether the terminal has not taken what was written last: another picture would only pile up."""
-        return self.driver is not None and self.driver.queued() > 0
+        """Whether the terminal has not taken the last picture: another one would only pile up."""
+        return self._writer is not None and self._writer.queued() > 0
 
-
-class InputEnd(threading.Event):
-    """Set when the input thread has to end, and from the moment the terminal is closed.
-
-    Textual would read nothing from a closed terminal, at once and again and again, with a whole core.
-    """
-
-    def __init__(self, guard: TerminalGuard) -> None:
-        super().__init__()
-        self._guard = guard
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable while this is set, so that one poll can wait for it and for input."""
-
-    def is_set(self) -> bool:
-        return self._guard.is_gone or super().is_set()
-
-    def set(self) -> None:
-        super().set()
-        os.eventfd_write(self.descriptor, 1)
-
-    def clear(self) -> None:
-        super().clear()
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
-
-
-class GuardedDriver(LinuxDriver):
-    """Never lets the loop wait for a terminal that is not read: what such a one would be written is dropped."""
-
-    _guard: TerminalGuard
-    _outlet: Outlet
-    """Both are set by ``guarded_driver``: Textual makes the driver from its class alone."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._outlet.driver = self
-        self.exit_event: InputEnd = InputEnd(self._guard)
-        self._has_started = self._resuming = self._continued_again = self._retaking = False
+    def copy(self, text: str) -> bool:
+        """Send a text to the terminal's clipboard; False when it is too long for terminals."""
+        sequence = copy_sequence(text, os.environ)
+        if sequence is not None:
+            self.write(sequence)
+        return sequence is not None
 
     # -- input --------------------------------------------------------------------------------------------------------
 
-    def run_input_thread(self) -> None:
-        while not self.exit_event.is_set():
-            try:
-                self._read_input()
-            except (ValueError, OverflowError):
-                # Bytes that are not UTF-8 or no key, as from noise on a line or a pasted file. Textual would end
-                # the program; they are dropped with what came beside them, and its reader begins afresh.
-                self.exit_event.wait(NOISE_PAUSE_S)
+    def _read(self) -> None:
+        try:
+            data = os.read(self._in_fd, INPUT_BYTES)
+        except OSError:
+            data = b""
+        if data:
+            self._handle(self._decoder.feed(data))
+        elif self._guard.is_gone:
+            # Always readable; the guard ends the program.
+            self._own_loop.remove_reader(self._in_fd)
 
-    def _read_input(self) -> None:
-        """Read until told to end. Sleeps while nothing comes: Textual's own reader wakes up ten times a second."""
-        parser, decode = InputParser(self._debug), getincrementaldecoder("utf-8")().decode
-        poll = select.poll()
-        poll.register(self.fileno, select.POLLIN)
-        poll.register(self.exit_event.descriptor, select.POLLIN)
-        while not self.exit_event.is_set():
-            left_s = parser.waits_s()
-            ready = poll.poll(None if left_s is None else 1000 * left_s)
-            if any(descriptor == self.fileno for descriptor, _ in ready):
-                text = decode(os.read(self.fileno, INPUT_BYTES))
-                if not text:
-                    # A closed terminal, or half a character.
-                    self.exit_event.wait(NOISE_PAUSE_S)
-                    continue
-                for event in parser.feed(text):
-                    self.process_message(event)
-            for event in parser.tick():
-                self.process_message(event)
+    def _handle(self, parts: Iterable[str | Paste]) -> None:
+        for part in parts:
+            if isinstance(part, Paste):
+                self.process_message(events.Paste(part.text))
+            else:
+                self._press(part)
+        if (is_light := self._decoder.is_light) is not None:
+            self._decoder.is_light = None
+            self._screen_app.use_background(is_light=is_light)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        delay_s = PASTE_S if self._decoder.is_pasting else constants.ESCAPE_DELAY
+        self._flush_timer = self._own_loop.call_later(delay_s, self._end_wait)
+
+    def _end_wait(self) -> None:
+        """Time is up for the rest of a sequence: Escape was a key by itself."""
+        self._flush_timer = None
+        if self._decoder.is_waiting:
+            self._handle(self._decoder.flush())
+        self._send(self._key_parser.tick())
+
+    def _press(self, text: str) -> None:
+        try:
+            self._send(self._key_parser.feed(text))
+        except (ValueError, OverflowError):
+            # Sequences that name no character, as from noise on a line.
+            self._key_parser = XTermParser()
+
+    def _send(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            # Sizes come from the kernel: the in-band reports of some terminals arrive only after garbage.
+            if not isinstance(message, events.Resize):
+                self.process_message(message)
 
     # -- taking the terminal, giving it back --------------------------------------------------------------------------
 
-    def write(self, data: str) -> None:
-        # The queue of a writer that has ended, as it does while suspended and when the terminal is closed, would
-        # fill up and then block the loop, as would that of one whose terminal is not read.
-        if self._writer_thread is None or not self._writer_thread.is_alive():
-            return
-        if self.queued() < MOST_QUEUED:
-            super().write(data)
-        else:
-            self._outlet.lost = True
-
-    def queued(self) -> int:
-        """How many writes wait for the one that is under way."""
-        return 0 if self._writer_thread is None else self._writer_thread._queue.qsize()
+    @property
+    def can_suspend(self) -> bool:
+        return True
 
     def start_application_mode(self) -> None:
-        is_first, self._has_started = not self._has_started, True
-        super().start_application_mode()  # type: ignore[no-untyped-call]
-        if is_first and self._guard.attributes is not None:
-            # Textual would remember the settings under which the program loaded.
-            self.attrs_before = list(self._guard.attributes)
+        self._writer = Writer(self._out_fd)
+        self._writer.start()
+        self._take_terminal()
+        # A handler that did the work itself could wait for a lock that its own thread holds.
+        call = self._own_loop.call_soon_threadsafe
+        self._guard.listen({
+            signal.SIGWINCH: lambda: call(self._resize),
+            signal.SIGTSTP: lambda: self._ask_to_stop(True),
+            signal.SIGCONT: lambda: self._ask_to_stop(False),
+        })  # fmt: skip
+        self._resize()
+        self._handle(self._guard.early_input)
+        self._guard.early_input = []
 
-    def stop_application_mode(self) -> None:
-        if not self._must_signal_resume:
-            super().stop_application_mode()
+    def _take_terminal(self) -> None:
+        """Set the terminal's modes, whatever was set in between."""
+        with suppress(termios.error):
+            attributes: list[Any] = termios.tcgetattr(self._in_fd)
+            attributes[tty.IFLAG] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
+            attributes[tty.LFLAG] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
+            # Nothing to read is an answer: the loop must not wait for a key that another program has taken.
+            attributes[tty.CC][termios.VMIN] = attributes[tty.CC][termios.VTIME] = 0
+            termios.tcsetattr(self._in_fd, termios.TCSANOW, attributes)
+        self.write(self._take)
+        self._own_loop.add_reader(self._in_fd, self._read)
+
+    def _resize(self) -> None:
+        # Asked of the kernel: COLUMNS and LINES, exported, stay as they are when the window is resized.
+        try:
+            columns, rows = os.get_terminal_size(self._out_fd)
+        except OSError:
+            columns, rows = 0, 0
+        size = Size(columns or 80, rows or 25)
+        self.send_message(events.Resize(size, size))
 
     def disable_input(self) -> None:
-        # Suspended, there is no input, and the terminal is another's.
-        if not self._must_signal_resume:
-            super().disable_input()
+        self._own_loop.remove_reader(self._in_fd)
 
-    def _get_terminal_size(self) -> tuple[int, int]:
-        # Textual believes COLUMNS and LINES first: exported, they stay as they are when the window is resized.
-        try:
-            width, height = os.get_terminal_size(self.fileno)
-        except OSError:
-            return super()._get_terminal_size()
-        return width or 80, height or 25
+    def stop_application_mode(self) -> None:
+        if self._writer is None:
+            return
+        self.disable_input()
+        self.write(RESTORE.decode())
+        self.close()
+        self._guard.listen({})
+        self._guard.restore_attributes()
 
-    def _take_keys(self) -> None:
-        """Set the terminal as Textual does at the start, whatever was set in between."""
-        attributes: list[Any] = termios.tcgetattr(self.fileno)
-        attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
-        attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
-        attributes[tty.CC][termios.VMIN] = 1
-        termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
+    def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.put(None)
+            writer.join(CLOSE_S)
 
     # -- suspending and being continued -------------------------------------------------------------------------------
 
-    def _sigtstp_application(self, *_: object) -> None:
-        if self._guard.is_leaving:
-            return
-        if self._auto_restart and not self._must_signal_resume:
-            self.suspend_application_mode()
-            self._must_signal_resume = True
+    def _ask_to_stop(self, stops: bool) -> None:
+        """Let the loop suspend or go on; called by the guard's thread. The newest of several signals counts."""
+        self._stop_asked = stops
+        self._own_loop.call_soon_threadsafe(self._suspend if stops else self._continued)
+
+    def _suspend(self) -> None:
+        """Give the terminal back and stop, unless SIGCONT has come since."""
+        if self._stop_asked and not self._guard.is_leaving and self._writer is not None:
+            self.stop_application_mode()
+            self._stop()
+            self.start_application_mode()
+            self._screen_app.refresh()
+
+    def _stop(self) -> None:
+        """Stop until continued in the foreground."""
         os.kill(os.getpid(), signal.SIGSTOP)
+        while in_background() and not self._guard.is_leaving:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._stop_asked = False
 
-    def _sigcont_application(self, *_: object) -> None:
-        """Resume what was suspended, once however often this is called, and nothing else.
-
-        Textual would start a second thread for input at each SIGCONT, and wait at the end for the last one alone.
-        """
-        if self._resuming:
-            self._continued_again = True
-        elif self._must_signal_resume:
-            self._resume()
-        elif not self._guard.is_leaving and not self._retaking:
-            self._retaking = True
-            self._loop.call_soon_threadsafe(self._retake)
-
-    def _resume(self) -> None:
-        self._resuming = True
-        try:
-            while self._must_signal_resume and not self._guard.is_leaving:
-                self._continued_again = False
-                # In the background this stops the process, and returns with nothing done.
-                self.resume_application_mode()
-                if not self._continued_again:
-                    break
-        finally:
-            self._resuming = False
-        if not self._must_signal_resume:
-            self._loop.call_soon_threadsafe(self._app.refresh)
-
-    def _retake(self) -> None:
+    def _continued(self) -> None:
         """After an unannounced stop: set the terminal again, which the shell may have changed, and redraw."""
-        self._retaking = False
-        if self._guard.is_leaving or self._must_signal_resume:
+        if self._guard.is_leaving or self._writer is None:
             return
         if in_background():
-            os.kill(os.getpid(), signal.SIGSTOP)
-            return
-        try:
-            self._take_keys()
-        except termios.error:
-            return
-        self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
-        self._enable_mouse_support()
-        self._enable_bracketed_paste()
-        self._disable_line_wrap()
-        self._app.refresh()
-
-
-def guarded_driver(guard: TerminalGuard, outlet: Outlet) -> type[Driver]:
-    """A driver class with this guard and this outlet."""
-    return type("GuardedDriver", (GuardedDriver,), {"_guard": guard, "_outlet": outlet})
+            self._stop()
+        self._take_terminal()
+        self._screen_app.refresh()

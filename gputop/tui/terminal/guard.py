@@ -14,8 +14,10 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn
+
+from gputop.tui.terminal.input_decoder import QUERY_BACKGROUND, InputDecoder, Paste
 
 GRACE_S = 1.2
 """How long the normal exit may take before the last resort."""
@@ -28,12 +30,9 @@ TURN_S = 0.5
 INTERRUPT = signal.SIGURG
 ATTEMPTS = 40
 ATTEMPT_S = 0.01
-RESTORE = (
-    b"\x18\x1b[<u\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?2004l\x1b[?2048l"
-    b"\x1b[?1004l\x1b[?7h\x1b[0m\x1b[?1049l\x1b[?25h"
-)
-"""Cancels a half-written sequence; kitty keys, mouse, paste, resize and focus reports off; wrapping on; colours reset;
-main screen; cursor shown."""
+RESTORE = b"\x18\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?7h\x1b[0m\x1b[?1049l\x1b[?25h"
+"""Cancels a half-written sequence and a synchronized update; mouse, paste and focus reports off; wrapping on; colours
+reset; main screen; cursor shown."""
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """What tells the screen to end. Schedulers send the last two shortly before a job's time is over; their default action
 would end the process with the terminal left as it was."""
@@ -57,6 +56,10 @@ class TerminalGuard:
         self._way_out = threading.Lock()
         self._finished = False
         self._hear = self._tell = -1
+        self._listeners: Mapping[int, Callable[[], object]] = {}
+        self.decoder = InputDecoder()
+        self.early_input: list[str | Paste] = []
+        """Input that came before the screen was loaded."""
         self.asked_status: int | None = None
         """The exit status, once a signal or the closed terminal has told the process to end."""
         self.is_leaving = False
@@ -77,6 +80,18 @@ class TerminalGuard:
         # Ignored by default; with a handler it interrupts a system call, which is its only purpose here.
         signal.signal(INTERRUPT, lambda _number, _frame: None)
         threading.Thread(target=self._watch, daemon=True, name="gputop-guard").start()
+
+    def listen(self, listeners: Mapping[int, Callable[[], object]]) -> None:
+        """Call a function at each of these signals, from the guard's thread; called from the main thread.
+
+        The handler does nothing: a signal may come while the main thread holds any lock. What it interrupts is woken
+        by the pipe.
+        """
+        for number in self._listeners.keys() - listeners.keys():
+            signal.signal(number, signal.SIG_DFL)
+        self._listeners = listeners
+        for number in listeners:
+            signal.signal(number, lambda _number, _frame: None)
 
     def leave_by(self, leave: Callable[[int], object]) -> None:
         """The normal way out: called from another thread with the exit status; the last resort follows if it takes too
@@ -112,6 +127,10 @@ class TerminalGuard:
             for number in numbers:
                 if number >= LEFT:
                     self._end(number - LEFT)
+                elif (listener := self._listeners.get(number)) is not None:
+                    # A loop that has ended takes no more calls.
+                    with contextlib.suppress(RuntimeError):
+                        listener()
 
     def _end(self, status: int, *, by_signal: bool = False) -> NoReturn:
         """End the process when the normal way out takes too long; where ``by_signal``, the signal asks for it here."""
@@ -151,7 +170,7 @@ class TerminalGuard:
                 break
             if written == len(RESTORE):
                 break
-        self._restore_attributes()
+        self.restore_attributes()
         with contextlib.suppress(OSError):
             os.set_blocking(terminal, True)
 
@@ -170,9 +189,27 @@ class TerminalGuard:
             muted[6][termios.VMIN], muted[6][termios.VTIME] = 1, 0
             termios.tcsetattr(descriptor, termios.TCSANOW, muted)
 
-    def _restore_attributes(self) -> None:
+    def ask_background(self) -> None:
+        """Ask the terminal, which is muted, for its background colour."""
+        assert sys.__stderr__ is not None
+        with contextlib.suppress(OSError):
+            os.write(sys.__stderr__.fileno(), QUERY_BACKGROUND)
+
+    def read_early(self) -> bool | None:
+        """Read what has come so far, and keep keys for the screen; whether the background is light, if known."""
+        assert sys.__stdin__ is not None
+        descriptor = sys.__stdin__.fileno()
+        with contextlib.suppress(OSError):
+            while select.select([descriptor], [], [], 0.0)[0] and (data := os.read(descriptor, 4096)):
+                self.early_input += self.decoder.feed(data)
+        return self.decoder.is_light
+
+    def restore_attributes(self) -> None:
+        """Put the terminal's settings back, unless another process group has it."""
         if self.attributes is not None and sys.__stdin__ and not in_background():
             with contextlib.suppress(termios.error, OSError, ValueError):
+                # Mouse reports that are still under way are for nobody else.
+                termios.tcflush(sys.__stdin__.fileno(), termios.TCIFLUSH)
                 termios.tcsetattr(sys.__stdin__.fileno(), termios.TCSANOW, self.attributes)
 
     def leave(self, status: int) -> NoReturn:
@@ -190,7 +227,7 @@ class TerminalGuard:
         """
         self.hurry(1)
         if self._way_out.acquire(timeout=2 * TURN_S):
-            self._restore_attributes()
+            self.restore_attributes()
             self._finished = True
 
     def end(self, status: int) -> NoReturn:

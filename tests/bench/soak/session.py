@@ -29,13 +29,10 @@ from gputop.features.export.scrape_server import ScrapeServer, listen, parse
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
-from gputop.output.ansi import Differ
 from gputop.paint.detail_page import DetailsView
 from gputop.paint.gpu_page import gpu_details
-from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_page import process_details
-from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View
 from gputop.recording.writer import Recorder
@@ -150,7 +147,7 @@ def announced(count: int) -> Iterator[Snapshot]:
 def switched_on(count: int) -> dict[str, Any]:
     """A session that remembers, records, judges alerts and is painted; now and then a pause looks at its past."""
     growth, told = Growth(count), Counter[str]()
-    painter, differ, shown = Painter(), Differ(THEMES["dark"], "truecolor"), list[Row]()
+    painter = Painter()
     with tempfile.TemporaryDirectory() as directory:
         session, recorder = Session(Monitor(1.0)), Recorder(directory, most_bytes=MOST_BYTES)
         session.remember()
@@ -161,10 +158,7 @@ def switched_on(count: int) -> dict[str, Any]:
             session.alerts.board()
             width, height = SIZES[tick // RESIZED % len(SIZES)]
             view = View(scroll=tick % 7, span_s=SPANS_S[tick // (2 * RESIZED) % len(SPANS_S)])
-            rows = list(painter.paint(frame, view, width, height).rows)
-            if len(rows) == len(shown):
-                differ.changes(shown, rows)
-            shown = rows
+            painter.paint(frame, view, width, height)
             if tick % LOOKED_INTO == 0:
                 _look_into(frame, view, tick // LOOKED_INTO, max(20, width), max(5, height))
             if tick % DRAINED == 0:

@@ -30,7 +30,7 @@ from gputop.model.expression import ExpressionError
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import cells
 from gputop.paint.theme import THEMES
-from gputop.tui.screens.box import Menu
+from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Palette
 from tests.features.fleet.conftest import text_of
 from tests.support.steady_pilot import shown

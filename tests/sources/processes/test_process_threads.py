@@ -18,8 +18,7 @@ from gputop.sources.processes import requested_looks
 from gputop.sources.processes.requested_looks import MOST_LISTED_THREADS, PROCESS_GONE, ThreadWatch, read_threads
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.detail_screens import GpuDetailsScreen, ProcessDetailsScreen
-from gputop.tui.terminal.painted_lines import Lines
-from tests.support.fake_app import app_on, hand_in, playback_on, screen_rows
+from tests.support.fake_app import app_on, hand_in, playback_on, screen_rows, screen_text
 from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train
 from tests.support.steady_pilot import shown
@@ -189,8 +188,7 @@ async def test_a_second_click_opens_what_the_first_has_selected() -> None:
     app = _main_screen()
     async with shown(app, (160, 48)) as pilot:
         await pilot.pause()
-        lines = app.screen.query_one(Lines)
-        rows = ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
+        rows = screen_rows(app)
         gpu_row = next(i for i, row in enumerate(rows) if row.startswith("─ 3  H100"))
         await pilot.click(offset=(5, gpu_row))
         assert not isinstance(app.screen, GpuDetailsScreen)
@@ -207,7 +205,5 @@ async def test_a_demo_has_no_threads_to_read_and_live_has() -> None:
     for app, words in ((_main_screen(), "not recorded"), (_main_screen(access), "reading them")):
         async with shown(app, (140, 90)) as pilot:
             await pilot.press("home", "enter")
-            lines = app.screen.query_one(Lines)
-            text = "".join(s.text for strip in lines.render_lines(lines.size.region) for s in strip)
-            assert words in text
+            assert words in screen_text(app)
     assert len(access.readers) == 1

@@ -1,0 +1,150 @@
+"""A list of choices in a small framed box: a letter takes one at once, or the arrows and Enter do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
+from textual.widgets import OptionList
+
+from gputop.paint.theme import THEMES, Theme
+from gputop.tui.screens.box import coloured, framed
+from gputop.tui.screens.scrolling import ClosesOnce, is_ascii
+
+Choice = tuple[str, str, str]
+"""(letter, words, what is returned)."""
+Answer = tuple[str, bool] | None
+"""What was chosen and whether by a capital letter; None on Escape."""
+
+
+class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
+    """Asks for one of some choices; ``preview`` is called with each that the cursor comes to."""
+
+    CSS = """
+    Menu { align: center middle; background: transparent; }
+    Menu OptionList {
+        width: auto; height: auto; max-height: 100%; max-width: 100%; padding: 0 1; background: $surface;
+        border: round $primary; border-title-color: $foreground; border-subtitle-color: $warning;
+        scrollbar-size-vertical: 1;
+    }
+    Menu OptionList.low { border: none; }
+    Menu OptionList > .option-list--option-highlighted { text-style: bold; }
+    """
+    # Not the list's own keys: with priority they take effect before the next key of the same burst is looked at.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", priority=True),
+        Binding("enter", "take", priority=True),
+        Binding("up", "move(-1)", priority=True),
+        Binding("down", "move(1)", priority=True),
+    ]
+
+    def __init__(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        chosen: int = 0,
+        *,
+        footer: str = "",
+        preview: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._choices = choices
+        self._chosen = chosen
+        self._preview = preview
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._box = OptionList(*[Text(self._words(place, ">")) for place in range(len(choices))])
+        self._box.can_focus = False
+        self._box.border_title = title
+        self._box.border_subtitle = footer
+
+    def compose(self) -> ComposeResult:
+        yield self._box
+
+    def on_mount(self) -> None:
+        framed(self, self._box)
+        self._box.highlighted = self._chosen
+        self._mark(self._chosen)
+
+    def _words(self, place: int, marker: str) -> str:
+        letter, words, _ = self._choices[place]
+        return f"{marker if place == self._chosen else ' '} {letter or ' '}  {words}"
+
+    def _mark(self, *places: int) -> None:
+        """Mark the choice at the cursor, also without colours."""
+        marker = ">" if is_ascii(self.app) else "▸"
+        for place in places:
+            self._box.replace_option_prompt_at_index(place, Text(self._words(place, marker)))
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter takes its choice; any other key does nothing while the box is open."""
+        event.stop()
+        letter = event.character or ""
+        for choice_letter, _, value in self._choices:
+            if choice_letter and letter.lower() == choice_letter.lower():
+                self.dismiss((value, letter.isupper() and not choice_letter.isupper()))
+                return
+        self._box.border_subtitle = f"{letter or event.key}: not in this list"
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click on a choice takes it."""
+        self.dismiss((self._choices[event.option_index][2], False))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click beside the box leaves it."""
+        if not self._box.region.contains(event.screen_x, event.screen_y):
+            self.dismiss(None)
+
+    def action_move(self, step: int) -> None:
+        left, self._chosen = self._chosen, (self._chosen + step) % len(self._choices)
+        self._box.highlighted = self._chosen
+        self._mark(left, self._chosen)
+        if self._preview is not None:
+            self._preview(self._choices[self._chosen][2])
+            coloured(self.app)
+
+    def action_take(self) -> None:
+        self.dismiss((self._choices[self._chosen][2], False))
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+class ThemedScreen(Protocol):
+    """A screen whose theme can be chosen."""
+
+    look: Theme
+
+    def apply_theme(self, theme: Theme) -> None: ...
+    def say(self, text: str) -> None: ...
+    def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
+
+
+def choose_theme(screen: ThemedScreen) -> None:
+    """Ask for a theme; each one that the cursor comes to is applied, and the old one again on Escape."""
+    before = screen.look
+    if before.colourless:
+        screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
+        return
+    names = [name for name, theme in THEMES.items() if not theme.colourless]
+
+    def answered(chosen: Answer) -> None:
+        if chosen is None:
+            screen.apply_theme(before)
+            return
+        name, _ = chosen
+        screen.apply_theme(THEMES[name])
+        screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
+
+    menu = Menu(
+        "theme",
+        [(name[0], name, name) for name in names],
+        names.index(before.name) if before.name in names else 0,
+        footer="the arrows try one, esc leaves it",
+        preview=lambda name: screen.apply_theme(THEMES[name]),
+    )
+    screen.push_screen(menu, answered)
