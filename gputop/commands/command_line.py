@@ -81,6 +81,8 @@ class Parser(argparse.ArgumentParser):
         if has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
             # Options of a job that look like beginnings of ours are the job's.
             words.insert(len(own_words), "--")
+        if not has_job and "--" not in words:
+            words = self._words_first(words)
         for word in own_words:
             if self._is_option(word) and self._named_by(word) is None:
                 # Before argparse takes the word behind it for something else.
@@ -92,6 +94,17 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self._refuse(unknown[0])
         return parsed, []
+
+    def _words_first(self, words: list[str]) -> list[str]:
+        """The same words with the options last: argparse ends optional words at the first option."""
+        plain: list[str] = []
+        options: list[str] = []
+        while words:
+            own, words = self.split(words)
+            options += own
+            plain += words[:1]
+            words = words[1:]
+        return plain + options
 
     def _refuse(self, word: str) -> NoReturn:
         """End because of a word that has no place, with what was probably meant."""
@@ -195,7 +208,7 @@ def _common() -> Parser:
         --perf        -     measure SM activity by the hardware counters (no other tool can meanwhile)
         --perf-lib    DIR   folder of NVIDIA's counter libraries, when not in a wheel
         --sm-source   NAME  where SM activity comes from: {", ".join(get_args(SmChoice))}
-        --price       P     your price of a GPU-hour, or list; without it no money is shown
+        --price       P     your price of a GPU-hour; without it no money is shown
         --config      FILE  read this configuration file
         --debug       -     show tracebacks
     """

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import options
-from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, read
+from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, load_with_origins, read
 from gputop.model.feature_table import hook, key_tables
 from gputop.model.fleet_settings import SECRET
-from gputop.model.quantity import wrapped
+from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say
@@ -66,11 +66,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _init(path)
     if args.check:
         return _check(path)
-    settings, warnings = load(named, os.environ, vars(args))
+    settings, warnings, origins = load_with_origins(named, os.environ, vars(args))
     for warning in warnings:
         say(warning)
-    sys.stdout.writelines(setting_line(settings, name) for name in declared())
+    sys.stdout.writelines(_with_origin(setting_line(settings, name), origins.get(name)) for name in declared())
     return 0
+
+
+def _with_origin(lines: str, origin: str | None) -> str:
+    """A setting as TOML with a comment that says where it comes from."""
+    first, end, rest = lines.partition("\n")
+    return f"{first}  # {terminal_safe(origin or 'default')}{end}{rest}" if first else lines
 
 
 def setting_line(settings: Settings, name: str) -> str:

@@ -50,7 +50,7 @@ _CORE = """
     mark        A job     commands.mark        a mark for running recorders and screens
     run         A job     commands.run         run a job, watch its GPUs, report at its end
     completion  Set-up    commands.completion  completion for your shell, to source or install
-    config      Set-up    commands.config      the settings in force, and the file they come from
+    config      Set-up    commands.config      the settings in force, and where each comes from
     doctor      Set-up    commands.doctor      what can be measured here, why not, and how to fix it
     help        Set-up    commands.help        what a command, a key, a number or a verdict means
 """

@@ -152,14 +152,22 @@ def default_path() -> str:
 def load(
     path: str | None, env: Mapping[str, str], flags: Mapping[str, Any], *, strict: bool = False
 ) -> tuple[Settings, list[str]]:
-    """(settings, warnings). A file that was named must be readable; the default one may be missing.
+    """Settings and warnings.
 
-    One in a folder that this user may not enter, as under ``sudo -u`` with the home of another, is none of this user's:
-    a warning says so, unless ``strict``. Raises ConfigError for an unreadable or malformed file and for a value that a
-    setting cannot take.
+    A file that was named must be readable; the default one may be missing. One in a folder that this user may not
+    enter, as under ``sudo -u`` with the home of another, is none of this user's: a warning says so, unless ``strict``.
+    Raises ConfigError for an unreadable or malformed file and for a value that a setting cannot take.
     """
+    settings, warnings, _ = load_with_origins(path, env, flags, strict=strict)
+    return settings, warnings
+
+
+def load_with_origins(
+    path: str | None, env: Mapping[str, str], flags: Mapping[str, Any], *, strict: bool = False
+) -> tuple[Settings, list[str], Mapping[str, str]]:
+    """Settings, warnings, and for each setting that is not the default the file, variable or flag that gives it."""
     warnings: list[str] = []
-    settings = Settings()
+    settings, values = Settings(), dict[str, Any]()
     named = path or env.get("GPUTOP_CONFIG")
     file = named or default_path()
     if named or strict or _is_within_reach(file):
@@ -175,7 +183,12 @@ def load(
     }
     settings = apply(settings, from_env, "the environment", warnings)
     known_flags = {k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None}
-    return apply(settings, known_flags, "", warnings), warnings
+    origins = {
+        **dict.fromkeys(names.intersection(values), file),
+        **{name: f"GPUTOP_{name.upper()}" for name in from_env},
+        **{name: f"--{name.replace('_', '-')}" for name in known_flags},
+    }
+    return apply(settings, known_flags, "", warnings), warnings, origins
 
 
 def _is_within_reach(path: str) -> bool:

@@ -22,7 +22,7 @@ SUFFIX = "_untrusted"
 MOST_TEXT = 500
 MOST_ITEMS = 10_000
 OWN = frozenset({
-    "badge", "busy_not_working", "category", "cause", "condition", "confidence", "energy_from", "family", "flag_now",
+    "badge", "busy_not_working", "category", "cause", "condition", "confidence", "energy_from", "family",
     "id", "in_sample", "kind", "level", "measure", "phase", "rank_from", "remedy", "role", "sm_source", "source",
     "state", "tables_are", "title", "unit", "verdict",
 })  # fmt: skip
@@ -98,7 +98,7 @@ def _lists(data: Any, path: str) -> Iterable[tuple[int, str, list[Any]]]:
 
 _GPU = (
     "index", "name", "uuid", "util_pct", "sm_active_pct", "sm_source", "sm_low_pct", "sm_high_pct", "tensor_active_pct",
-    "dram_active_pct", "gap_pct", "flag_now", "in_sample", "mem_used_bytes", "mem_total_bytes", "power_w",
+    "dram_active_pct", "gap_pct", "in_sample", "mem_used_bytes", "mem_total_bytes", "power_w",
     "power_limit_w", "temp_c", "lost_reason", "asleep",
 )  # fmt: skip
 _ALWAYS = ("util_pct", "sm_active_pct")

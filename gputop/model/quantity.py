@@ -340,6 +340,13 @@ def terminal_safe(text: str) -> str:
     return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
 
 
+def csv_cell(value: object) -> object:
+    """A cell of a CSV file: empty for None, and never a formula, which a spreadsheet would run."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return "" if value is None else value
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value from outside is a number that a float can hold, and not a truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

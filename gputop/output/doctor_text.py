@@ -111,5 +111,5 @@ def _exporter(row: Mapping[str, Any] | None) -> str:
     state = {True: "its values are current", False: "its values are late, or there is no GPU", None: ""}
     answer_text = "does not answer" if row["answers"] is False else state[row["up"]]
     if row["answers"] is None and row["listen"]:
-        answer_text = "served by TLS: not asked" if row["tls"] else "no address of this machine: not asked"
+        answer_text = "served by TLS: not asked" if row["tls"] else "not at the usual address: not asked"
     return "   ".join(part for part in (process_text, " and ".join(where), answer_text) if part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gputop.model.expression import nearest
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
+from gputop.model.quantity import csv_cell
 from gputop.model.snapshot import Event, GpuSample, Snapshot, value
 from gputop.monitor import SmSources
 from gputop.output.snapshot_data import SCHEMA, snapshot_data
@@ -85,8 +86,7 @@ def _csv(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str]) -> int
     for snapshot in frames:
         count += 1
         for gpu in snapshot.gpus:
-            cells = [read(snapshot, gpu) for read in readers]
-            writer.writerow(["" if cell is None else cell for cell in cells])
+            writer.writerow([csv_cell(read(snapshot, gpu)) for read in readers])
     return count
 
 

@@ -114,7 +114,8 @@ def time_figures(report: JobReport) -> Figures:
 
 def _shares(row: TimeRow) -> str:
     judged = "" if row.of_judged is None else f"{share(row.of_judged)} of judged time"
-    return ", ".join(filter(None, (f"{share(row.of_all)} of all time", judged, money(row.cost))))
+    cost = "" if row.cost is None else f"cost {money(row.cost)}"
+    return ", ".join(filter(None, (f"{share(row.of_all)} of all time", judged, cost)))
 
 
 def headline(report: JobReport) -> str:

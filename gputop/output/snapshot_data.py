@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from gputop.diagnosis.conditions import flag_now
 from gputop.diagnosis.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
 from gputop.model.derived import gap_pct
 from gputop.model.metrics import (
@@ -27,7 +26,7 @@ from gputop.model.metrics import (
     PROCESS_STATIC,
     SM_PROVENANCE,
 )
-from gputop.model.quantity import NOT_MEASURED, number, rounded, terminal_safe, wrapped
+from gputop.model.quantity import NOT_MEASURED, csv_cell, number, rounded, terminal_safe, wrapped
 from gputop.model.serving import row_value, server_lines
 from gputop.model.snapshot import SIMULATED, AnySample, GpuSample, ProcessSample, Snapshot, value
 from gputop.model.source import UsageError
@@ -91,15 +90,10 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def once_data(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot with what one sample shows of each GPU: ``gap_pct``, A, B or C where this one sample lies in it,
-    and its state in words.
-
-    ``flag_now`` is not a verdict; ``busy_not_working`` is, and takes half a minute.
-    """
+    """A snapshot as JSON, with ``gap_pct`` and the state of each GPU in this one sample, which is no verdict."""
     data = snapshot_data(snapshot)
     for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
         row["gap_pct"] = rounded(gap_pct(gpu), _DIGITS)
-        row["flag_now"] = flag_now(gpu, snapshot.processes)
         row["in_sample"], _ = in_sample(gpu, snapshot.processes)
     return data
 
@@ -112,7 +106,7 @@ def line_values(data: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 LINE_KEYS = (
-    "schema", "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "flag_now", "in_sample",
+    "schema", "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "in_sample",
     "processes", "step_periods", "steps", "servers", "notices", "repeats", "stale", "complete", "missing_gpus",
     *(f"host.{key}" for key in ("hostname", "driver", "source", *HOST_METRICS, "unavailable", "fabric_ports")),
 )  # fmt: skip
@@ -132,7 +126,7 @@ def gpu_csv(snapshot: Snapshot) -> str:
     writer.writerow(keys)
     for gpu in snapshot.gpus:
         row = {"t": snapshot.t, **gpu_data(gpu)}
-        writer.writerow(["" if row[key] is None else row[key] for key in keys])
+        writer.writerow([csv_cell(row[key]) for key in keys])
     return out.getvalue()
 
 
@@ -142,7 +136,7 @@ def gpu_csv(snapshot: Snapshot) -> str:
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 NO_FLAG = "-"
-FLAGS = ("flag_now", "busy_not_working", "cause")
+FLAGS = ("busy_not_working", "cause")
 """Keys whose null says "no", and not "not measured"."""
 MOST_LISTED = 3
 SAME = {"gpu": "index", "index": "gpu"}

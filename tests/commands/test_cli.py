@@ -39,6 +39,7 @@ def slow(*values: object) -> Any:
         (("--nonsense",), "--nonsense"),
         (("nonsense",), "unknown command 'nonsense'"),
         (("recrod",), "did you mean record"),
+        (("explode",), r"unknown command 'explode'; see `gputop --help`"),
         (("--nonsense", "root"), "unknown option --nonsense"),
         (("--thme", "dark", "demo"), r"unknown option --thme; did you mean --theme\?"),
         (("once", "-x"), "unknown option -x"),
@@ -418,3 +419,12 @@ def test_a_named_pipe_where_a_file_belongs_is_refused_at_once(
     assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
     told = capfd.readouterr().err
     assert is_one_line(told) and str(pipe) in told
+
+
+def test_words_and_options_may_stand_in_any_order() -> None:
+    wanted = vars(parse(["diagnose", "demo", "healthy", "--json", "--seed", "3"]))
+    for words in ("demo --json healthy --seed 3", "--seed 3 demo --json healthy", "--json demo --seed 3 healthy"):
+        assert vars(parse(["diagnose", *words.split()])) == wanted
+    assert (
+        parse(["run", "--json", "--", "train.py", "--seed", "3"]).job == parse(["run", "train.py", "--seed", "3"]).job
+    )

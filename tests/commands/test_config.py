@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,3 +208,19 @@ def test_a_configuration_in_a_folder_that_is_closed_to_this_user_is_a_warning_an
                 load(path, {}, {}, strict=strict)
         assert configured({}).redact
     assert not configured({}).redact
+
+
+def test_every_setting_in_force_says_where_it_comes_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _file(tmp_path, "interval = 2\nspan = 300\nbell = true\n[keys]\nquit = 'x'\n")
+    monkeypatch.setenv("GPUTOP_SPAN", "60")
+    assert main(["-i", "3", "config", "--config", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for wanted in ("interval = 3  # --interval", "span = 60  # GPUTOP_SPAN", f"bell = true  # {path}",
+                   f"[keys]  # {path}", 'theme = "auto"  # default'):  # fmt: skip
+        assert wanted in lines
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        assert tomllib.loads("\n".join(lines))["keys"] == {"quit": "x"}, "the output is a configuration file"

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.commands.shared_options import OnlyGpus
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.source import UsageError
 from gputop.output.recording_dump import dump
-from gputop.output.snapshot_data import snapshot_data
+from gputop.output.snapshot_data import gpu_csv, snapshot_data
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
-from tests.support.recording_frames import T0, written
+from tests.support.recording_frames import T0, recorded, written
+from tests.support.scenes import gpu, snap
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,12 @@ def test_what_the_data_cannot_show_is_said_beside_it(tmp_path: Path, capsys: pyt
     Path(path).write_bytes(whole[: whole.index(b"\0\0\xff\xff", len(whole) // 2) + 100])
     assert main(["dump", path]) == 0
     assert "1 gap in the recording, the last: the recording is damaged after this" in capsys.readouterr().err
+
+
+def test_a_name_cannot_become_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    hostile = gpu(static=replace(gpu().static, name='=HYPERLINK("http://evil.example")', uuid="@uuid"))
+    frames = [snap(tick, hostile) for tick in range(3)]
+    for text in (dumped(str(recorded(tmp_path / "r.jsonl", frames)), "csv"), gpu_csv(frames[0])):
+        row = next(csv.DictReader(io.StringIO(text)))
+        assert (row["name"], row["uuid"]) == ('\'=HYPERLINK("http://evil.example")', "'@uuid")
+        assert float(row["util_pct"]) > 0.0, "a number stays one"

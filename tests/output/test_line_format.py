@@ -21,14 +21,14 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_values_stand_in_the_place_of_keys() -> None:
-    template = "{index} {sm_active_pct}/{util_pct} {flag_now}"
-    values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "flag_now": "A"}
+    template = "{index} {sm_active_pct}/{util_pct} {busy_not_working}"
+    values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "busy_not_working": "A"}
     assert formatted(checked(template, values), values) == "3 8/97 A"
     assert formatted(checked("{gpu}", values), values) == "3", "columns and filters call it gpu"
 
 
 def test_what_is_not_measured_is_said_and_never_zero() -> None:
-    assert formatted("{sm_active_pct} {flag_now}", {"sm_active_pct": None, "flag_now": None}) == "n/a -"
+    assert formatted("{sm_active_pct} {cause}", {"sm_active_pct": None, "cause": None}) == "n/a -"
 
 
 def test_doubled_braces_are_braces_and_nothing_is_evaluated() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import pwd
 import re
@@ -36,27 +35,29 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
 
 
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
-    """The exporters of this node, as far as /proc shows them, and what answers at the usual address.
+    """Exporters of this node in /proc, and the one that answers at the ``usual`` address.
 
-    ``answers`` is None where it was not asked: it serves TLS, writes a file only, or its command names an address that
-    is not this machine's. ``up`` is what its page says.
+    No other address is asked: any user may name any address on a command line. ``answers`` is None for an exporter that
+    was not asked. ``up`` is what its page says.
     """
     rows = [_row(pid, _owner(Path(proc, str(pid))), options, usual) for pid, options in _running(proc)]
-    if usual not in {row["listen"] for row in rows}:
+    if not any(row["asked"] for row in rows):
         # In another PID namespace, or a process of a user whose processes are hidden from us.
         row = _row(None, None, {}, usual)
         rows += [row] if row["answers"] else []
+    for row in rows:
+        del row["asked"]
     return rows
 
 
 def _row(pid: int | None, user: str | None, options: Mapping[str, str], usual: str) -> dict[str, Any]:
     listen = options.get("--listen") or (None if "--textfile" in options else usual)
     by_tls = "--tls-cert" in options
-    url = None if listen is None or by_tls else _url(listen)
+    asked = listen is not None and not by_tls and _is_usual(listen, usual)
     return {
         "pid": pid, "user": user, "listen": listen and clean_text(listen)[:80], "tls": by_tls,
         "textfile": "--textfile" in options, "answers": None, "up": None, "version": None, "problem": None,
-        **(_page_status(listen, url) if listen and url else {}),
+        "asked": asked, **(_page_status(usual) if asked else {}),
     }  # fmt: skip
 
 
@@ -90,35 +91,24 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _url(listen: str) -> str | None:
-    """Where to ask an exporter; None for what cannot be an address of this machine.
-
-    Any user may name any host on a command line, so no other host is contacted and no name is resolved.
-    """
+def _is_usual(listen: str, usual: str) -> bool:
+    """Whether an exporter that listens there answers at the usual address of this machine."""
     host, _, port = listen.rpartition(":")
-    host = "127.0.0.1" if host in ("", "0.0.0.0", "localhost") else "::1" if host == "[::]" else host.strip("[]")
-    try:
-        address = ipaddress.ip_address(host)
-        with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6) as probe:
-            # Only this machine's own addresses can be bound.
-            probe.bind((host, 0))
-        number = int(port)
-    except (ValueError, OSError):
-        return None
-    return f"http://{host if address.version == 4 else f'[{host}]'}:{number}/metrics" if 0 < number < 65536 else None
+    usual_host, _, usual_port = usual.rpartition(":")
+    return port == usual_port and host in ("", "0.0.0.0", "[::]", "localhost", usual_host)
 
 
-def _page_status(listen: str, url: str) -> dict[str, Any]:
-    """What its page says of itself."""
+def _page_status(usual: str) -> dict[str, Any]:
+    """State and version of the exporter at the usual address, by its page."""
     try:
-        text = get(url, TIMEOUT_S)
+        text = get(f"http://{usual}/metrics", TIMEOUT_S)
         reason = "something else answers there"
     except (OSError, ValueError) as error:
         text = ""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or "does not answer"
     version, up = _VERSION.search(text), _UP.search(text)
     if version is None:
-        return {"answers": False, "problem": f"{clean_text(listen)[:80]}: {clean_text(reason)}"}
+        return {"answers": False, "problem": f"{usual}: {clean_text(reason)}"}
     return {"answers": True, "version": version[1], "up": None if up is None else up[1] == "1"}
 
 

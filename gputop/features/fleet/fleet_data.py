@@ -28,7 +28,7 @@ from gputop.features.fleet.fleet_reading import (
     LastHour,
 )
 from gputop.features.fleet.judge import Straggler
-from gputop.model.quantity import rounded
+from gputop.model.quantity import csv_cell, rounded
 from gputop.model.redaction import Redactor
 
 SCHEMA = 1
@@ -124,13 +124,8 @@ def fleet_csv(frame: FleetFrame) -> str:
     ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([*([list(rows[0])] if rows else []), *([_cell(value) for value in row.values()] for row in rows)])
+    writer.writerows([*([list(rows[0])] if rows else []), *(map(csv_cell, row.values()) for row in rows)])
     return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    """A cell that a spreadsheet reads as data: a text from outside is never a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 # A fleet as ``--redact`` shows it: users, hosts, jobs and UUIDs as numbers, before anything is made of a reading.

@@ -77,13 +77,14 @@ def _proved(args: argparse.Namespace, settings: Settings) -> Proof:
     experiment = Experiment(source, watched)
     try:
         before = experiment.look(force=args.force)
+        cuda = experiment.start_cuda()
         if args.record is not None:
             keeper.record(args.record)
         say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once")
         if not args.json:
             first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
             _print("\n".join([*first, HEAD]))
-        return experiment.run(before)
+        return experiment.run(before, cuda)
     except KernelsFailed as failed:
         raise SourceError(f"the kernels cannot run: {failed}") from failed
     finally:

@@ -137,20 +137,23 @@ class Experiment:
         assert self._gpu is not None
         return next(gpu for gpu in snapshot.gpus if gpu.static.uuid == self._gpu.uuid)
 
-    def run(self, before: Snapshot) -> Proof:
-        """Every stage. Raises KernelsFailed."""
-        gpu = self._gpu
-        assert gpu is not None
-        other_users = tuple(self.others(before))
-        self._kernels = Kernels(gpu.uuid)
-        ready = self._kernels.ready()
-        n = ready.multiprocessors
+    def start_cuda(self) -> Ready:
+        """Load the kernels on the chosen GPU. Raises KernelsFailed, also where libcuda is missing."""
+        assert self._gpu is not None
+        self._kernels = Kernels(self._gpu.uuid)
+        return self._kernels.ready()
+
+    def run(self, before: Snapshot, cuda: Ready) -> Proof:
+        """Run every stage. Raises KernelsFailed."""
         results = []
-        for stage in stages(n):
-            result = self._stage(stage, n)
+        for stage in stages(cuda.multiprocessors):
+            result = self._stage(stage, cuda.multiprocessors)
             results.append(result)
             self._watched.on_result(result)
-        return Proof(self.chosen(before), before.machine.driver, n, ready.cuda, other_users, tuple(results))
+        return Proof(
+            self.chosen(before), before.machine.driver, cuda.multiprocessors, cuda.cuda, tuple(self.others(before)),
+            tuple(results),
+        )  # fmt: skip
 
     def close(self) -> None:
         if self._kernels is not None:

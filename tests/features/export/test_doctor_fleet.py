@@ -49,6 +49,7 @@ def served() -> Iterator[dict[str, Any]]:
 
 def proc(folder: Path, **commands: str) -> str:
     """A /proc with these command lines by pid, their words parted by spaces."""
+    folder.mkdir(exist_ok=True)
     for pid, words in commands.items():
         (folder / pid.strip("p")).mkdir()
         (folder / pid.strip("p") / "cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
@@ -67,25 +68,27 @@ def test_exporters_are_found_by_their_command_and_asked_whether_their_values_are
         p14="vim gputop export",
         p15=f"/usr/local/bin/gputop --theme mono export --listen {NOBODY}",
     )
-    found = {row["pid"]: row for row in exporters(NOBODY, tree)}
+    found = {row["pid"]: row for row in exporters(served["at"], tree)}
     assert set(found) == {10, 11, 12, 15}
     assert (found[10]["answers"], found[10]["up"], found[10]["version"]) == (True, True, "0.1.0")
     assert (found[11]["listen"], found[11]["textfile"], found[11]["answers"]) == (None, True, None)
     assert (found[12]["tls"], found[12]["answers"], found[12]["problem"]) == (True, None, None)
-    assert found[15]["answers"] is False and NOBODY in found[15]["problem"]
+    assert (found[15]["answers"], found[15]["problem"]) == (None, None), "another address is not asked"
+    (row,) = exporters(NOBODY, proc(tmp_path / "one", p15=f"gputop export --listen {NOBODY}"))
+    assert row["answers"] is False and NOBODY in row["problem"]
     assert "c.pem" not in str(found) and "/var/lib" not in str(found)
 
 
-def test_nobody_is_asked_at_an_address_that_is_not_this_machine_s(
+def test_only_the_usual_address_is_asked_whatever_command_lines_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(doctor_rows, "get", lambda url, timeout_s: asked.append(url) or PAGE)
-    foreign = ("192.0.2.7:80", "evil.example:80", "[2001:db8::1]:80", "127.0.0.1:0", "127.0.0.1@evil.example:80", ":x")
+    foreign = ("192.0.2.7:80", "evil.example:80", "[2001:db8::1]:80", "127.0.0.1:22", "evil.example:1", ":x", ":2")
     commands = {f"p{100 + i}": f"gputop export --listen {listen}" for i, listen in enumerate(foreign)}
-    found = exporters(NOBODY, proc(tmp_path, **commands, p200="gputop export --listen 0.0.0.0:9405"))
+    found = exporters(NOBODY, proc(tmp_path, **commands, p200="gputop export --listen 0.0.0.0:1"))
     assert [row["answers"] for row in found if row["pid"] and row["pid"] < 200] == [None] * len(foreign)
-    assert asked == ["http://127.0.0.1:9405/metrics", f"http://{NOBODY}/metrics"]
+    assert asked == [f"http://{NOBODY}/metrics"]
     many = tmp_path / "many"
     many.mkdir()
     assert len(exporters(NOBODY, proc(many, **{f"p{n}": "gputop export --listen :9" for n in range(99)}))) <= 17
@@ -101,7 +104,7 @@ def test_an_exporter_whose_process_is_hidden_is_found_where_one_usually_listens(
     served["page"] = "node_load1 0.2\n"
     assert exporters(served["at"], str(tmp_path)) == [], "something else may listen there: no exporter of ours"
     tree = proc(tmp_path, p10=f"/usr/local/bin/gputop export --listen {served['at']}")
-    assert "something else answers" in exporters(NOBODY, tree)[0]["problem"]
+    assert "something else answers" in exporters(served["at"], tree)[0]["problem"]
 
 
 def test_a_step_socket_is_told_by_who_listens_and_who_may_write(tmp_path: Path) -> None:
@@ -144,7 +147,7 @@ def test_the_report_for_people_says_each_of_them_in_a_line(tmp_path: Path, serve
     report = examine(sm=SmOptions(f"http://{NOBODY}/metrics"), proc=str(tmp_path))
     tree = proc(tmp_path, p10=f"/usr/local/bin/gputop export --listen {served['at']}")
     report |= {
-        "exporters": exporters(NOBODY, tree),
+        "exporters": exporters(served["at"], tree),
         "step_socket": step_socket(str(tmp_path / "none")),
         "private_files": [private_file("TOKEN", "/nowhere/gone")],
     }
