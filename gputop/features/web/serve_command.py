@@ -1,53 +1,29 @@
-"""The screen in a browser: only on this machine's loopback, read-only, behind an address with a secret in it."""
+"""``gputop serve``: the screen in a browser, on this machine's loopback, read-only, behind a token."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import secrets
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
-from msgspec.structs import asdict
+import msgspec
+from msgspec.structs import replace
 
 from gputop.commands.demo import DEMO
 from gputop.commands.registry import Needs
 from gputop.config import Settings
 from gputop.model.extras import install
-from gputop.model.sm import SmOptions
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.recording.reader import read_snapshots
 from gputop.system.children import our_program
 
 NEEDS = Needs("nothing")
-
 HOST = "127.0.0.1"
-FOR_VIEWERS = frozenset(
-    {
-        "interval",
-        "gpus",
-        "visible",
-        "redact",
-        "theme",
-        "ascii",
-        "no_color",
-        "mouse",
-        "span",
-        "dcgm_url",
-        "server_url",
-        "dcgmi",
-        "density",
-    }
-    | {"columns", "hint", "keys", "key_preset"}
-)
-"""Settings that a viewer's process is given."""
-NOT_FOR_VIEWERS = frozenset(
-    {"read_only", "price", "bell", "show_secrets", "alert", "fleet"} | {*SmOptions.__struct_fields__} - FOR_VIEWERS
-)
-"""Settings that it is not given: private ones, those that reach outside the machine, and those that it sets itself."""
+SETTINGS = "SERVED_SETTINGS"
+"""The environment variable that hands the settings to a viewer's process, as JSON; other users cannot read it."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -58,25 +34,32 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
-        from gputop.features.web.page_server import Screen, Server
+        from aiohttp import web
+
+        from gputop.features.web.screen_server import ScreenServer
     except ImportError:
         raise UsageError(f"serve needs textual-serve: {install('web')}") from None
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {args.port}")
     _refuse_early(args)
-    screen = Screen(viewer_command(args), for_viewers(settings))
-    key = secrets.token_urlsafe(18)
-    server = Server(key, screen)
+    source = args.source if args.source in (None, DEMO) else str(Path(args.source).absolute())
+    child = our_program("gputop.features.web.served", *(word for word in (source, args.scenario) if word is not None))
+    # Only one process can use the hardware counters, and what is private stays here.
+    shown = replace(settings, perf=False, sm_source="auto", price=0.0, read_only=True, show_secrets=False, bell=False)
+    shown = replace(shown, alert=(), fleet={})
+    token = secrets.token_urlsafe(18)
+    server = ScreenServer(token, child, {SETTINGS: msgspec.json.encode(shown, enc_hook=dict).decode()})
     listener = listening(args.port)
     port = listener.getsockname()[1]
     say(f"open this address in a browser on this machine (ctrl+c ends it; from afar: ssh -L {port}:{HOST}:{port} …):")
-    sys.stdout.write(f"http://{HOST}:{port}/#token={key}\n")
+    sys.stdout.write(f"http://{HOST}:{port}/{token}/\n")
     sys.stdout.flush()
-    return asyncio.run(server.run(listener))
+    web.run_app(server.application(), sock=listener, print=None, access_log=None, shutdown_timeout=1.0)
+    return 0
 
 
 def _refuse_early(args: argparse.Namespace) -> None:
-    """Raises UsageError or RecordingError for what could not be shown: in a browser the reason would not be seen."""
+    """Raise UsageError or RecordingError for a source that cannot be shown, before a browser is opened."""
     if args.source == DEMO:
         from gputop.sources.simulation.simulated import SimulatedSource
 
@@ -89,27 +72,14 @@ def _refuse_early(args: argparse.Namespace) -> None:
         next(read_snapshots(args.source))
 
 
-def viewer_command(args: argparse.Namespace) -> list[str]:
-    """The command of one viewer's process."""
-    source = args.source if args.source in (None, DEMO) else str(Path(args.source).absolute())
-    parts = [part for part in (source, args.scenario) if part is not None]
-    return our_program("gputop.features.web.served", *parts)
-
-
-def for_viewers(settings: Settings) -> dict[str, Any]:
-    """The settings that a viewer's process is given, over its stdin."""
-    return {name: value for name, value in asdict(settings).items() if name in FOR_VIEWERS}
-
-
 def listening(port: int) -> socket.socket:
-    """A socket on this machine's loopback. Raises UsageError where the port cannot be had."""
+    """Return a socket that listens on loopback. Raises UsageError where the port is taken."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         # Before the address is printed, so that its reader can connect at once.
         listener.listen()
-        listener.setblocking(False)
     except OSError as error:
         listener.close()
         raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another one with --port") from None
