@@ -36,7 +36,7 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "a source of SM activity": ("dcgm-exporter", None),
     "a source of SM activity that is never used unasked": ("dcgmi", None),
     "a question to a fleet": ("GpuHot", 0),
-    "an exporter that a fleet may have": ("jobstats", 2),
+    "an exporter that a fleet may have": ("utkuozdemir", 2),
     "a file for a cluster": (r"daemonset\.yaml", None),
     "a demo scenario": ("uneven_workers", 1),
     "a fault": ("a hang of the count", 1),

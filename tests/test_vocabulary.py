@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
+from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import STATE_WORDS
-from gputop.features.fleet.judge import WORDS as FLEET_WORDS
-from gputop.features.fleet.judge import titles
+from gputop.features.fleet.gpu_state import WORDS as FLEET_WORDS
 from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 
@@ -36,6 +36,7 @@ def test_throttle_bits_are_those_of_nvml() -> None:
 
 
 def test_a_node_and_a_fleet_name_states_alike() -> None:
-    fleets_own = {"allocated_unused": "allocated, unused", "down": "down", "late": "driver late", "lost": "lost"}
+    fleets_own = {"allocated_unused": "allocated, unused", "down": "down", "late": "driver late",
+                  "pending": "not asked yet", "lost": "lost"}  # fmt: skip
     assert dict(FLEET_WORDS) == {**STATE_WORDS, **fleets_own}
     assert titles()["idle_holding_memory"] == STATE_WORDS["idle_allocated"]

@@ -27,12 +27,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.engine_client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_command import MOST_GPUS
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import (

@@ -324,7 +324,6 @@ def test_where_no_thread_can_be_started_one_line_says_which_limit_is_reached(
         ["report", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
         ["compare", *(str(TELEMETRY / f"train_{which}.gputop.jsonl.gz") for which in ("untuned", "tuned"))],
         ["diagnose", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
-        ["fleet", "diagnose", "demo"],
         ["fleet", "queries"],
         ["doctor"],
         *(["help", topic] for topic in (*TOPICS, "util")),
@@ -407,7 +406,6 @@ def test_streams_are_left_as_they_are_where_there_is_no_null_device(
     [
         ("once", "--config", "PIPE"), ("export", "demo", "small_kernels", "--once", "--textfile", "PIPE"),
         ("fleet", "--prom", "https://127.0.0.1:9", "--prom-ca", "PIPE", "--json"),
-        ("fleet", "remedy", "--prom", "http://127.0.0.1:9", "--by", "slurm", "--act", "PIPE"),
     ],
     ids=lambda words: " ".join(words[:1] + words[-2:-1]),
 )  # fmt: skip

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs
 
 from msgspec import Raw
 
-from gputop.features.fleet.client import Answer as PromAnswer
-from gputop.features.fleet.client import PromQuery, SeriesRow
+from gputop.features.fleet.engine_client import Answer as PromAnswer
+from gputop.features.fleet.engine_client import PromQuery, SeriesRow
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 JSON = {"Content-Type": "application/json"}
@@ -38,9 +38,9 @@ class ScriptedEngine(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        path, _, form = self.path.partition("?")
-        assert path in ("/metrics", "/api/v1/label/__name__/values")
-        self._answer(path if path == "/metrics" else parse_qs(form)["match[]"][0])
+        path = self.path.partition("?")[0]
+        assert path == "/metrics"
+        self._answer(path)
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -74,8 +74,14 @@ def engine() -> Iterator[ScriptedEngine]:
         server.server_close()
 
 
-def names(*names: str) -> Answer:
-    return 200, JSON, json.dumps({"status": "success", "data": names}).encode()
+def is_discovery(query: str) -> bool:
+    """Whether it is asked which names have series."""
+    return query.startswith("label_replace((count(")
+
+
+def names(*dialects: str) -> Answer:
+    """The answer to that question."""
+    return vector(*({"metric": {"gputop_names": dialect}, "value": 1} for dialect in dialects))
 
 
 def vector(*rows: dict[str, Any], t: float = STARTED) -> Answer:
@@ -100,8 +106,8 @@ def answers(
     reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
 
     def answer(query: str) -> Answer:
-        if "__name__" in query:
-            return names("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
+        if is_discovery(query):
+            return names("legacy")
         rows = [
             {"metric": {"instance": f"{host}:9400", "gputop_names": "up"}, "value": value}
             for host, value in up.items()
@@ -132,8 +138,8 @@ def answers(
 class ScriptedClient:
     """In the place of a client: the series that ``series`` gives to each question, as labels and value at ``t``."""
 
-    def __init__(self, series: Callable[[str], Iterable[tuple[Mapping[str, str], object]]], *names: str) -> None:
-        self._series, self._names, self.t = series, list(names), STARTED
+    def __init__(self, series: Callable[[str], Iterable[tuple[Mapping[str, str], object]]], *dialects: str) -> None:
+        self._series, self._dialects, self.t = series, dialects, STARTED
 
     def begin(self) -> None:
         """Answers at once."""
@@ -141,12 +147,12 @@ class ScriptedClient:
     def close(self) -> None:
         """Nothing to close."""
 
-    def names(self, *_: object) -> list[str]:
-        return self._names
-
     def ask(self, queries: Iterable[PromQuery]) -> list[PromAnswer]:
-        return [PromAnswer([self._row(*one) for one in self._series(query.promql)]) for query in queries]
+        return [PromAnswer([self._row(*one) for one in self._rows(query.promql)]) for query in queries]
+
+    def _rows(self, query: str) -> Iterable[tuple[Mapping[str, str], object]]:
+        return [({"gputop_names": name}, 1) for name in self._dialects] if is_discovery(query) else self._series(query)
 
     def _row(self, labels: Mapping[str, str], value: object) -> SeriesRow:
         at = (self.t, str(value))
-        return SeriesRow(Raw(json.dumps(labels).encode()), at, [at])
+        return SeriesRow(Raw(json.dumps(labels).encode()), at, Raw(json.dumps([at]).encode()))

@@ -2,8 +2,7 @@
 
 A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses
 all the names that exist. Our own exporter comes first, because it also exports verdicts. The names of
-others: dcgm-exporter's and DCGM's field documentation; Princeton's nvidia_gpu_prometheus_exporter (jobstats);
-utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
+others: dcgm-exporter's and DCGM's field documentation; utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
 """
 
 from __future__ import annotations
@@ -132,20 +131,6 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
     _dcgm("4.9"),
     # It changed its spelling before its names.
     _dcgm("legacy", "hostname"),
-    Dialect(
-        "jobstats", "jobstats' nvidia_gpu_prometheus_exporter",
-        _signals(
-            util_pct=("nvidia_gpu_duty_cycle", 1.0),
-            sm_active_pct=("nvidia_gpu_sm_util_percent", 1.0),
-            tensor_active_pct=("nvidia_gpu_any_tensor_util_percent", 1.0),
-            dram_active_pct=("nvidia_gpu_dram_bw_util_percent", 1.0),
-            graphics_active_pct=("nvidia_gpu_graphics_util_percent", 1.0),
-            power_w=("nvidia_gpu_power_usage_milliwatts", 1e-3),
-            temp_c=("nvidia_gpu_temperature_celsius", 1.0),
-            mem_used_bytes=("nvidia_gpu_memory_used_bytes", 1.0),
-        ),
-        ("minor_number", "ordinal"), ("uuid",), ("name",), ("GPU_I_ID",), (), ("jobid", "userid"),
-    ),
     Dialect(
         "utkuozdemir", "utkuozdemir's nvidia_gpu_exporter",
         _signals(

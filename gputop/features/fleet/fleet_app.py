@@ -16,9 +16,10 @@ from textual.message import Message
 
 from gputop.features.fleet import fleet_view
 from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_rows import ticket_text
-from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, help_rows, waiting_screen
+from gputop.features.fleet.fleet_help import help_rows
+from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, waiting_screen
 from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, Panel
+from gputop.features.fleet.ticket import ticket_text
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.keys import NO_KEYS, Key, rebound

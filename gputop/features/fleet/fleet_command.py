@@ -15,7 +15,7 @@ from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
     from gputop.features.fleet.fleet_frame import FleetFrame
-    from gputop.features.fleet.fleet_reading import AskedFleet
+    from gputop.features.fleet.fleet_reading import FleetSource
     from gputop.paint.glyphs import Terminal
     from gputop.paint.line import Row
 
@@ -57,7 +57,7 @@ def form_options(command: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="one row a GPU in place of the screen")
 
 
-def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> AskedFleet:
+def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> FleetSource:
     """The engine or the hosts that options, environment and configuration name. Where there are more than ``most_gpus``
     GPUs only those that are looked at are asked for; None: every one is. Raises UsageError."""
     from gputop.features.fleet.address import address_of, checked_select, cluster_of
@@ -70,12 +70,13 @@ def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int 
     name, table = ("", {}) if named is None else named
     texts = texts_of(table)
     if words or hosts_of(table):
-        from gputop.features.fleet.linked_fleet import LinkedFleet, SshOptions
+        from gputop.features.fleet.direct_fleet import DirectFleet
+        from gputop.features.fleet.host_link import SshOptions
 
         options = SshOptions(os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", ""))
-        return redacted(LinkedFleet(words or hosts_of(table), options, source=name), settings)
-    from gputop.features.fleet.client import Client
-    from gputop.features.fleet.prometheus import PrometheusFleet
+        return redacted(DirectFleet(words or hosts_of(table), options, source=name), settings)
+    from gputop.features.fleet.engine_client import Client
+    from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 
     cluster = texts if named is not None else None
     address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
@@ -84,10 +85,10 @@ def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int 
     return redacted(fleet, settings)
 
 
-def redacted(fleet: AskedFleet, settings: Settings) -> AskedFleet:
+def redacted(fleet: FleetSource, settings: Settings) -> FleetSource:
     """The fleet, redacted where the user asked for it."""
     from gputop.commands.shared_options import redactor_of
-    from gputop.features.fleet.fleet_data import RedactedFleet
+    from gputop.features.fleet.redacted_fleet import RedactedFleet
 
     redactor = redactor_of(settings)
     return fleet if redactor is None else RedactedFleet(fleet, redactor)
@@ -105,7 +106,7 @@ def moment_of(text: str | None, now: float) -> float | None:
         raise UsageError(f"--at: {error}") from None
 
 
-def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
+def frame_once(fleet: FleetSource, at: float | None) -> FleetFrame:
     """One frame with its last hour. Raises SourceError where there is none."""
     from gputop.features.fleet.fleet_frame import fleet_frame
     from gputop.features.fleet.fleet_reading import FleetError, with_hour
@@ -157,7 +158,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
     return fleet_screen(frame, view, width, height).rows
 
 
-def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
+def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
     """Run the screen until the user leaves it, and end the process."""
     from gputop.commands.screen import end
     from gputop.features.fleet.watch_thread import FleetWatch

@@ -15,16 +15,17 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet import judge
+from gputop.features.fleet import gpu_state, group_verdict, straggler
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, FleetReading, FleetState, GpuReading, HostShare, JobName
-from gputop.features.fleet.judge import FleetVerdict, Straggler
+from gputop.features.fleet.group_verdict import FleetVerdict
+from gputop.features.fleet.straggler import Straggler
 from gputop.model.quantity import count
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU with its state; ``by`` says what decided it, see ``judge.state_of``."""
+    """One GPU with its state; ``by`` says what decided it, see ``gpu_state.state_of``."""
 
     read: GpuReading
     state: FleetState
@@ -82,7 +83,9 @@ class GpuGroup(Struct, frozen=True):
     @property
     def remedy(self) -> str:
         """What helps, where something is wrong."""
-        return judge.remedy_of([gpu.read for gpu in self.gpus if gpu.state == self.verdict.state], self.verdict.state)
+        return group_verdict.remedy_of(
+            [gpu.read for gpu in self.gpus if gpu.state == self.verdict.state], self.verdict.state
+        )
 
 
 OF_JOBS: tuple[FleetState, ...] = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
@@ -94,7 +97,7 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     waste = group.waste_gpu_h
     if waste is None:
         waste = sum(group.counts.get(state, 0) for state in OF_JOBS)
-    return judge.severity(group.verdict), -waste, group.name
+    return group_verdict.severity(group.verdict), -waste, group.name
 
 
 class WastedHours(Struct, frozen=True):
@@ -147,7 +150,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def present(self) -> list[Gpu]:
         """Those of them that answer."""
-        return [gpu for gpu in self.gpus if gpu.state not in judge.ABSENT]
+        return [gpu for gpu in self.gpus if gpu.state not in gpu_state.ABSENT]
 
     @cached_property
     def models(self) -> Mapping[str, int]:
@@ -199,8 +202,10 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one: hosts
     that are as ``before`` are taken from there."""
     kinds = {host: down.kind for host, down in read.down.items()}
-    gpus = [Gpu(gpu, *judge.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
-    straggling = judge.stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in judge.ABSENT]))
+    gpus = [Gpu(gpu, *gpu_state.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
+    straggling = straggler.stragglers(
+        _of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in gpu_state.ABSENT])
+    )
     known = {}
     # The rules record something new of a host once a minute.
     if before and read.shares and (read.shares is before.read.shares and read.hour is before.read.hour) and (
@@ -208,7 +213,7 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     ):  # fmt: skip
         known = {host.name: host for host in before.hosts if not host.gpus and not host.stragglers}
     hosts = _groups(read, "host", gpus, straggling, known)
-    counts: dict[FleetState, int] = dict.fromkeys(judge.FLEET_STATES, 0)
+    counts: dict[FleetState, int] = dict.fromkeys(gpu_state.FLEET_STATES, 0)
     for host in hosts:
         for state, n in host.counts.items():
             counts[state] += n
@@ -219,7 +224,12 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
         counts,
         tuple(straggling),
         _waste(gpus, read),
-        (*read.problems, *notes, *([read.hour.note] if read.hour.note else ())),
+        (
+            *read.problems,
+            *(f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items()),
+            *notes,
+            *([read.hour.note] if read.hour.note else ()),
+        ),
     )
 
 
@@ -332,7 +342,7 @@ def _group(
         tuple(dict.fromkeys(share.job for share in shares if share.job)),
         tuple(dict.fromkeys(share.user for share in shares if share.user)),
         counts,
-        judge.verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
+        group_verdict.verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
         mean((share.util_pct, share.gpus) for share in shares),
         mean((share.sm_active_pct, share.gpus) for share in shares),
         mean((gap(share), share.gpus) for share in shares),
@@ -399,7 +409,7 @@ def _not_exported(gpus: Sequence[Gpu]) -> list[str]:
     hosts = {
         gpu.read.host
         for gpu in gpus
-        if gpu.read.sm_active_pct is None and gpu.state not in judge.ABSENT and gpu.read.names in ("legacy", "4.9")
+        if gpu.read.sm_active_pct is None and gpu.state not in gpu_state.ABSENT and gpu.read.names in ("legacy", "4.9")
     }
     if not hosts:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, mean
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS
+from gputop.features.fleet.gpu_state import ABSENT, LEVELS, WORDS
 from gputop.model.quantity import memory, number, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import level_glyph

@@ -6,7 +6,7 @@ Nothing is judged here. What is not measured is None.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -18,10 +18,12 @@ from gputop.model.snapshot import POD
 GpuState = State | Literal["allocated_unused"]
 """The state of a GPU that is there: of a node, or that a job holds it and no process uses it, which a node by itself
 does not know."""
-FleetState = GpuState | Literal["down", "late", "lost"]
+FleetState = GpuState | Literal["down", "late", "pending", "lost"]
 WINDOW_S = 300.0
 """The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
 HOUR_S, MINUTES = 3600.0, 60
+GpuId = tuple[str, str, str]
+"""See ``gpu_id``."""
 History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
 """GPU → utilisation and SM activity in percent by minute of an hour, the oldest first; None where not measured."""
 SIMULATED = "simulated"
@@ -103,6 +105,13 @@ class GpuReading(Struct, frozen=True):
     step_s: float | None = None
     step_wait_s: float | None = None
     unanswered: frozenset[str] = frozenset()
+    cluster: str = ""
+    mig: str = ""
+
+    @property
+    def id(self) -> GpuId:
+        """The GPU, whichever exporters and addresses name it: by UUID, else by host and number."""
+        return gpu_id(self)
 
     @property
     def own_step_s(self) -> float | None:
@@ -112,25 +121,59 @@ class GpuReading(Struct, frozen=True):
         return max(0.0, self.step_s - self.step_wait_s)
 
 
-def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
-    """One GPU from two exporters: the first, completed by what only the second knows. A measured 0 is known."""
-    unknown = [key for key in gpu.__struct_fields__ if getattr(gpu, key) in (None, "")]
-    # Where the first one names a job it sees a process of it.
-    is_allocated = gpu.is_allocated or (not gpu.job and other.is_allocated)
+class _Identified(Protocol):
+    """Fields by which a GPU is identified."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def mig(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def gpu(self) -> str: ...
+
+
+def gpu_id(of: _Identified) -> GpuId:
+    """The identity of a GPU or MIG instance: cluster and UUID, else cluster, host and number."""
+    return (of.cluster, of.uuid, of.mig) if of.uuid else (of.cluster, of.host, of.gpu)
+
+
+def merged(gpus: Iterable[GpuReading]) -> list[GpuReading]:
+    """Each GPU once: the first reading, completed by values that only later ones have.
+
+    Every reader of a fleet ends with this function. A measured 0 is a value.
+    """
+    by_id: dict[GpuId, GpuReading] = {}
+    for gpu in gpus:
+        first = by_id.get(gpu.id)
+        by_id[gpu.id] = gpu if first is None else _completed(first, gpu)
+    return list(by_id.values())
+
+
+def _completed(first: GpuReading, other: GpuReading) -> GpuReading:
+    unknown = [key for key in first.__struct_fields__ if getattr(first, key) in (None, "")]
+    # An exporter that names a job sees a process of it.
+    is_allocated = first.is_allocated or (not first.job and other.is_allocated)
     from_other = {key: getattr(other, key) for key in unknown}
-    return replace(gpu, is_lost=gpu.is_lost and other.is_lost, is_allocated=is_allocated, **from_other)
+    return replace(first, is_lost=first.is_lost and other.is_lost, is_allocated=is_allocated, **from_other)
 
 
 class Down(Struct, frozen=True):
-    """A host without current values: its exporter does not answer (``down``), or answers that the driver is late or
-    hangs (``late``). ``since_s`` is how long ago it last had some, None where that is unknown."""
+    """A host without current values, and why.
+
+    Its exporter does not answer (``down``), answers that the driver hangs (``late``), or has not been asked yet
+    (``pending``). ``since_s`` is the age of its last values, None if unknown.
+    """
 
     since_s: float | None
     reason: str
-    kind: Literal["down", "late"] = "down"
+    kind: Literal["down", "late", "pending"] = "down"
 
 
-class Gone(Struct, frozen=True):
+class RemovedHost(Struct, frozen=True):
     """A host that was there within the last day and that nothing lists any more. ``since_s`` as in ``Down``."""
 
     gpus: int
@@ -150,12 +193,16 @@ class Lost(Struct, frozen=True):
 
 
 class LastHour(Struct, frozen=True):
-    """The GPU time lost in the last ``span_s`` seconds; ``lost`` is None until that was read, and where nothing records
-    it, as ``note`` says."""
+    """The GPU time lost in the last ``span_s`` seconds.
+
+    ``lost`` is None until it was read, and where it cannot be, as ``note`` says.
+    """
 
     lost: Sequence[Lost] | None = None
     span_s: float = HOUR_S
     note: str = ""
+    by: Literal["rules", "samples", "pages", "simulated"] = "pages"
+    """The source: recorded by rules, judged from samples, or counted from hosts' pages."""
 
 
 class FiringAlert(Struct, frozen=True):
@@ -206,13 +253,15 @@ class FleetReading(Struct, frozen=True):
     hour: LastHour = LastHour()
     alerts: Sequence[FiringAlert] = ()
     problems: tuple[str, ...] = ()
-    gone: Mapping[str, Gone] = {}
+    gone: Mapping[str, RemovedHost] = {}
     shares: Sequence[HostShare] = ()
     missing: Mapping[str, int] = {}
     opens: Mapping[str, Sequence[str]] = {}
     """Hosts that are reached by ssh, with the command that opens their own screen."""
     own_names: Mapping[str, str] = {}
     """What hosts call themselves that are known by another name."""
+    repeated: Mapping[str, str] = {}
+    """Hosts whose GPUs all count under another host."""
     is_redacted: bool = False
     """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""
 
@@ -222,7 +271,7 @@ def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:
     return read if hour is None else replace(read, hour=hour)
 
 
-class AskedFleet(Protocol):
+class FleetSource(Protocol):
     """What answers for a fleet: an engine, a few hosts, or a simulation. Called from one thread; may block; raises
     FleetError. What ``ask`` gives of every host is asked for by nothing else."""
 

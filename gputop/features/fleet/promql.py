@@ -58,10 +58,13 @@ def over(function: str, series: str, seconds: float, *arguments: str) -> str:
     return f"{function}({', '.join((*arguments, f'{series}[{window(seconds)}]'))})"
 
 
-def each_once(function: str, series: str) -> str:
-    """A sum or count of an hour's samples. Older engines take those on both of its edges, 61 minutes in an hour: a
-    millisecond less leaves out the first of them, which is the last one of the hour before."""
-    return f"{function}({series}[{1000.0 * HOUR_S - 1.0:.0f}ms])"
+def over_minutes(function: str, series: str) -> str:
+    """A sum or count over an hour of a series that is recorded once a minute.
+
+    Takes the last sample of each minute: two writers of one engine record each minute twice. A millisecond less than a
+    minute and an hour leaves out the sample at the first edge, which older engines take as well.
+    """
+    return f"{function}(last_over_time({series}[59999ms])[{1000.0 * HOUR_S - 1.0:.0f}ms:1m])"
 
 
 def max_by(labels: Iterable[str], expr: str) -> str:

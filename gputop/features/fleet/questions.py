@@ -19,15 +19,15 @@ from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, State
 from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
-from gputop.features.fleet.judge import GPU_STATES, UNUSED
+from gputop.features.fleet.gpu_state import GPU_STATES, UNUSED
 from gputop.features.fleet.promql import (
     Names,
     Scope,
     any_of,
-    each_once,
     equal,
     marked,
     mean_seconds,
+    over_minutes,
     union,
     unwritten,
     window,
@@ -484,7 +484,7 @@ _MEASURED = 'state!="unmeasured"'
 
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", of: str = IN_STATE) -> str:
     """The GPU-minutes of the last hour, as recorded each minute."""
-    return f"sum by ({by}) ({each_once('sum_over_time', q.record(of, *matchers))})"
+    return f"sum by ({by}) ({over_minutes('sum_over_time', q.record(of, *matchers))})"
 
 
 def _by_job(q: Scope) -> str:

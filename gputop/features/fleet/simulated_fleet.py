@@ -16,17 +16,17 @@ from gputop.features.fleet.fleet_reading import (
     MINUTES,
     NO_JOB,
     SIMULATED,
-    AskedFleet,
     Down,
     FiringAlert,
     FleetReading,
+    FleetSource,
     GpuReading,
     History,
     JobName,
     LastHour,
     Lost,
 )
-from gputop.features.fleet.judge import judged, lost_hours
+from gputop.features.fleet.gpu_state import judged, lost_hours
 from gputop.model.snapshot import POD
 from gputop.sources.simulation.life import chance, drift
 
@@ -91,7 +91,7 @@ class SimulatedJob(Struct, frozen=True):
     """Whether it announces its steps; its straggler is then one by step alone."""
 
 
-class SimulatedFleet(AskedFleet):
+class SimulatedFleet(FleetSource):
     """A fleet of ``hosts`` with ``gpus`` each. ``ask`` reads it at any time."""
 
     source = SIMULATED

@@ -22,7 +22,7 @@ from gputop.diagnosis.thresholds import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FL
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, GpuState
-from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES
+from gputop.features.fleet.gpu_state import FLEET_NOT_WORK, GPU_STATES
 from gputop.features.fleet.promql import ALL_NAMES, MEANS, NAMES_LABEL, Scope, any_of, marked, renamed, selector, union
 from gputop.model.cards import OF_FOUR, SLICES
 

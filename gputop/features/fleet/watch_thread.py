@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import AskedFleet, FleetError, FleetReading, History, with_hour
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, FleetSource, History, with_hour
 from gputop.model.source import unexpected
 from gputop.system.worker import Worker
 
@@ -26,7 +26,7 @@ class ShownFrame(Struct, frozen=True):
 class FleetWatch:
     """Queries repeatedly until it is closed. ``shown`` may be read from any thread."""
 
-    def __init__(self, fleet: AskedFleet) -> None:
+    def __init__(self, fleet: FleetSource) -> None:
         self.fleet = fleet
         self.shown = ShownFrame()
         self.is_failing = False

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client
+from gputop.features.fleet.engine_client import Client
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import LATE, STARTED, SimulatedFleet
 from gputop.paint.line import Row
 from tests.support.scripted_engine import ScriptedEngine

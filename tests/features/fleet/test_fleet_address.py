@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.features.fleet import plan
+from gputop.features.fleet import queries
 from gputop.features.fleet.address import address_of, checked_select, ssh_command
+from gputop.features.fleet.hour_samples import hour_questions
 from gputop.model.source import UsageError
 
 
@@ -58,12 +59,13 @@ def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
 
 def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
-    select, signals = 'c="a"', frozenset(("util_pct",))
-    known = plan.FleetSchema({"legacy": signals}, {"legacy": ("instance", "gpu")}, select=select)
-    own = plan.FleetSchema({"gputop": signals}, select=select)
+    select = 'c="a"'
+    known = queries.FleetSchema(("legacy",), {"legacy": ("instance", "gpu")}, select=select)
+    own = queries.FleetSchema(("gputop",), {"gputop": ("instance", "gpu")}, select=select)
     for text in (
-        plan.identities(own), plan.before(own), plan.names_selector(select), plan.samples(select),
-        plan.troubles(known, ages=True),
+        queries.identities(own), queries.removed(own), queries.names(select), queries.names(select, is_past=True),
+        queries.scrapes(select), queries.marks(known, ages=True),
+        *(question.promql for question in hour_questions(own, 0.0).values()),
     ):  # fmt: skip
         assert text.count('c="a"') == text.count("{")
 

@@ -19,18 +19,19 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, proxy_of
-from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.engine_client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_command import moment_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.http_wire import proxy_of
+from gputop.features.fleet.label_cache import labels_of
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.source import UsageError
-from tests.support.scripted_engine import JSON, ScriptedEngine, answers, names, vector
+from tests.support.scripted_engine import JSON, ScriptedEngine, answers, is_discovery, names, vector
 
 Asked = Callable[..., PrometheusFleet]
 DEEP = b'{"status":"success","data":{"resultType":"%s","result":' + b"[" * 500_000 + b"]" * 500_000 + b"}}"
@@ -141,7 +142,7 @@ def test_no_gpu_metrics_names_what_was_looked_for(engine: ScriptedEngine, capsys
 def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(
     engine: ScriptedEngine, asked: Asked
 ) -> None:
-    engine.answer = lambda query: names("DCGM_FI_DEV_GPU_UTIL") if "__name__" in query else vector()
+    engine.answer = lambda query: names("legacy") if is_discovery(query) else vector()
     fleet = asked(engine.url)
     with pytest.raises(FleetError, match="older than a day: does anything scrape"):
         fleet.ask()

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client, PromQuery, QueryError
+from gputop.features.fleet.engine_client import Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import GpuReading
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import rule_scope
 from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.simulated_fleet import STARTED, STEP_S, SimulatedFleet

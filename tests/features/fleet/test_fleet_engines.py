@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client, PromQuery
+from gputop.features.fleet.engine_client import Client, PromQuery
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from tests.features.fleet.conftest import planted
 from tests.support.engines import backfill, imported, missing, prometheus, victoria

@@ -11,15 +11,17 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.features.fleet.decode_answers import fact_labels, series_facts
+from gputop.features.fleet.decode_values import fact_labels, series_facts
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
+from gputop.features.fleet.fleet_lists import straggler_line
 from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, LastHour, Lost
-from gputop.features.fleet.fleet_rows import straggler_line, ticket_text
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
-from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
+from gputop.features.fleet.gpu_state import ABSENT, state_of
+from gputop.features.fleet.queries import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.straggler import By, Straggler, stragglers
+from gputop.features.fleet.ticket import ticket_text
 from tests.features.fleet.conftest import planted, text_of
 
 GIB = 2.0**30
@@ -139,7 +141,7 @@ def test_whatever_a_straggler_is_known_by_screen_and_ticket_say_it_in_the_same_w
     assert values.keys() == set(get_args(By))
     for by, (value, words) in values.items():
         kind = "starved" if by == "util" else "slow"
-        late = Straggler("a", "0", JobName("slurm", "1"), "ada", kind, by, value, 0.7 * value, 8)  # type: ignore[arg-type]
+        late = Straggler("a", "0", JobName("slurm", "1"), "ada", kind, by, value, 0.7 * value, 8, others_wait=True)  # type: ignore[arg-type]
         told = replace(frame, stragglers=(late,))
         assert words in text_of([straggler_line(late, 160).spans])
         assert words in ticket_text(told, FleetView(panel="stragglers"))

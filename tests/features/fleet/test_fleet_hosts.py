@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +17,18 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
+from gputop.features.fleet.direct_fleet import DirectFleet, display_names
+from gputop.features.fleet.exporter_page import samples
 from gputop.features.fleet.fleet_app import open_row
-from gputop.features.fleet.fleet_data import RedactedFleet, fleet_json
+from gputop.features.fleet.fleet_data import fleet_data, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.linked_fleet import HostLink, LinkedFleet, SshOptions, expanded, ssh_words
-from gputop.features.fleet.seen_host import SeenHost, samples
+from gputop.features.fleet.host_link import HostLink, SshOptions, ssh_words
+from gputop.features.fleet.host_words import expanded
+from gputop.features.fleet.redacted_fleet import RedactedFleet
+from gputop.features.fleet.scraped_host import ScrapedHost
 from gputop.model.redaction import Redactor
 from gputop.model.source import UsageError
 from tests.features.fleet.conftest import text_of
@@ -65,9 +68,10 @@ def test_a_page_is_read_line_by_line_and_nothing_on_it_hurts() -> None:
 
 
 def test_a_node_s_own_page_brings_its_states_and_whose_its_gpus_are() -> None:
-    host = SeenHost("a")
-    assert host.take(page(UP, *own(0), *own(1, "busy_not_working"), 'gputop_gpu_lost{gpu="2",uuid="GPU-2"} 1',
-                          'gputop_gpu_info{gpu="2",uuid="GPU-2"} 1'), 100.0)  # fmt: skip
+    host = ScrapedHost("a")
+    fault = host.take(page(UP, *own(0), *own(1, "busy_not_working"), 'gputop_gpu_lost{gpu="2",uuid="GPU-2"} 1',
+                           'gputop_gpu_info{gpu="2",uuid="GPU-2"} 1'), 100.0)  # fmt: skip
+    assert fault is None
     first, second, lost = host.gpus
     assert (first.host, first.gpu, first.own_state, first.own_verdict, first.job, first.user) == (
         "a", "0", "working", "healthy", "slurm 7", "ann",
@@ -83,35 +87,41 @@ def test_a_node_s_own_page_brings_its_states_and_whose_its_gpus_are() -> None:
     assert host.gpus[2].is_lost, "a GPU that was there is lost, though the host answers"
     host.take(page("gputop_up 0"), 205.0)
     assert host.is_late and len(host.gpus) == 3
-    assert not SeenHost("b").take(page("node_load1 3", "<html>"), 1.0)
+    assert ScrapedHost("b").take(page("node_load1 3", "<html>"), 1.0) == "its page has no GPU"
 
 
-def test_a_foreign_page_is_judged_by_five_minutes_and_its_instances_by_their_engines() -> None:
-    host = SeenHost("m")
-    whole = 'gpu="0",UUID="GPU-0",modelName="H100",Hostname="x",hpc_job="9"'
-    part = 'gpu="1",UUID="GPU-1",modelName="H100",Hostname="x",GPU_I_ID="7",GPU_I_PROFILE="1g.10gb"'
-    for second in range(0, 600, 5):
-        util = 100.0 if second < 300 else 50.0
+def test_instances_are_as_busy_as_their_engines_and_have_their_share_of_power_and_hours() -> None:
+    host = ScrapedHost("m")
+    part = 'gpu="1",uuid="MIG-1",mig="7/0"'
+    for second in range(0, 65, 5):
         host.take(page(
-            f"DCGM_FI_DEV_GPU_UTIL{{{whole}}} {util}", f"DCGM_FI_PROF_SM_ACTIVE{{{whole}}} 0.4",
-            f"DCGM_FI_DEV_FB_USED{{{whole}}} 1024", 'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-1",Hostname="x"} 9000',
-            f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{part}}} 0.98", f"DCGM_FI_DEV_POWER_USAGE{{{part}}} 350",
+            UP, 'gputop_gpu_share{gpu="1",uuid="GPU-1"} 0', f'gputop_gpu_share{{{part},parent="GPU-1"}} 0.142857',
+            'gputop_gpu_info{gpu="1",uuid="GPU-1",model="H100"} 1',
+            f"gputop_gpu_graphics_active_ratio{{{part}}} 0.98", f"gputop_gpu_power_watts{{{part}}} 350",
+            f'gputop_gpu_state{{{part},state="busy_not_working"}} 1',
         ), float(second))  # fmt: skip
-    first, second_gpu = host.gpus
-    assert first.host == "m" and first.job == "job 9" and first.util_pct == pytest.approx(50.0, abs=1.0)
-    assert (second_gpu.gpu, second_gpu.util_pct, second_gpu.power_w) == (
-        "1/7",
-        pytest.approx(98.0),
-        pytest.approx(50.0),
-    )
-    frame = fleet_frame(LinkedFleet((), SshOptions(), links=()).ask())
-    assert frame.total == 0
-    history = host.history(600.0)
-    assert history["0"][0][-6:] == [100.0, 50.0, 50.0, 50.0, 50.0, 50.0] and history["0"][0][0] is None
+    (gpu,) = host.gpus
+    assert (gpu.gpu, gpu.uuid, gpu.mig, gpu.util_pct) == ("1/7/0", "GPU-1", "7", pytest.approx(98.0))
+    (lost,) = host.lost(60.0)
+    assert lost.state == "busy_not_working"
+    history = host.history(60.0)
+    assert history["1/7/0"][0][-1] == pytest.approx(98.0) and history["1/7/0"][0][0] is None
+
+
+def test_a_page_of_another_exporter_says_what_to_do() -> None:
+    host = ScrapedHost("m")
+    fault = host.take(page('DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-0"} 90'), 1.0)
+    assert fault is not None and "dcgm-exporter" in fault and "--prom" in fault and not host.gpus
+
+
+def test_every_gpu_of_a_large_page_is_there() -> None:
+    host = ScrapedHost("a")
+    assert host.take(page(UP, *(line for gpu in range(2500) for line in own(gpu))), 1.0) is None
+    assert len(host.gpus) == 2500 and {gpu.own_state for gpu in host.gpus} == {"working"}
 
 
 def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None:
-    host, counted = SeenHost("a"), 'gputop_gpu_lost_seconds_total{gpu="%d",uuid="GPU-%d",cause="%s"} %s'
+    host, counted = ScrapedHost("a"), 'gputop_gpu_lost_seconds_total{gpu="%d",uuid="GPU-%d",cause="%s"} %s'
     for second in (0, 5, 10):
         lines = [counted % (0, 0, "low_sm", 0.4 * second), counted % (0, 0, "other", 0.1 * second)]
         host.take(page(UP, *own(0), *own(1, "busy_not_working"), *own(2), *lines), float(second))
@@ -121,10 +131,10 @@ def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None
 
 
 def test_a_host_whose_gpus_have_other_names_on_every_page_is_not_remembered_whole() -> None:
-    host = SeenHost("a")
+    host = ScrapedHost("a")
     for number in range(100):
         line = f'gputop_gpu_utilization_ratio{{gpu="{number}",uuid="GPU-{number}"}} 0.9'
-        assert host.take(page(UP, line), float(number))
+        assert host.take(page(UP, line), float(number)) is None
     assert len(host.gpus) == len(host._known) == 65 and host.gpus[-1].is_lost
 
 
@@ -140,9 +150,11 @@ def test_words_name_hosts(words: list[str], hosts: tuple[str, ...]) -> None:
     assert expanded(words) == hosts
 
 
-@pytest.mark.parametrize("word", ["-oProxyCommand=x", "a;b", "a b", "$(x)", "", "a\n", "gpu[1-33]", "http://u:p@c", "http://",
-                                  "http://c:9401/?x", "gpu[0-999999999]", f"a[1-{'9' * 5000}]",
-                                  "a" + 3000 * "[1]"])  # fmt: skip
+@pytest.mark.parametrize("word", [
+    "-oProxyCommand=x", "a;b", "a b", "$(x)", "", "a\n", "gpu[1-33]", "gpu[8-1]", "gpu[3,1-0]", "gpu[]", "gpu[1",
+    "gpu[a-b]", "http://u:p@c", "http://", "http://c:9401/?x", "gpu[0-999999999]", f"a[1-{'9' * 5000}]",
+    "a" + 3000 * "[1]",
+])  # fmt: skip
 def test_what_is_no_host_is_refused_at_once_in_one_line(word: str) -> None:
     with pytest.raises(UsageError) as error:
         expanded([word])
@@ -165,19 +177,18 @@ def test_the_command_line_takes_hosts_and_still_knows_a_part_that_was_mistyped(
 def test_every_host_has_its_row_and_its_reason() -> None:
     def connect(link: HostLink) -> None:
         if link.host == "a":
-            link.take(page(UP, *own(0)))
+            link.put_page(page(UP, *own(0)))
         elif link.host == "b":
-            link.take("nothing of a GPU")
+            link.put_page("nothing of a GPU")
         else:
             raise OSError("the key was refused: \x1b[2J")
 
-    slots = threading.Semaphore(1)
-    links = [HostLink(name, connect, slots) for name in ("a", "b", "c")]
-    fleet = LinkedFleet((), SshOptions(), links=links, clock=lambda: 1000.0)
+    links = [HostLink(name, connect) for name in ("a", "b", "c")]
+    fleet = DirectFleet((), SshOptions(), links=links, clock=lambda: 1000.0)
     fleet.settle()
     frame = fleet_frame(fleet.ask())
     assert {group.name: group.verdict.text for group in frame.hosts} == {
-        "a": "1 working", "b": "down 0 s: what it answers speaks of no GPU", "c": "down: the key was refused: ?[2J",
+        "a": "1 working", "b": "down 0 s: its page has no GPU", "c": "down: the key was refused: ?[2J",
     }  # fmt: skip
     assert fleet.interval_s == 5.0 and json.loads(fleet_json(frame))["hosts_down"] == 2
     assert any("since gputop was started" in problem for problem in frame.problems)
@@ -195,12 +206,69 @@ def test_where_no_host_can_be_read_the_data_say_why_and_the_exit_status_is_one(
     assert host["state"] == "down" and "nobody listens there" in host["says"]
 
 
+def _direct(pages: Mapping[str, str], silent: Sequence[str] = ()) -> DirectFleet:
+    """Hosts with one page each; silent ones never answer."""
+
+    def connect(link: HostLink) -> None:
+        if link.host in pages:
+            link.put_page(pages[link.host])
+        elif link.host not in silent:
+            raise OSError("nobody listens there")
+
+    links = [HostLink(name, connect) for name in (*pages, *silent)]
+    fleet = DirectFleet((), SshOptions(), links=links, clock=lambda: 1000.0)
+    deadline = time.monotonic() + 20.0
+    while not all(link.is_settled for link in links if link.host in pages) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return fleet
+
+
+def test_three_addresses_behind_one_port_are_three_hosts() -> None:
+    pages = {
+        f"http://gw/{name}": page(UP, *(line.replace("GPU-", f"GPU-{name}") for gpu in range(n) for line in own(gpu)))
+        for name, n in (("a", 4), ("b", 4), ("mig", 10))
+    }
+    fleet = _direct(pages)
+    frame = fleet_frame(fleet.ask())
+    fleet.close()
+    assert [group.name for group in frame.hosts] == ["gw/a", "gw/b", "gw/mig"] and frame.total == 18
+    both = ["http://c:9401/metrics", "https://c:9401/metrics", "box", "http://d/metrics", "http://d/x"]
+    assert display_names(both) == [*both[:3], "d", "d/x"]
+
+
+def test_the_same_gpus_at_two_addresses_count_once_and_their_hours_too() -> None:
+    wasting = page(UP, *(line for gpu in range(8) for line in own(gpu, "busy_not_working")))
+    fleet = _direct({"http://h:9401/metrics": wasting, "http://h.lan:9401/metrics": wasting})
+    first = fleet.ask()
+    for link in fleet._links:
+        link.put_page(wasting)
+        link.page_at = link._page[1] if link._page else None
+    frame = fleet_frame(fleet.ask())
+    fleet.close()
+    assert len(first.gpus) == frame.total == 8 and [group.name for group in frame.hosts] == ["h:9401"]
+    assert frame.read.repeated == {"h.lan:9401": "h:9401"} and any("count once" in text for text in frame.problems)
+    assert {lost.host for lost in frame.read.hour.lost or ()} <= {"h:9401"}
+    redacted = fleet_frame(RedactedFleet(fleet, Redactor()).ask())
+    assert "h.lan" not in fleet_json(redacted)
+
+
+def test_a_host_that_was_not_asked_yet_is_not_down() -> None:
+    fleet = _direct({"ok": page(UP, *own(0))}, silent=("quiet", "waits"))
+    fleet._links[1].is_asked = True
+    data = fleet_data(fleet_frame(fleet.ask()))
+    fleet.close()
+    assert (data["hosts_down"], data["hosts_pending"]) == (0, 2)
+    states = {host["host"]: (host["state"], host["says"]) for host in data["hosts"]}
+    assert states["quiet"] == ("pending", "connecting …") and states["waits"] == ("pending", "not asked yet")
+
+
 def test_beside_the_name_that_was_typed_stands_what_a_host_calls_itself() -> None:
     def connect(link: HostLink) -> None:
-        link.take(page(UP, *own(0), 'gputop_host_info{hostname="box-17.lab"} 1'))
+        own_line = 'gputop_host_info{hostname="box-17.lab"} 1'
+        link.put_page(page(UP, *own(0), own_line).replace("GPU-0", f"GPU-{link.host}"))
 
-    links = [HostLink(name, connect, threading.Semaphore(1)) for name in ("box1", "me@box-17")]
-    fleet = LinkedFleet((), SshOptions(), links=links)
+    links = [HostLink(name, connect) for name in ("box1", "me@box-17")]
+    fleet = DirectFleet((), SshOptions(), links=links)
     fleet.settle()
     frame = fleet_frame(fleet.ask())
     fleet.close()
@@ -210,11 +278,11 @@ def test_beside_the_name_that_was_typed_stands_what_a_host_calls_itself() -> Non
 
 
 def test_an_exporter_without_gpus_is_no_healthy_host_and_is_believed_once_it_has_some() -> None:
-    link = HostLink("a", lambda link: link.take(page(UP)), threading.Semaphore(1))
-    fleet = LinkedFleet((), SshOptions(), links=[link], clock=lambda: 1000.0)
+    link = HostLink("a", lambda link: link.put_page(page(UP)))
+    fleet = DirectFleet((), SshOptions(), links=[link], clock=lambda: 1000.0)
     fleet.settle()
-    assert "speaks of no GPU" in fleet_frame(fleet.ask()).hosts[0].verdict.text
-    link.take(page(UP, *own(0)))
+    assert "has no GPU" in fleet_frame(fleet.ask()).hosts[0].verdict.text
+    link.put_page(page(UP, *own(0)))
     assert fleet_frame(fleet.ask()).hosts[0].verdict.text == "1 working"
     fleet.close()
 
@@ -275,7 +343,7 @@ def _until(holds: Callable[[], object], within_s: float, words: Callable[[], obj
 def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_again(
     config: Path, tmp_path: Path
 ) -> None:
-    fleet = LinkedFleet(
+    fleet = DirectFleet(
         (*GOOD, "noisy", "password", "bare", "hangs", "older", "stranger", "flood"), SshOptions(str(config))
     )
     try:
@@ -288,7 +356,7 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
         assert "no gputop there" in reasons["bare"] and "pipx install" in reasons["bare"]
         assert "too old" in reasons["older"] and "host key" in reasons["stranger"]
         assert "no page within" in reasons["hangs"] and len(reasons) == 6
-        assert reasons["flood"] == "a page of more than 8 MiB"
+        assert reasons["flood"] == "a page of more than 16 MiB"
         victim = _far(tmp_path)[0]
         os.kill(victim, signal.SIGKILL)
         _until(lambda: len(fleet.ask().down) == 7, 15.0)
@@ -315,8 +383,8 @@ def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(config: Path, tmp_
     code = f"""
 import time
 from gputop.features.fleet.linked_fleet import SshOptions
-from gputop.features.fleet.linked_fleet import LinkedFleet
-fleet = LinkedFleet(("h1", "h2"), SshOptions({str(config)!r}))
+from gputop.features.fleet.linked_fleet import DirectFleet
+fleet = DirectFleet(("h1", "h2"), SshOptions({str(config)!r}))
 while not all(link.pages for link in fleet._links):
     time.sleep(0.1)
 print("both have answered", flush=True)
@@ -340,7 +408,7 @@ def test_nothing_is_left_on_a_host_whose_proxy_between_stands_still(config: Path
     pid = tmp_path / "proxy"
     relay = f"sh -c 'echo $$ >{pid}; exec {sys.executable} {REPOSITORY}/tests/support/relay.py %h %p'"
     (tmp_path / "proxied").write_text(f"Host h1\n  ProxyCommand {relay}\n{config.read_text()}")
-    fleet = LinkedFleet(("h1",), SshOptions(str(tmp_path / "proxied")))
+    fleet = DirectFleet(("h1",), SshOptions(str(tmp_path / "proxied")))
     try:
         _until(lambda: fleet._links[0].pages > 1, 60.0, lambda: fleet.ask().problems)
         os.kill(int(pid.read_text()), signal.SIGSTOP)
@@ -354,18 +422,18 @@ def test_nothing_is_left_on_a_host_whose_proxy_between_stands_still(config: Path
 
 def test_a_page_of_any_size_is_cut_and_said() -> None:
     with scripted() as server:
-        server.answer = (200, {}, b"gputop_up 1\n" * 800_000)
-        fleet = LinkedFleet((server.url,), SshOptions())
+        server.answer = (200, {}, b"gputop_up 1\n" * 1_500_000)
+        fleet = DirectFleet((server.url,), SshOptions())
         fleet.settle()
         (down,) = fleet.ask().down.values()
         fleet.close()
-    assert "an answer of more than 8 MiB" in down.reason
+    assert "an answer of more than 16 MiB" in down.reason
 
 
 def test_enter_opens_the_own_screen_of_a_host_that_ssh_reaches() -> None:
     opened: list[tuple[str, Sequence[str]]] = []
-    link = HostLink("a", lambda link: link.take(page(UP, *own(0))), threading.Semaphore(1))
-    fleet = LinkedFleet((), SshOptions("/f"), links=[link])
+    link = HostLink("a", lambda link: link.put_page(page(UP, *own(0))))
+    fleet = DirectFleet((), SshOptions("/f"), links=[link])
     fleet.settle()
     frame = fleet_frame(fleet.ask())
     fleet.close()

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client
-from gputop.features.fleet.decode_answers import discovered
+from gputop.features.fleet.decode_labels import discovered
+from gputop.features.fleet.engine_client import Client
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
-from gputop.features.fleet.judge import stragglers
-from gputop.features.fleet.plan import DIALECT_LABEL, GONE, FleetSchema
-from gputop.features.fleet.prometheus import PrometheusFleet
-from gputop.features.fleet.recorded_hosts import lost_hours_of
+from gputop.features.fleet.last_hour import lost_hours_of
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.queries import DIALECT_LABEL, GONE, FleetSchema
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
+from gputop.features.fleet.straggler import stragglers
 from gputop.model.cards import mig_share
 from tests.features.fleet.conftest import counted
 from tests.features.fleet.test_fleet_histories import END, Asked, Series, dcgm, gpu_of, host, lines, merged, own, up

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gputop.features.fleet.decode_answers import Remembered
-from gputop.features.fleet.fleet_data import LEAST_HOSTS, RedactedFleet
 from gputop.features.fleet.fleet_reading import Down, FleetReading
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.label_cache import LabelCache
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.redacted_fleet import LEAST_HOSTS, RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.model.redaction import Redactor
 from tests.support.held import held, too_large
@@ -36,7 +36,7 @@ def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
                 labels, value = {"instance": labels["instance"], "gputop_names": "age"}, client.t - 3.0
             yield labels, value
 
-    client: Any = ScriptedClient(series, "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED")
+    client: Any = ScriptedClient(series, "legacy")
     fleet = PrometheusFleet(client, "http://prom", "", lambda: client.t)
     for _ in range(REFRESHES):
         read = fleet.ask()
@@ -51,7 +51,7 @@ def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
 
 def test_labels_are_read_once_for_as_long_as_they_are_looked_up() -> None:
     read: list[str] = []
-    known = Remembered(lambda labels: read.append(labels["host"]) or labels["host"])
+    known = LabelCache(lambda labels: read.append(labels["host"]) or labels["host"])
     stays = msgspec.Raw(b'{"host":"stays"}')
     for number in range(100):
         assert known.of(stays) == "stays"

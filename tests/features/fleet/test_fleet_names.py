@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.features.fleet.decode_answers import owner_of, scrape_seconds
+from gputop.features.fleet.decode_labels import owner_of
+from gputop.features.fleet.discover_names import scrape_seconds
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of
-from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, filled, with_schedulers
+from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, merged, with_schedulers
 from gputop.features.fleet.promql import Scope
 from gputop.model.metrics import GPU_METRICS
 
@@ -29,7 +30,6 @@ def test_every_exporter_tells_at_least_utilisation_memory_and_power_of_the_catal
         ("legacy", "mem_used_bytes", 1024.0, 2.0**30),
         ("4.9", "mem_used_bytes", 2.0**30, 2.0**30),
         ("gputop", "sm_clock_mhz", 1.98e9, 1980.0),
-        ("jobstats", "power_w", 700_000.0, 700.0),
         ("utkuozdemir", "util_pct", 0.5, 50.0),
         ("nvitop", "mem_used_bytes", 1024.0, 2.0**30),
     ],
@@ -62,8 +62,6 @@ def test_a_number_without_a_scheduler_takes_the_name_that_it_has_elsewhere() -> 
 
 def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job() -> None:
     assert owner_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
-    assert owner_of({"jobid": "77", "userid": "1000"}) == ("job 77", "uid 1000")
-    assert owner_of({"jobid": "0"}) == ("", "")
     assert owner_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod team/llm-worker-3", "team")
     assert owner_of({"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}) == ("", "")
     assert owner_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
@@ -77,7 +75,7 @@ def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job
 def test_of_two_exporters_the_second_fills_gaps_and_never_replaces_a_measured_zero() -> None:
     first = GpuReading("a", "0", util_pct=0.0, sm_active_pct=None)
     second = GpuReading("a", "0", util_pct=7.0, sm_active_pct=5.0, job=JobName("job", "1"))
-    both = filled(first, second)
+    (both,) = merged((first, second))
     assert (both.util_pct, both.sm_active_pct, both.job) == (0.0, 5.0, "job 1")
 
 

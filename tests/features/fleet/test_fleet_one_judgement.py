@@ -9,12 +9,12 @@ import pytest
 
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, PromQuery
-from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.engine_client import Answer, Client, PromQuery
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import GpuState
-from gputop.features.fleet.judge import GPU_STATES
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.gpu_state import GPU_STATES
+from gputop.features.fleet.label_cache import labels_of
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.state_rules import CODES, STATE, state_of

@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client
+from gputop.features.fleet.engine_client import Client
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch, ShownFrame
 from tests.features.fleet.conftest import text_of

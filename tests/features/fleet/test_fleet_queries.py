@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.judge import FLEET_NOT_WORK
+from gputop.features.fleet.gpu_state import FLEET_NOT_WORK
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
 from gputop.features.fleet.questions import MODES, QUESTIONS
 from gputop.features.fleet.rules import alerts, rules_yaml

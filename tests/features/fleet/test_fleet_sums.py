@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.features.fleet import last_hour
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
-from gputop.features.fleet.decode_answers import labels_of, owner_of
+from gputop.features.fleet.decode_labels import owner_of
+from gputop.features.fleet.engine import Engine
+from gputop.features.fleet.engine_client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_command import MOST_GPUS, frame_once
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
-from gputop.features.fleet.fleet_inventory import Engine, FleetInventory
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -31,18 +32,14 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
-from gputop.features.fleet.judge import judged, lost_hours
-from gputop.features.fleet.plan import DIALECT_LABEL, UP, FleetSchema
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.gpu_inventory import FleetInventory
+from gputop.features.fleet.gpu_state import judged, lost_hours
+from gputop.features.fleet.label_cache import labels_of
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
-from gputop.features.fleet.recorded_hosts import (
-    NO_RULES,
-    HostNames,
-    RecordedHosts,
-    lost_of,
-    recorded_host,
-    shares_of,
-)
+from gputop.features.fleet.queries import DIALECT_LABEL, UP, FleetSchema
+from gputop.features.fleet.recorded_hosts import RecordedHosts
+from gputop.features.fleet.recorded_labels import HostNames, lost_of, recorded_host, shares_of
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
@@ -351,7 +348,7 @@ def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those
     ]
     client: Any = ScriptedClient(lambda _: gpus)
     inventory = FleetInventory(Engine(client, ""), {("b", "10.0.0.1:9400"): "b/n1"})
-    inventory.schema = FleetSchema({"legacy": frozenset(("util_pct",))})
+    inventory.schema = FleetSchema(("legacy",))
     inventory.identify(None, STARTED, looks_back=False)
     assert [(one.host, one.uuid) for one in inventory.identities.values()] == [("b/n1", "GPU-b")]
 
@@ -376,9 +373,6 @@ def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tm
     small = SimulatedFleet(24)
     with victoria(tmp_path) as url:
         imported(url, past(small, STARTED, 2700.0, 60.0))
-        every = fleet_at(url)
-        every.ask(STARTED)
-        assert every.hour(STARTED) == LastHour(None, 3600.0, NO_RULES)
         minutes = 3
         for minute in range(minutes):
             evaluate(url, STARTED - 60.0 * minute)
@@ -417,8 +411,7 @@ def _answering(value: str | None) -> Any:
         "instance": "n1:9400", "Hostname": "n1", "gpu": "0", "UUID": "GPU-1", "gputop_names": "legacy",
         "state": "idle", "code": "2", "names": "legacy", "hpc_job": "7", "alertname": "A",
     }  # fmt: skip
-    names = ("gputop_up", "gputop_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
-    return ScriptedClient(lambda of: [(told, value or 1)] if value or "modelName" in of else [], *names)
+    return ScriptedClient(lambda of: [(told, value or 1)] if value or "modelName" in of else [], "gputop", "legacy")
 
 
 @pytest.mark.parametrize("most_gpus", [None, -1, 0])
@@ -434,9 +427,10 @@ def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None)
             assert fleet_screen(frame, FleetView(panel=panel), 120, 40).rows
 
 
-def test_where_no_rule_records_the_last_hour_every_output_says_so() -> None:
+def test_where_the_last_hour_cannot_be_known_every_output_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_hour, "MOST_GPUS", -1)
     frame = frame_once(PrometheusFleet(_answering(None), "x", "", lambda: STARTED), None)
-    assert NO_RULES in fleet_json(frame) and '"not_work_gpu_h": null' in fleet_json(frame)
+    assert "rules of `gputop fleet deploy`" in fleet_json(frame) and '"not_work_gpu_h": null' in fleet_json(frame)
     for width in (80, 160):
         text = text_of(fleet_screen(frame, FleetView(panel="waste"), width, 40).rows)
-        assert "no rules of `gputop fleet deploy` record it" in text and "being read" not in text
+        assert "rules of `gputop fleet deploy`" in text and "being read" not in text

@@ -1,87 +1,27 @@
-"""Which metric names, GPUs and jobs a fleet has: this seldom changes, and is seldom queried."""
+"""Know which GPUs and jobs a fleet has: seldom changes, asked every fourth refresh."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet import decode_answers as decode
-from gputop.features.fleet import plan
-from gputop.features.fleet.client import Client, PromQuery, QueryError, SeriesRow, number
-from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Place, Remembered, SeriesFacts, SeriesKey
+from gputop.features.fleet import decode_labels, decode_values, label_cache, queries
+from gputop.features.fleet.decode_labels import GpuIdentity, Labels, Place, SeriesKey
+from gputop.features.fleet.decode_values import SeriesFacts
+from gputop.features.fleet.discover_names import discovered_names
+from gputop.features.fleet.engine import Engine
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, with_schedulers
-from gputop.features.fleet.plan import FleetSchema
-
-# Queries by name, answers by name: a failure becomes a line for people, once.
-
-T = TypeVar("T")
-
-
-class FleetAnswers(Struct, frozen=True):
-    """The series of every answered query, messages for people, and the engine's own Unix time. Of what the engine
-    ``warned`` of a part may be missing."""
-
-    rows: Mapping[str, list[SeriesRow]]
-    problems: list[str]
-    t: float | None
-    warned: frozenset[str] = frozenset()
-
-    def of(self, name: str) -> list[SeriesRow]:
-        """The series of a question; none where it was not asked, or failed."""
-        return self.rows.get(name, [])
-
-
-class Engine:
-    """One engine and the matchers that narrow every query."""
-
-    def __init__(self, client: Client, select: str) -> None:
-        self.client, self.select = client, select
-
-    def asked(
-        self, queries: Mapping[str, str | PromQuery], at: float | None = None, *, needs: Collection[str] = ()
-    ) -> FleetAnswers:
-        """The answers, texts at a Unix time or at the engine's present; those that failed are missing, and empty texts
-        are not asked. Raises FleetError where one of ``needs`` failed."""
-        asked = {
-            name: PromQuery(query, at) if isinstance(query, str) else query for name, query in queries.items() if query
-        }
-        rows: dict[str, list[SeriesRow]] = {}
-        problems: dict[str, None] = {}
-        warned: set[str] = set()
-        t = None
-        for name, answer in zip(asked, self.client.ask(list(asked.values())), strict=True):
-            if isinstance(answer, QueryError):
-                if name in needs:
-                    raise answer
-                problems[str(answer)] = None
-                continue
-            for text in answer.warnings:
-                warned.add(name)
-                problems[f"the engine warns: {text}"] = None
-            rows[name] = answer.rows
-            if answer.rows and answer.rows[0].value is not None:
-                t = answer.rows[0].value[0]
-        return FleetAnswers(rows, list(problems), t, frozenset(warned))
-
-
-def values(rows: Sequence[SeriesRow], whose: Remembered[T]) -> Iterator[tuple[T, float]]:
-    """Whose a series is, and its value; without those that are not numbers."""
-    of = whose.of
-    for row in rows:
-        if row.value is not None and (value := number(row.value[1])) is not None:
-            yield of(row.metric), value
-
+from gputop.features.fleet.fleet_reading import FleetError, with_schedulers
+from gputop.features.fleet.label_cache import LabelCache
+from gputop.features.fleet.queries import FleetSchema
 
 DAY_S = 86400.0
 
 
 class FleetInventory:
-    """The result of the last discovery. ``schema`` has no signals until it found some."""
+    """The result of the last discovery. ``schema`` names no dialect until some were found."""
 
     def __init__(self, engine: Engine, hosts: Mapping[Place, str] | None = None) -> None:
         """``hosts`` are those of a part of a large fleet, by the places that are recorded: its GPUs are theirs."""
@@ -92,63 +32,55 @@ class FleetInventory:
         self._metrics: frozenset[bytes] | None = None
         self._gone_since: dict[SeriesKey, float] = {}
         self.host_names: Mapping[Place, str] = {}
+        self.exporters: frozenset[str] = frozenset()
+        """Pods that export GPUs and work on none."""
         self._forget()
 
     def _forget(self) -> None:
         """Forget all labels, which mean something else from now on."""
         schema = self.schema
-        self.gpus = Remembered(lambda labels: decode.gpu_of(labels, schema))
-        self.fact_labels = Remembered(lambda labels: decode.fact_labels(labels, schema))
+        self.gpus = LabelCache(lambda labels: decode_labels.gpu_of(labels, schema))
+        self.fact_labels = LabelCache(lambda labels: decode_values.fact_labels(labels, schema))
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
         self.gpus.turn()
         self.fact_labels.turn()
 
-    def discover(self, at: float | None, now: float) -> None:
-        """Find out which names there are. ``now`` is this machine's time. Raises FleetError where there are none."""
-        select = self._engine.select
+    def discover(self, at: float | None) -> None:
+        """Find the dialects that the engine has. Raises FleetError if it has none."""
         try:
-            signals = self._signals(at, now)
+            found = discovered_names(self._engine, at, looks_back=not self.schema.names)
         except FleetError:
-            if not self.schema.signals:
+            if not self.schema.names:
                 raise
             return
-        if signals:
-            samples = self._engine.asked({"samples": plan.samples(select)}, at).of("samples")
-            scrape_s = decode.scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
-            self.schema = replace(self.schema, signals=signals, scrape_s=scrape_s)
+        if found is not None:
+            self.schema = replace(self.schema, names=found.names, scrape_s=found.scrape_s)
             self._forget()
-        elif not self.schema.signals:
-            names = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
-            where = f" with {select}" if select else ""
-            raise FleetError(f"no GPU metrics there{where}; looked for {names}")
-
-    def _signals(self, at: float | None, now: float) -> Mapping[str, frozenset[str]]:
-        matchers, client = plan.names_selector(self._engine.select), self._engine.client
-        # A day to both sides, whatever our clock says; without an end an engine searches all that it has stored.
-        spans = ((now - DAY_S, now + DAY_S), (None, None)) if at is None else ((at - plan.LAST_SEEN_S, at),)
-        return next(filter(None, (decode.keys_by_dialect(client.names(matchers, *span)) for span in spans)), {})
 
     def identify(self, at: float | None, now: float, *, looks_back: bool) -> list[str]:
         """Find out which GPUs there are. Returns messages for people. Raises FleetError where none is known.
 
         ``looks_back`` also asks for those that are not there any more; else they are those that were there before.
         """
-        texts = {"who": plan.identities(self.schema), "before": plan.before(self.schema) if looks_back else ""}
+        texts = {
+            "who": queries.identities(self.schema),
+            "before": queries.removed(self.schema) if looks_back else "",
+        }
         answers = self._engine.asked(texts, at, needs=() if self.identities else ("who",))
         if "who" not in answers.rows:
             return answers.problems
         rows = [*answers.of("who"), *answers.of("before")]
         metrics = frozenset(bytes(row.metric) for row in rows)
         if metrics != self._metrics:
-            labels = [decode.labels_of(row.metric) for row in rows]
+            labels = [label_cache.labels_of(row.metric) for row in rows]
             if self._hosts is not None:
                 # Whatever a host calls itself.
                 labels = [
                     {**of, "hostname": self._hosts[place]} if place in self._hosts else of
                     for of in labels
-                    if (place := decode.recorded_place(of)) in self._hosts or not place[1]
+                    if (place := decode_labels.recorded_place(of)) in self._hosts or not place[1]
                 ]
             self._read(labels)
             self._metrics = metrics
@@ -175,7 +107,7 @@ class FleetInventory:
 
     def _read(self, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""
-        schema, self.host_names, self._identified = decode.discovered(rows, self.schema)
+        schema, self.host_names, self._identified, self.exporters = decode_labels.discovered(rows, self.schema)
         if not schema.labels:
             raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
         if schema != self.schema:

@@ -1,0 +1,120 @@
+"""Read the current values of every GPU: ask, decode, merge.
+
+Takes the GPUs that the inventory knows; returns a reading without the last hour. Utilisation, SM activity, node facts
+and marks are asked for at each refresh, memory, power, idleness and ages at every second one. A value that was not
+asked for or not answered keeps its last answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.features.fleet import queries
+from gputop.features.fleet.decode_labels import SeriesKey
+from gputop.features.fleet.decode_values import SeriesFacts, in_units, reading_of, series_facts
+from gputop.features.fleet.engine import Engine, FleetAnswers, values
+from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, merged
+from gputop.features.fleet.gpu_inventory import FleetInventory
+from gputop.features.fleet.outages import HostOutages
+from gputop.features.fleet.promql import over
+
+MEANS = ("util_pct", "sm_active_pct")
+SLACK_S = 5.0
+IN_TURNS = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
+"""Asked for in turns, at every second refresh."""
+_NO_FACTS = SeriesFacts()
+
+
+class FleetReader:
+    """Reads all GPUs at the present or at one moment of the past; another moment needs a new reader."""
+
+    def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
+        self._engine, self._inventory = engine, inventory
+        self._refreshes = 0
+        self._values: dict[str, dict[SeriesKey, float]] = {key: {} for key in STATE_KEYS}
+        self._quiet: Mapping[SeriesKey, float] = {}
+        self._last: dict[tuple[str, str], GpuReading] = {}
+        self._facts: Mapping[SeriesKey, SeriesFacts] = {}
+        self._outages = HostOutages(inventory)
+        self._unanswered: frozenset[str] = frozenset()
+        """Questions that were never answered."""
+
+    def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
+        """Return the fleet and the engine's own time. Raises FleetError if utilisation was not answered."""
+        texts = self._questions()
+        answers = self._engine.asked(texts, at, needs=("util_pct",))
+        t = now if answers.t is None else answers.t
+        gap = self._take(answers, [name for name, text in texts.items() if text], t)
+        self._refreshes += 1
+        identities = self._inventory.identities
+        measured = {identities[key].place for key in self._values["util_pct"] if key in identities}
+        hosts_down = self._outages.hosts_down(measured, t)
+        return self._reading(hosts_down, (*answers.problems, *filter(None, (gap,))), t, source), answers.t
+
+    def turn(self) -> None:
+        """Forget labels that were not used since the last turn."""
+        self._outages.labels.turn()
+
+    def _questions(self) -> dict[str, str]:
+        schema = self._inventory.schema
+        seldom = IN_TURNS[(self._refreshes - 1) % 2] if self._refreshes else sum(IN_TURNS, ())
+
+        def current(key: str) -> str:
+            # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
+            width_s = 2 * schema.scrape_s + SLACK_S
+            return queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
+
+        return {
+            **{key: queries.metric(schema, key, queries.mean) for key in MEANS},
+            "facts": queries.node_facts(schema),
+            "marks": queries.marks(schema, ages="ages" in seldom),
+            **{key: current(key) for key in ("power_w", "mem_used_bytes") if key in seldom},
+            "quiet": queries.quiet(schema) if "quiet" in seldom else "",
+        }
+
+    def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> str:
+        """Keep what was answered; return a line on a pause of the engine, in which values stay."""
+        gpus = self._inventory.gpus
+        self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(answers.rows)
+        now = {key: in_units(values(answers.of(key), gpus), key) for key in STATE_KEYS if key in answers.rows}
+        if "quiet" in answers.rows:
+            self._quiet = in_units(values(answers.of("quiet"), gpus), "util_pct")
+        if "facts" in answers.rows:
+            self._facts = series_facts(values(answers.of("facts"), self._inventory.fact_labels))
+            self._inventory.name_jobs(self._facts)
+        if "marks" in answers.rows:
+            self._outages.take(answers, t)
+        gap = self._outages.gap(self._values["util_pct"], now.get("util_pct", {}), t)
+        if not gap:
+            self._values.update(now)
+        return gap
+
+    def _reading(self, hosts_down: Mapping[str, Down], problems: Iterable[str], t: float, source: str) -> FleetReading:
+        """The readings of all GPUs, each once; a GPU without current values has its last ones."""
+        asks_quiet = "quiet" not in self._unanswered
+        gpus = merged(
+            reading_of(
+                key, identity, self._facts.get(key, _NO_FACTS),
+                {name: of_name[key] for name, of_name in self._values.items() if key in of_name},
+                is_quiet=self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL if asks_quiet else None,
+                unanswered=self._unanswered,
+            )
+            for key, identity in self._inventory.identities.items()
+        )  # fmt: skip
+        readings = [
+            replace(self._last.get((gpu.host, gpu.gpu), gpu), is_lost=gpu.is_lost)
+            if gpu.is_lost or gpu.host in hosts_down
+            else gpu
+            for gpu in gpus
+        ]
+        self._last = {(gpu.host, gpu.gpu): gpu for gpu in readings}
+        dialects = self._inventory.schema.labels
+        return FleetReading(
+            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in dialects),
+            self._outages.age_s(t), alerts=self._outages.alerts, problems=tuple(dict.fromkeys(problems)),
+            gone=self._outages.removed_hosts(t),
+        )  # fmt: skip

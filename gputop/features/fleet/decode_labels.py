@@ -1,0 +1,282 @@
+"""Decode labels of series into GPU identities: host, number, UUID, MIG instance, job and user. Pure.
+
+Exporters disagree on labels; here they become one identity for each GPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.fleet import queries
+from gputop.features.fleet.exporter_names import (
+    CLUSTER_LABELS,
+    DIALECTS,
+    HOST_LABELS,
+    Dialect,
+    first_of,
+    host_of,
+)
+from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, GpuId, JobName, gpu_id
+from gputop.features.fleet.queries import FleetSchema
+from gputop.model.cards import mig_share
+from gputop.model.quantity import clean_text
+from gputop.model.snapshot import POD
+
+LONGEST_LABEL = 120
+
+
+class SeriesKey(NamedTuple):
+    """A GPU as one dialect's series name it."""
+
+    dialect: str
+    values: tuple[str, ...]
+
+
+Place = tuple[str, ...]
+"""The values of ``FleetSchema.place``: cluster, where there are several, and scraped address."""
+
+
+class GpuIdentity(Struct, frozen=True):
+    """What is known of a GPU besides its values. ``place`` is the scraped address, with its cluster where there are
+    several; a GPU that is ``gone`` had values within the last day and has none now.
+
+    Of a MIG instance ``uuid`` is that of its GPU where that is known, ``mig`` its number there, ``share`` its part of
+    the GPU's slices.
+    """
+
+    host: str
+    gpu: str
+    uuid: str
+    model: str
+    place: Place
+    job: JobName
+    user: str
+    gone: bool
+    mig: str = ""
+    share: float = 1.0
+
+    @property
+    def instance(self) -> str:
+        """The scraped address."""
+        return self.place[-1]
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster, where there are several."""
+        return self.place[0] if len(self.place) > 1 else ""
+
+    @property
+    def id(self) -> GpuId:
+        """The GPU, whichever exporters and addresses name it."""
+        return gpu_id(self)
+
+
+Labels = Mapping[str, str]
+
+
+def _cluster_label(rows: Sequence[Labels]) -> str:
+    """The label by which several clusters in one engine are told apart; empty for one cluster."""
+    values = {label: {row.get(label, "") for row in rows} for label in CLUSTER_LABELS}
+    return next((label for label, several in values.items() if len(several) > 1), "")
+
+
+def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ...]]:
+    """Per dialect the fewest labels that tell its GPUs apart: short answers are fast answers.
+
+    Two UUIDs under one address and number are two GPUs, of two clusters, say: then the UUID is one of the labels.
+    """
+    by_dialect: dict[str, list[Labels]] = defaultdict(list)
+    for row in rows:
+        by_dialect[row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)].append(row)
+    labels_of_dialect: dict[str, tuple[str, ...]] = {}
+    for name in [name for name in by_dialect if name in DIALECTS]:
+        dialect, all_labels = DIALECTS[name], by_dialect[name]
+        used = {label for labels in all_labels for label in labels}
+        hosts = {(labels.get(cluster, ""), labels.get("instance", ""), host_of(labels)) for labels in all_labels}
+        places = {(of_cluster, instance) for of_cluster, instance, _ in hosts}
+        told_by_address = len(places) == len(hosts) and all(instance for _, instance in places)
+        number = () if dialect.facts else tuple(label for label in dialect.number if label in used)[:1]
+        names = (
+            *(("instance",) if told_by_address else sorted(used.intersection(HOST_LABELS))),
+            *((cluster,) if cluster else ()),
+            *(number or dialect.uuid),
+            *(label for label in dialect.instance if label in used),
+        )
+        present = (labels for labels in all_labels if labels.get(queries.DIALECT_LABEL) == name)
+        uuids = {(key_of(labels, name, names), first_of(labels, dialect.uuid)) for labels in present}
+        if len({key for key, _ in uuids}) < len(uuids):
+            names = tuple(dict.fromkeys((*names, *(label for label in dialect.uuid if label in used))))
+        labels_of_dialect[name] = names
+    return labels_of_dialect
+
+
+def _exporters(rows: Sequence[Labels]) -> frozenset[str]:
+    """Pods that export GPUs and work on none: those that are scraped, and what stands as ``pod`` of a GPU where others
+    name theirs as ``exported_pod``."""
+    is_named = any(row.get("exported_pod") for row in rows)
+    return frozenset(
+        row.get("pod", "")
+        for row in rows
+        if row.get(queries.DIALECT_LABEL) == queries.EXPORTER or (is_named and not row.get("exported_pod"))
+    )
+
+
+class Discovered(NamedTuple):
+    """How to ask for each GPU, names of hosts behind addresses, every GPU by its key, and exporters' own pods."""
+
+    schema: FleetSchema
+    host_names: Mapping[Place, str]
+    identities: dict[SeriesKey, GpuIdentity]
+    exporters: frozenset[str] = frozenset()
+
+
+def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
+    """Decode the GPUs that series name.
+
+    A GPU that several jobs share is in the first of them by name; a GPU that is split into MIG instances is left out.
+    """
+    cluster = _cluster_label([row for row in rows if row.get(queries.DIALECT_LABEL) in DIALECTS])
+    schema = replace(schema, labels=_key_labels(rows, cluster), cluster=cluster)
+    names = {
+        place_of(row, schema.place): label_text(name)
+        for row in rows
+        if row.get(queries.DIALECT_LABEL) == queries.HOST and (name := row.get("hostname", ""))
+    }
+    if names and "gputop" in schema.names:
+        # A driver that hangs has no GPU to tell its labels by.
+        schema = replace(schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels})
+    exporters = _exporters(rows)
+    identities: dict[SeriesKey, GpuIdentity] = {}
+    for row in rows:
+        name = row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)
+        if name not in schema.labels:
+            continue
+        key, identity = key_of(row, name, schema.labels[name]), identity_of(row, name, schema, names, exporters)
+        before = identities.get(key)
+        if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
+            identities[key] = identity
+    identities = _without_split(identities)
+    return Discovered(schema, names, _named_apart(identities) if schema.cluster else identities, exporters)
+
+
+def identity_of(
+    row: Labels, dialect_id: str, schema: FleetSchema, host_names: Mapping[Place, str], exporters: Collection[str]
+) -> GpuIdentity:
+    """Decode one series of a GPU. The share of a MIG instance without a profile is 0."""
+    dialect, place = DIALECTS[dialect_id], place_of(row, schema.place)
+    hostname = host_names.get(place) if dialect_id == "gputop" else None
+    job, user = owner_of(row, exporters) if dialect.job else (NO_JOB, "")
+    parent, mig = row.get("parent", ""), label_text(first_of(row, dialect.instance))
+    model = label_text(first_of(row, dialect.model))
+    return GpuIdentity(
+        hostname or label_text(host_of(row)) or "(no host label)",
+        _number(dialect, row),
+        label_text(parent or first_of(row, dialect.uuid)),
+        model,
+        place,
+        job.within(label_text(place[0])) if schema.cluster else job,
+        user,
+        row.get(queries.DIALECT_LABEL, "").endswith(queries.GONE),
+        # The compute instance that an instance has alone is no part of its name elsewhere.
+        mig.removesuffix("/0") if parent else mig,
+        1.0 if not mig else mig_share(f"{model} {first_of(row, dialect.profile)}") or 0.0,
+    )
+
+
+def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
+    """Without the GPUs that are split into instances; where no profile says an instance's share they are equal."""
+    instances = Counter((identity.cluster, identity.uuid) for identity in identities.values() if identity.mig)
+    if not instances:
+        return identities
+    kept = {}
+    for key, identity in identities.items():
+        gpu = (identity.cluster, identity.uuid)
+        if identity.mig or not identity.uuid or not instances[gpu]:
+            kept[key] = identity if identity.share else replace(identity, share=1.0 / instances[gpu])
+    return kept
+
+
+def place_of(labels: Labels, names: Sequence[str]) -> Place:
+    """The scraped address of a series."""
+    return tuple([labels.get(name, "") for name in names])
+
+
+def recorded_place(labels: Labels) -> Place:
+    """The same of a large fleet's hosts: always with its cluster, which may be empty."""
+    return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
+
+
+def _named_apart(identities: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
+    """Hosts of one name in several clusters with their cluster's name before it."""
+    clusters: dict[str, set[str]] = defaultdict(set)
+    for identity in identities.values():
+        clusters[identity.host].add(identity.place[0])
+    return {
+        key: replace(identity, host=label_text(f"{identity.place[0] or '-'}/{identity.host}"))
+        if len(clusters[identity.host]) > 1
+        else identity
+        for key, identity in identities.items()
+    }
+
+
+def _number(dialect: Dialect, labels: Labels) -> str:
+    number = first_of(labels, dialect.number) or first_of(labels, dialect.uuid)[:12] or "?"
+    instance = first_of(labels, dialect.instance)
+    return label_text(f"{number}/{instance}" if instance else number)
+
+
+@lru_cache(maxsize=4096)
+def label_text(text: str) -> str:
+    """A label that can be shown."""
+    return clean_text(text[:LONGEST_LABEL])
+
+
+def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
+    """The key of a series by these labels."""
+    return SeriesKey(dialect, place_of(labels, names))
+
+
+def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:
+    """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
+    dialect = labels.get(queries.DIALECT_LABEL, "") or schema.only
+    names = schema.labels.get(dialect)
+    return None if names is None else key_of(labels, dialect, names)
+
+
+_PODS = (
+    ("k8s_pod_name", "k8s_namespace_name"), ("k8s_pod", "k8s_namespace"), ("exported_pod", "exported_namespace"),
+    ("pod", "namespace"),
+)  # fmt: skip
+"""Labels of a pod and its namespace: the kubelet's by gputop, those that rules record, dcgm-exporter's two."""
+
+
+def owner_of(labels: Labels, exporters: Collection[str] = ()) -> tuple[JobName, str]:
+    """(job, user) that labels name, an exporter's, gputop's or recorded ones; empty where they name none. A pod's user
+    is its namespace.
+
+    ``exporters`` are pods that are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus'
+    operator adds it to everything that it scrapes.
+    """
+
+    def said(name: str) -> str:
+        return label_text(labels.get(name, ""))
+
+    user = said("user")
+    if job := said("job_id"):
+        return JobName(said("scheduler") or NUMBER, job), user
+    if job := said("hpc_job"):
+        return JobName(NUMBER, job), user
+    for label, namespace_label in _PODS:
+        pod, namespace = said(label), said(namespace_label)
+        if pod and not (label == "pod" and (pod in exporters or "exporter" in said("container"))):
+            return JobName(POD, f"{namespace}/{pod}" if namespace else pod), namespace or user
+    if pod := said("k8s_pod_uid"):
+        return JobName(POD, pod), user
+    container = said("container_id")
+    return (JobName("container", container[:12]) if container else NO_JOB), user

@@ -1,0 +1,175 @@
+"""A fleet of a few hosts without a server: each is reached by ssh or scraped.
+
+A host is known by the whole address that the user gave, a GPU by its UUID: two addresses of one GPU are one. States
+are the nodes' own; hours and ages begin when gputop was started.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from urllib.parse import urlsplit
+
+from gputop.features.fleet.exporter_names import split_host
+from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    Down,
+    FleetError,
+    FleetReading,
+    FleetSource,
+    GpuReading,
+    History,
+    LastHour,
+    merged,
+)
+from gputop.features.fleet.host_link import AT_ONCE, HostLink, SshOptions, over_ssh, own_screen, scraped
+from gputop.features.fleet.host_words import expanded, is_address
+from gputop.features.fleet.scraped_host import ScrapedHost
+from gputop.model.quantity import count, duration
+
+REFRESH_S, EAGER_S = 5.0, 0.5
+"""Time between two refreshes, and while hosts have not answered yet."""
+SETTLED_S = 25.0
+"""Longest wait of data outputs for every host."""
+OLD_S = 20.0
+"""Age above which a page does not describe the present."""
+
+
+class _Host(ScrapedHost):
+    """A host with its link; ``fault`` is what is wrong with its newest page."""
+
+    def __init__(self, name: str, link: HostLink) -> None:
+        super().__init__(name)
+        self.link = link
+        self.fault: str | None = None
+
+
+class DirectFleet(FleetSource):
+    """Reads the newest page of each host. Not for several threads at once; links have threads of their own."""
+
+    def __init__(
+        self, hosts: Sequence[str], options: SshOptions, *, source: str = "", clock: Callable[[], float] = time.time,
+        links: Sequence[HostLink] | None = None,
+    ) -> None:  # fmt: skip
+        """Raises UsageError for words that name no host, and for addresses without the extra ``fleet``."""
+        if links is None:
+            ssh = over_ssh(options, threading.Semaphore(AT_ONCE))
+            links = [HostLink(host, scraped(host) if is_address(host) else ssh) for host in expanded(hosts)]
+        self._links = links
+        self.source = source or count(len(links), "host")
+        self._clock, self._began = clock, clock()
+        names = display_names([link.host for link in links])
+        self._hosts = {name: _Host(name, link) for name, link in zip(names, links, strict=True)}
+        self._repeated: frozenset[tuple[str, str]] = frozenset()
+        """Host and number of GPUs that count under another host."""
+        self._opens = {link.host: own_screen(link.host, options) for link in links if not is_address(link.host)}
+        for link in links:
+            link.worker.ask()
+
+    @property
+    def interval_s(self) -> float:  # type: ignore[override]
+        """Short until every host has answered or failed."""
+        return REFRESH_S if all(link.is_settled for link in self._links) else EAGER_S
+
+    def settle(self) -> None:
+        """Wait until every host has answered or failed, within a limit."""
+        end = time.monotonic() + SETTLED_S
+        while time.monotonic() < end and not all(link.is_settled for link in self._links):
+            time.sleep(0.05)
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        """Return the fleet's present. Raises FleetError for a moment of the past."""
+        if at is not None:
+            raise FleetError(
+                "without a Prometheus there is no past before gputop was started: no other moment is known"
+            )
+        now, t = time.monotonic(), self._clock()
+        down: dict[str, Down] = {}
+        ages, problems = [], []
+        for name, host in self._hosts.items():
+            if (new := host.link.take_page()) is not None:
+                page, page_at = new
+                host.fault = host.take(page, t - (now - page_at))
+            age_s = None if host.link.page_at is None else now - host.link.page_at
+            if age_s is not None:
+                ages.append(age_s)
+            if (absent := _absent(host, age_s)) is not None:
+                down[name] = absent
+                if absent.kind != "pending":
+                    problems.append(f"{name}: {absent.reason}")
+        gpus, repeated = self._merged(down)
+        return FleetReading(
+            t, self.source, gpus, down, ("gputop",) * bool(gpus), median(ages) if ages else None, self.hour(t),
+            problems=tuple(problems), opens=self._opens, own_names=self._own_names(), repeated=repeated,
+        )  # fmt: skip
+
+    def _merged(self, down: Mapping[str, Down]) -> tuple[list[GpuReading], dict[str, str]]:
+        """Each GPU once, preferably under a host that answers, and the hosts that have none of their own."""
+        hosts = sorted(self._hosts.values(), key=lambda host: host.name in down)
+        gpus = merged(gpu for host in hosts for gpu in host.gpus)
+        owner = {gpu.id: gpu.host for gpu in gpus}
+        self._repeated = frozenset(
+            (gpu.host, gpu.gpu) for host in hosts for gpu in host.gpus if owner[gpu.id] != gpu.host
+        )
+        owners = set(owner.values())
+        repeated = {host.name: owner[host.gpus[0].id] for host in hosts if host.gpus and host.name not in owners}
+        place = {name: at for at, name in enumerate(self._hosts)}
+        return sorted(gpus, key=lambda gpu: place[gpu.host]), repeated
+
+    def _own_names(self) -> dict[str, str]:
+        """The names that hosts give themselves, where these differ from the user's."""
+        return {
+            name: host.own_name
+            for name, host in self._hosts.items()
+            if host.own_name
+            and host.own_name.partition(".")[0] != split_host(name.rpartition("@")[2])[0].partition(".")[0]
+        }
+
+    def hour(self, t: float) -> LastHour:
+        """Time lost since gputop was started, of the last hour at most."""
+        span_s = max(1.0, min(HOUR_S, t - self._began))
+        note = f"hours and ages are those since gputop was started, {duration(span_s)} ago" if span_s < HOUR_S else ""
+        rows = [lost for host in self._hosts.values() for lost in host.lost(t)]
+        return LastHour([lost for lost in rows if (lost.host, lost.gpu) not in self._repeated], span_s, note)
+
+    def history(self, host: str, t: float) -> History:
+        """Utilisation and SM activity of a host's GPUs since gputop was started."""
+        return self._hosts[host].history(t) if host in self._hosts else {}
+
+    def close(self) -> None:
+        """End every connection, within three seconds."""
+        for link in self._links:
+            link.worker.stop()
+        end = time.monotonic() + 3.0
+        for link in self._links:
+            link.worker.stop(max(0.0, end - time.monotonic()))
+
+
+def _absent(host: _Host, age_s: float | None) -> Down | None:
+    """The reason why a host has no current values; None if it has some."""
+    if host.link.reason is not None:
+        return Down(age_s, host.link.reason)
+    if age_s is None:
+        return Down(None, "connecting …" if host.link.is_asked else "not asked yet", "pending")
+    if host.is_late:
+        return Down(age_s, "the driver does not answer: it is late or hangs, or there is none", "late")
+    reason = f"no page for {duration(age_s)}" if age_s > OLD_S else host.fault
+    return None if reason is None else Down(age_s, reason)
+
+
+def display_names(hosts: Sequence[str]) -> list[str]:
+    """The shortest names that tell hosts apart: ``host:port``, with its path, or the whole address."""
+    forms = []
+    for host in hosts:
+        parts = urlsplit(host) if is_address(host) else None
+        forms.append(
+            (host, host) if parts is None else (parts.netloc, parts.netloc + parts.path.removesuffix("/metrics"))
+        )
+    short, long = Counter(form[0] for form in forms), Counter(form[1] for form in forms)
+    return [
+        form[0] if short[form[0]] == 1 else form[1] if long[form[1]] == 1 else host
+        for host, form in zip(hosts, forms, strict=True)
+    ]

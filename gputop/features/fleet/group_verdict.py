@@ -1,0 +1,132 @@
+"""Name the worst state of a host, job or user, with its remedy. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gputop.diagnosis.catalogue import titles, verdict_rows
+from gputop.diagnosis.types import Level, full_title
+from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.fleet_reading import Down, FleetState, GpuReading, JobName
+from gputop.features.fleet.gpu_state import ABSENT, LEVELS, WORDS
+from gputop.features.fleet.straggler import Straggler
+from gputop.model.quantity import duration, memory
+
+
+class FleetVerdict(Struct, frozen=True):
+    """``state`` is the worst among the GPUs; ``text`` begins with how many of them it holds for."""
+
+    state: FleetState
+    level: Level
+    text: str
+    straggles: bool = False
+
+
+ORDER: tuple[FleetState, ...] = (
+    "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "working", "unmeasured",
+    "idle", "pending", "down",
+)  # fmt: skip
+"""States as they need attention."""
+
+
+def severity(verdict: FleetVerdict) -> float:
+    """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
+    if verdict.straggles and verdict.state in ("working", "idle_allocated", "allocated_unused", "unmeasured"):
+        return ORDER.index("starved") + 0.5
+    return float(ORDER.index(verdict.state))
+
+
+def cause_words(cause: str) -> str:
+    """A cause of waste in words: a verdict's title, or a state's word, with one wording where both mean the same."""
+    cause = "idle_holding_memory" if cause == "idle_allocated" else cause
+    return titles().get(cause) or WORDS.get(cause, cause)
+
+
+def verdict_of(
+    counts: Mapping[FleetState, int],
+    gpus: Sequence[tuple[GpuReading, FleetState]],
+    down: Down | None,
+    straggling: Sequence[Straggler],
+    of_job: Mapping[JobName, Straggler],
+) -> FleetVerdict:
+    """The verdict on these GPUs, by their number in each state; ``gpus`` are all of them, or none where they are not
+    known one by one. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
+    if down is not None:
+        if down.kind == "pending":
+            return FleetVerdict("pending", LEVELS["pending"], down.reason)
+        since = "" if down.since_s is None else f" {duration(down.since_s)}"
+        return FleetVerdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
+    worst = min((state for state, n in counts.items() if n), key=ORDER.index, default=None)
+    if worst is None:
+        return FleetVerdict("idle", "grey", "no GPU")
+    several = len({gpu.host for gpu, _ in gpus}) != 1
+    if straggling and worst not in ("busy_not_working", "starved", "lost"):
+        return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
+    text = f"{counts[worst]:,} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
+    rest = [(state, n) for state, n in counts.items() if state != worst]
+    most, n = max(rest, key=lambda of: of[1], default=(worst, 0))
+    waits = _waits_for(gpus, straggling, of_job)
+    if straggling:
+        text = f"{_straggles(straggling[0], with_host=several)}; {text}"
+    if waits:
+        text += f" (wait for {waits})"
+    elif n:
+        text = f"{text} · {n:,} {WORDS[most]}"
+    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
+
+
+def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
+    """The state, and why where the nodes agree on it."""
+    causes = Counter(gpu.own_verdict for gpu in gpus if gpu.own_verdict)
+    if causes and state in ("busy_not_working", "starved", "working"):
+        title = titles().get(causes.most_common(1)[0][0] or "")
+        if title:
+            return full_title(title, "A" if state == "busy_not_working" else None)
+    if state == "idle_allocated":
+        used_bytes = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
+        return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
+    if state == "unmeasured":
+        lacks = "utilisation" if gpus and all(gpu.util_pct is None for gpu in gpus) else "SM activity"
+        return f"{WORDS[state]}: {lacks} is not exported"
+    return WORDS[state]
+
+
+def _straggles(straggler: Straggler, *, with_host: bool) -> str:
+    subject = straggler.where if with_host or not straggler.gpu else f"GPU {straggler.gpu}"
+    return f"{subject} {'starves' if straggler.kind == 'starved' else 'straggles'}: {straggler.words}"
+
+
+def _waits_for(
+    gpus: Sequence[tuple[GpuReading, FleetState]], straggling: Sequence[Straggler], of_job: Mapping[JobName, Straggler]
+) -> str:
+    """The straggler elsewhere for which these GPUs' job waits; empty if nothing shows that it waits."""
+    if straggling:
+        return ""
+    jobs = (group_of(gpu.job) for gpu, _ in gpus if gpu.job)
+    late = next((of_job[job] for job in jobs if job in of_job), None)
+    return late.where if late is not None and late.others_wait else ""
+
+
+ABSENT_REMEDIES: Mapping[str, str] = {
+    "down": "see whether the host answers at all, then whether its exporter runs",
+    "late": "run gputop doctor on the host: it says which call hangs; drain it, a driver that hangs needs a reboot",
+    "lost": "drain the host; dmesg | grep -i xid there: Xid 79 means that the GPU fell off the bus; reset it or reboot",
+}
+
+
+def remedy_of(gpus: Iterable[GpuReading], state: FleetState) -> str:
+    """The remedy for these GPUs, which are in that state, in the words of the node's rules."""
+    remedies = {row.id: row.remedy for row in verdict_rows()}
+    own_verdict = next((gpu.own_verdict for gpu in gpus if gpu.own_verdict is not None), "")
+    if remedies.get(own_verdict):
+        return remedies[own_verdict]
+    if state in ABSENT:
+        return ABSENT_REMEDIES[state]
+    if state in ("busy_not_working", "starved"):
+        return "run gputop on the node: it names the cause; `gputop export` there brings it here"
+    if state == "allocated_unused":
+        return "ask its owner: a job that asks for fewer GPUs, or ends, leaves this one to another"
+    return remedies.get("idle_holding_memory", "") if state == "idle_allocated" else ""

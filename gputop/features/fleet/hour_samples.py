@@ -1,0 +1,284 @@
+"""Judge the last hour from samples, where no rules record it.
+
+Takes plain series of one hour at steps of a minute: utilisation, SM activity, memory of idle GPUs, owners, and what
+gputop on the nodes counted. Each minute of a GPU is judged by ``gpu_state.judged``, as the present is. Returns the lost
+GPU-hours by GPU, owner and state. The hour of 1,000 hosts is one million values, so it is read beside the screen and
+of ``MOST_GPUS`` at most.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from math import isnan, nan
+
+from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.diagnosis.rules.base import HELD_BYTES
+from gputop.diagnosis.thresholds import SURELY_BUSY_UTIL
+from gputop.diagnosis.types import State
+from gputop.features.fleet import queries
+from gputop.features.fleet.decode_labels import GpuIdentity, Labels, SeriesKey, gpu_of, identity_of, owner_of
+from gputop.features.fleet.decode_values import STATES_BY_NAME, first_owner, unit_factors
+from gputop.features.fleet.engine import Engine
+from gputop.features.fleet.engine_client import PromQuery, SeriesRow, number
+from gputop.features.fleet.exporter_names import BLANK, DIALECTS, plausible
+from gputop.features.fleet.fleet_reading import (
+    MINUTES,
+    NO_JOB,
+    GpuId,
+    GpuReading,
+    GpuState,
+    JobName,
+    LastHour,
+    Lost,
+    with_schedulers,
+)
+from gputop.features.fleet.gpu_inventory import FleetInventory
+from gputop.features.fleet.gpu_state import judged, lost_hours
+from gputop.features.fleet.label_cache import labels_of
+from gputop.features.fleet.promql import union
+
+MOST_GPUS = 16_000
+"""2,000 hosts of 8."""
+STEP_S = 60.0
+WINDOW = 5
+"""Minutes over which a state is judged, as everywhere in a fleet."""
+COLUMNS = MINUTES + WINDOW - 1
+"""Minutes that are read: the first judged one has a whole window."""
+_SOME_JOB = JobName("job", "0")
+
+Owner = tuple[JobName, str]
+_NOBODY: Owner = (NO_JOB, "")
+
+
+class _GpuHour:
+    """The minutes of one GPU, oldest first; NaN where nothing was sampled."""
+
+    def __init__(self, identity: GpuIdentity) -> None:
+        self.identity = identity
+        self.util, self.sm, self.counted_s = (array("d", [nan]) * COLUMNS for _ in range(3))
+        """``counted_s`` are the seconds that gputop on the node counted as lost since it was started."""
+        self.owners: dict[int, Owner] = {}
+        self.pods: dict[int, Owner] = {}
+        self.states: dict[int, State] = {}
+        self.held: set[int] = set()
+        """Minutes in which an idle GPU held memory."""
+
+
+def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQuery]:
+    """The questions on the hour before ``end``, a whole minute in Unix seconds."""
+    labels = dict.fromkeys(label for name in schema.labels for label in DIALECTS[name].labels)
+    texts = {
+        "util": queries.metric(schema, "util_pct", by=labels),
+        "sm": queries.metric(schema, "sm_active_pct"),
+        "held": union(_held(schema, name) for name in schema.labels),
+    }
+    if "gputop" in schema.labels:
+        q = schema.scope("gputop")
+        counted = q.per_gpu(q.series("gputop_gpu_lost_seconds_total"), "cause")
+        texts |= {
+            "states": f"{q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1",
+            "counted": f"sum by ({q.by}) ({counted})",
+            "owners": q.per_gpu(q.series("gputop_job_info"), *queries.JOB_LABELS),
+            "pods": q.per_gpu(q.series("gputop_pod_info"), *queries.POD_LABELS),
+        }
+    begin = end - (COLUMNS - 1) * STEP_S
+    return {name: PromQuery(text, end, begin, STEP_S) for name, text in texts.items()}
+
+
+def _held(schema: queries.FleetSchema, name: str) -> str:
+    """Memory of idle GPUs that hold some: the answer is as small as they are few."""
+    signals = DIALECTS[name].signals
+    memory, util = queries.of_dialect(schema, name, "mem_used_bytes"), queries.of_dialect(schema, name, "util_pct")
+    held, quiet = HELD_BYTES / signals["mem_used_bytes"].factor, QUIET_UTIL / signals["util_pct"].factor
+    return f"(({memory}) >= {held:.0f}) and (({util}) < {quiet:g})"
+
+
+def read_hour(engine: Engine, inventory: FleetInventory, end: float) -> LastHour | None:
+    """Ask for the hour before ``end`` and judge it; None if it was not answered."""
+    questions = hour_questions(inventory.schema, end)
+    answers = engine.asked(questions)
+    if answers.rows.keys() < questions.keys():
+        return None
+    reader = _HourReader(inventory, end)
+    reader.take_util(answers.of("util"))
+    reader.take_sm(answers.of("sm"))
+    for hour, _, column, _ in reader.minutes(answers.of("held")):
+        hour.held.add(column)
+    for hour, labels, column, _ in reader.minutes(answers.of("states"), "gputop"):
+        if (state := STATES_BY_NAME.get(labels.get("state", ""))) is not None:
+            hour.states[column] = state
+    for hour, _, column, value in reader.minutes(answers.of("counted"), "gputop"):
+        hour.counted_s[column] = value
+    for name in ("owners", "pods"):
+        for hour, labels, column, _ in reader.minutes(answers.of(name), "gputop"):
+            of_column = hour.owners if name == "owners" else hour.pods
+            job, user = owner_of(labels)
+            owner = job.within(hour.identity.cluster), user
+            of_column[column] = first_owner(of_column.get(column, owner), owner)
+    lost, minutes = reader.judged()
+    return LastHour(lost, STEP_S * minutes, by="samples")
+
+
+class _HourReader:
+    """Fills the minutes of every GPU; of two exporters the preferred one's values count."""
+
+    def __init__(self, inventory: FleetInventory, end: float) -> None:
+        self._inventory, self._begin = inventory, end - (COLUMNS - 1) * STEP_S
+        self._hours: dict[GpuId, _GpuHour] = {}
+        self._by_key: dict[SeriesKey, _GpuHour] = {}
+        self._split = {(of.cluster, of.uuid) for of in inventory.identities.values() if of.mig}
+
+    def take_util(self, rows: Iterable[SeriesRow]) -> None:
+        """Fill utilisation, and the owners that exporters give as labels of it.
+
+        Where series of a GPU overlap, the one that began later counts: a job that ended leaves its series behind.
+        """
+        for gpu, labels, points in self._series(rows, "util_pct"):
+            hour = self._hour(gpu, labels)
+            if hour is None:
+                continue
+            job, user = owner_of(labels, self._inventory.exporters) if DIALECTS[gpu.dialect].job else _NOBODY
+            owner = job.within(hour.identity.cluster), user
+            for column, value in points:
+                hour.util[column] = value
+                hour.owners[column] = owner
+
+    def take_sm(self, rows: Iterable[SeriesRow]) -> None:
+        """Fill SM activity."""
+        for gpu, _, points in self._series(rows, "sm_active_pct"):
+            if (hour := self._hour(gpu)) is not None:
+                for column, value in points:
+                    hour.sm[column] = value
+
+    def minutes(self, rows: Iterable[SeriesRow], dialect: str = "") -> Iterator[tuple[_GpuHour, Labels, int, float]]:
+        """Yield GPU, labels, minute and value of other series, of GPUs that are known."""
+        for row in rows:
+            labels = labels_of(row.metric)
+            gpu = gpu_of({**labels, queries.DIALECT_LABEL: dialect} if dialect else labels, self._inventory.schema)
+            if gpu is not None and (hour := self._hour(gpu)) is not None:
+                for column, value in self._points(row):
+                    yield hour, labels, column, value
+
+    def judged(self) -> tuple[list[Lost], int]:
+        """Lost GPU-hours by GPU, owner and state; and in how many minutes there were samples."""
+        lost: dict[tuple[str, str, JobName, str, GpuState], float] = defaultdict(float)
+        sampled: set[int] = set()
+        for hour in self._hours.values():
+            identity = hour.identity
+            for column, (job, user), state, share in _judged_minutes(hour):
+                sampled.add(column)
+                if share > 0.0:
+                    lost[identity.host, identity.gpu, job, user, state] += share * identity.share / MINUTES
+        jobs = with_schedulers([job for _, _, job, _, _ in lost])
+        rows = zip(lost.items(), jobs, strict=True)
+        return [Lost(host, gpu, job, user, state, hours) for ((host, gpu, _, user, state), hours), job in rows], len(
+            sampled
+        )
+
+    def _series(self, rows: Iterable[SeriesRow], key: str) -> list[tuple[SeriesKey, Labels, list[tuple[int, float]]]]:
+        """Series with their points in the catalogue's unit, in the order in which they overwrite each other."""
+        found = []
+        for row in rows:
+            labels, points = labels_of(row.metric), self._points(row)
+            if points and (gpu := gpu_of(labels, self._inventory.schema)) is not None:
+                found.append((gpu, labels, points))
+        highest: dict[SeriesKey, float] = defaultdict(float)
+        for gpu, _, points in found:
+            highest[gpu] = max(highest[gpu], *(value for _, value in points if value < BLANK), 0.0)
+        factors = unit_factors(highest, key)
+        in_unit = []
+        for gpu, labels, points in found:
+            factor = factors.get(gpu.dialect) or factors[gpu]
+            values = [(column, plausible(key, value * factor)) for column, value in points if value < BLANK]
+            in_unit.append((gpu, labels, [(column, value) for column, value in values if value is not None]))
+        rank = {name: place for place, name in enumerate(DIALECTS)}
+        return sorted(in_unit, key=lambda one: (-rank[one[0].dialect], one[2][0][0] if one[2] else 0))
+
+    def _points(self, row: SeriesRow) -> list[tuple[int, float]]:
+        """Minutes and values of a series."""
+        points = []
+        for t, text in row.points():
+            column = round((t - self._begin) / STEP_S)
+            if 0 <= column < COLUMNS and (value := number(text)) is not None:
+                points.append((column, value))
+        return points
+
+    def _hour(self, gpu: SeriesKey, labels: Labels | None = None) -> _GpuHour | None:
+        """The minutes of a GPU; ``labels`` identify one that was there within the hour and is not any more.
+
+        None for an unknown GPU, and for one that is split into instances.
+        """
+        if gpu in self._by_key:
+            return self._by_key[gpu]
+        inventory = self._inventory
+        identity = inventory.identities.get(gpu)
+        if identity is None and labels is not None:
+            identity = identity_of(labels, gpu.dialect, inventory.schema, inventory.host_names, inventory.exporters)
+            if not identity.mig and (identity.cluster, identity.uuid) in self._split:
+                return None
+        if identity is None:
+            return None
+        hour = self._by_key[gpu] = self._hours.setdefault(identity.id, _GpuHour(identity))
+        return hour
+
+
+def _judged_minutes(hour: _GpuHour) -> Iterator[tuple[int, Owner, GpuState, float]]:
+    """Yield minute, owner, state and the lost share of each sampled minute."""
+    since, before = 0, None
+    for column in range(COLUMNS):
+        process = hour.owners.get(column, _NOBODY)
+        owner = process if process[0] or column not in hour.pods else hour.pods[column]
+        if owner != before:
+            since, before = column, owner
+        util = hour.util[column]
+        if column < WINDOW - 1 or (isnan(util) and column not in hour.states):
+            continue
+        own = hour.states.get(column)
+        if own is not None:
+            state: GpuState = "allocated_unused" if own == "idle" and owner[0] and not process[0] else own
+        else:
+            begin = max(since, column - WINDOW + 1)
+            state = _state_of_window(hour, begin, column, has_job=bool(owner[0]))
+        share = lost_hours(state, None if isnan(util) else util, 1.0)
+        counted_s = hour.counted_s[column] - hour.counted_s[column - 1]
+        if own is not None and counted_s >= 0.0:
+            share = min(1.0, counted_s / STEP_S)
+        yield column, owner, state, share
+
+
+def _state_of_window(hour: _GpuHour, begin: int, column: int, *, has_job: bool) -> GpuState:
+    utils = [value for value in hour.util[begin : column + 1] if value == value]
+    sms = [value for value in hour.sm[begin : column + 1] if value == value]
+    util = sum(utils) / len(utils)
+    is_quiet = util < SURELY_BUSY_UTIL and _percentile95(utils) < QUIET_UTIL
+    sm = None if not sms else floor_half(sum(sms) / len(sms))
+    return _state(floor_half(util), sm, is_quiet, column in hour.held, has_job)
+
+
+def floor_half(percent: float) -> float:
+    """Half percents: thousands of minutes then share one judgement."""
+    return int(2.0 * percent) / 2.0
+
+
+def _percentile95(values: list[float]) -> float:
+    """The 95th percentile, interpolated as PromQL's ``quantile_over_time`` does."""
+    ranked = sorted(values)
+    place = 0.95 * (len(ranked) - 1)
+    low = int(place)
+    high = min(low + 1, len(ranked) - 1)
+    return ranked[low] + (ranked[high] - ranked[low]) * (place - low)
+
+
+@lru_cache(maxsize=1 << 16)
+def _state(util: float, sm: float | None, is_quiet: bool, holds: bool, has_job: bool) -> GpuState:
+    """The state of a GPU by the function that judges the present."""
+    job = _SOME_JOB if has_job else NO_JOB
+    held_bytes = HELD_BYTES if holds else 0.0
+    gpu = GpuReading(
+        "", "", util_pct=util, sm_active_pct=sm, mem_used_bytes=held_bytes, is_quiet=is_quiet, job=job,
+        is_allocated=has_job,
+    )  # fmt: skip
+    return judged(gpu)[0]

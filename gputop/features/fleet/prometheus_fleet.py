@@ -1,0 +1,254 @@
+"""A fleet read from its Prometheus: queries, remembers what seldom changes, and gives readings.
+
+What the rules record is read where it is there: the last hour always, the hosts of a large fleet as well.
+
+Live queries carry no time, so that a wrong clock here does no harm; going back in time queries everything at that
+time. At most ten queries per refresh.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from gputop.features.fleet import queries
+from gputop.features.fleet.current_values import MEANS, FleetReader
+from gputop.features.fleet.decode_labels import Place, SeriesKey
+from gputop.features.fleet.decode_values import in_units
+from gputop.features.fleet.engine import Engine, values
+from gputop.features.fleet.engine_client import Client, PromQuery, number
+from gputop.features.fleet.exporter_names import DETAIL_KEYS
+from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    MINUTES,
+    FleetError,
+    FleetReading,
+    FleetSource,
+    GpuReading,
+    History,
+    LastHour,
+    with_hour,
+)
+from gputop.features.fleet.gpu_inventory import FleetInventory
+from gputop.features.fleet.last_hour import HourReader
+from gputop.features.fleet.promql import any_of, over
+from gputop.features.fleet.recorded_hosts import RecordedHosts
+from gputop.features.fleet.recorded_labels import NamesAmongGpus
+
+IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
+"""Refreshes between two looks for new GPUs and jobs, for new metric names, and at how large the fleet is."""
+FORGETS_EVERY = 8
+"""Refreshes after which labels of vanished series are forgotten."""
+LEAST_INTERVAL_S, AT_ONCE_S = 10.0, 0.1
+MOST_SKEW_S = 60.0
+MOST_LOOKED_AT = 64
+"""Hosts of a large fleet whose GPUs are asked for at once."""
+LONGEST_MATCHER = 600
+"""Characters of addresses in a selector: VictoriaMetrics takes 16 kB a query, and one has up to 18 selectors."""
+
+
+class PrometheusFleet(FleetSource):
+    """One engine. Not for several threads at once. Every method blocks.
+
+    Each GPU is asked for, but of more than ``most_gpus`` that the rules record: hosts and jobs are then what these
+    record, and GPUs are asked for on the hosts in sight, each part of them by a reader of its own. The last hour is
+    what the rules record, however large the fleet.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        source: str,
+        select: str,
+        clock: Callable[[], float],
+        *,
+        most_gpus: int | None = None,
+        hosts: Mapping[Place, str] | None = None,
+    ) -> None:
+        """``clock`` is Unix time, and only compared with the engine's. Without ``most_gpus`` every GPU is asked for.
+        With ``hosts`` it is this part of a large fleet: no GPU is known that was there within the last day."""
+        self.source = source
+        self._most_gpus, self._keeps_past, self._clock = most_gpus, hosts is None, clock
+        self._engine = Engine(client, select)
+        self._inventory = FleetInventory(self._engine, hosts)
+        self._present = FleetReader(self._engine, self._inventory)
+        self._records = RecordedHosts(self._engine)
+        self._hour = HourReader(self._engine)
+        self._refreshes = 0
+        self._looks_back_at = 1
+        """The refresh that asks for what is not there any more: the first picture does not wait for that."""
+        self._past: float | None = None
+        self._is_large = False
+        self._parts: dict[tuple[Place, ...], PrometheusFleet] = {}
+        self._part_of: dict[str, PrometheusFleet] = {}
+        self._gpus: Sequence[GpuReading] = ()
+
+    @property
+    def interval_s(self) -> float:  # type: ignore[override]
+        """How often a query is worthwhile: never faster than exporters are scraped, but for what the first one left."""
+        return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
+
+    @property
+    def _is_looking_back(self) -> bool:
+        """Whether what is not there any more has still to be looked for."""
+        return self._keeps_past and not self._is_large and self._refreshes <= self._looks_back_at
+
+    def settle(self) -> None:
+        """Leave nothing for a second refresh."""
+        self._looks_back_at = 0
+
+    def close(self) -> None:
+        self._engine.client.close()
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        self._engine.client.begin()
+        if at != self._past:
+            self._past, self._refreshes = at, 0
+            self._present, self._records = FleetReader(self._engine, self._inventory), RecordedHosts(self._engine)
+            self._parts, self._part_of, self._gpus = {}, {}, ()
+        if self._refreshes % SIZE_EVERY == 0:
+            self._is_large = self._is_recorded_large(at)
+        reading = self._records.ask(at, self.source, self._clock()) if self._is_large else None
+        # Without shares the rules are not evaluated any more.
+        self._is_large = reading is not None and bool(reading.shares)
+        reading = replace(reading, gpus=self._gpus) if reading and self._is_large else self._every_gpu(at)
+        self._refreshes += 1
+        return with_hour(reading, self._hour.at(reading.t))
+
+    def _is_recorded_large(self, at: float | None) -> bool:
+        if self._most_gpus is None:
+            return False
+        try:
+            return self._records.size(at) > self._most_gpus
+        except FleetError:
+            return self._is_large
+
+    def _every_gpu(self, at: float | None) -> FleetReading:
+        problems: list[str] = []
+        if not self._inventory.schema.names or self._refreshes % DISCOVERY_EVERY == 0:
+            self._inventory.discover(at)
+        if not self._inventory.identities or self._refreshes % IDENTITIES_EVERY == 0 or self._is_looking_back:
+            looks_back = self._keeps_past and self._refreshes == self._looks_back_at
+            problems += self._inventory.identify(at, self._clock(), looks_back=looks_back)
+            if self._is_looking_back and not looks_back:
+                problems.append("GPUs that are not there any more are being looked for")
+        if self._refreshes % FORGETS_EVERY == 0:
+            self._inventory.turn()
+            self._present.turn()
+        reading, t = self._present.ask(at, self.source, self._clock())
+        ahead = 0.0 if t is None else t - self._clock()
+        if at is None and abs(ahead) > MOST_SKEW_S:
+            side = "ahead of" if ahead > 0 else "behind"
+            problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
+        if self._most_gpus is not None and len(reading.gpus) > self._most_gpus:
+            n = len(reading.gpus)
+            problems.append(f"{n:,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read")
+        return replace(reading, problems=tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes()))))
+
+    def hour(self, t: float) -> LastHour | None:
+        """The GPU time lost in the hour before ``t``; None if it was not answered."""
+        known = self._inventory.identities.values()
+        names = self._records.names if self._is_large else NamesAmongGpus(known, several=bool(self.clusters))
+        return self._hour.read(t, names, self._inventory)
+
+    @property
+    def clusters(self) -> str:
+        """The label that tells several clusters apart; empty where there is one."""
+        return self._inventory.schema.cluster
+
+    # -- the hosts in sight -------------------------------------------------------------------------------------------
+
+    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
+        """The GPUs of these hosts, and of those on which a job is held up; None where ``ask`` gives every GPU. Raises
+        FleetError."""
+        if not self._is_large:
+            return None
+        wanted_hosts = dict.fromkeys((*hosts, *self._records.of_straggling_jobs()))
+        before, self._parts, self._part_of = self._parts, {}, {}
+        gpus: list[GpuReading] = []
+        for part in _parts(self._records.addresses, wanted_hosts):
+            addressed = tuple(sorted(part))
+            fleet = self._parts[addressed] = before.get(addressed) or self._narrowed(part)
+            self._part_of.update(dict.fromkeys(part.values(), fleet))
+            gpus += fleet.ask(at).gpus
+        self._gpus = gpus
+        return gpus
+
+    def _narrowed(self, hosts: Mapping[Place, str]) -> PrometheusFleet:
+        """These hosts as a fleet of their own, asked GPU by GPU."""
+        select = self._within({address for _, address in hosts})
+        return PrometheusFleet(self._engine.client, self.source, select, self._clock, hosts=hosts)
+
+    def _within(self, instances: Collection[str]) -> str:
+        return ",".join(part for part in (any_of("instance", sorted(instances)), self._engine.select) if part)
+
+    def _asked_for(self, host: str) -> tuple[FleetInventory, queries.FleetSchema] | None:
+        """Who knows this host's GPUs, in a large fleet the reader of a part, and how to ask for them alone; None where
+        nothing is known of it."""
+        inventory = self._inventory
+        if self._is_large:
+            for hosts in _parts(self._records.addresses, (host,)) if host not in self._part_of else ():
+                self._part_of[host] = self._narrowed(hosts)
+                self._part_of[host].ask(self._past)
+            if host not in self._part_of:
+                return None
+            inventory = self._part_of[host]._inventory
+        instances = {identity.instance for identity in inventory.identities.values() if identity.host == host}
+        return (inventory, replace(inventory.schema, select=self._within(instances))) if instances else None
+
+    def history(self, host: str, t: float) -> History:
+        self._engine.client.begin()
+        if (asked_for := self._asked_for(host)) is None:
+            return {}
+        inventory, schema = asked_for
+        step = HOUR_S / MINUTES
+        width = max(step, 2 * schema.scrape_s)
+        texts = {key: queries.metric(schema, key, lambda series: over("avg_over_time", series, width)) for key in MEANS}
+        questions = {key: PromQuery(text, t, t - HOUR_S + step, step) for key, text in texts.items() if text}
+        answers = self._engine.asked(questions, needs=questions)
+        lines: dict[str, dict[str, list[float | None]]] = {}
+        for key in questions:
+            moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
+            for row in answers.of(key):
+                gpu = inventory.gpus.of(row.metric)
+                for moment, text in row.points():
+                    if (value := number(text)) is not None:
+                        moments[moment].append((gpu, value))
+            for moment, of_moment in moments.items():
+                column = round((moment - (t - HOUR_S)) / step) - 1
+                for gpu, value in in_units(of_moment, key).items() if 0 <= column < MINUTES else ():
+                    if (identity := inventory.identities.get(gpu)) is not None:
+                        of_gpu = lines.setdefault(identity.gpu, {name: [None] * MINUTES for name in MEANS})
+                        of_gpu[key][column] = value
+        return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
+
+    def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
+        if (asked_for := self._asked_for(host)) is None:
+            return {}
+        inventory, schema = asked_for
+        answers = self._engine.asked({key: queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS)
+        by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
+        for key in answers.rows:
+            for gpu, value in in_units(values(answers.of(key), inventory.gpus), key).items():
+                if (identity := inventory.identities.get(gpu)) is not None and identity.host == host:
+                    by_gpu[identity.gpu].setdefault(key, value)
+        return by_gpu
+
+
+def _parts(addresses: Mapping[str, set[Place]], hosts: Iterable[str]) -> Iterator[dict[Place, str]]:
+    """These hosts by the places of theirs that are known, in parts whose addresses fit into a selector."""
+    part: dict[Place, str] = {}
+    length = 0
+    for host in islice((host for host in hosts if host in addresses), MOST_LOOKED_AT):
+        places = {place: host for place in sorted(addresses[host]) if place[1]}
+        added_length = sum(len(any_of("", (address,))) for _, address in places)
+        if part and length + added_length > LONGEST_MATCHER:
+            yield part
+            part, length = {}, 0
+        part |= places
+        length += added_length
+    if part:
+        yield part
