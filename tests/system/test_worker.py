@@ -250,7 +250,8 @@ def test_where_no_thread_can_be_started_that_is_raised_and_nothing_seems_under_w
 OWN_THREADS = {
     "system/worker.py": "the worker itself",
     "api/watcher.py": "inside somebody's training: any end of it, also SystemExit, becomes a reason that is logged",
-    "features/fleet/client.py": "a pool of the standard library: a refresh waits for all of its questions",
+    "features/fleet/engine_client.py": "a pool of the standard library: one refresh waits for all answers",
+    "features/fleet/http_wire.py": "a timer that closes connections at the deadline of an answer",
     "features/traces/chunks.py": "a pool of the standard library: the next piece is unpacked while one is decoded",
     "features/export/scrape_server.py": "the standard library's thread for each connection",
     "features/prove/cuda_program.py": "a program of its own: reads its stdin, whose end ends it",
