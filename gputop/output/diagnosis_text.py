@@ -152,7 +152,7 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     ]
     if told.remedy:
         lines.append(f"what helps: {told.remedy}")
-    lines += [f"also: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in told.beside]
+    lines += [f"also, {b.title}: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in told.beside]
     lines += [
         f"process: pid {p.pid}, {p.static.user or 'user n/a'}: {p.static.command or p.static.name or 'n/a'}"
         for p in processes_on(frame, gpu.static.index, process)

@@ -120,6 +120,10 @@ class Entries(Struct, frozen=True):
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    def columns(self) -> list[int]:
+        """Columns that have a cell."""
+        return [i for i in range(len(self.head)) if any(row[i] for row in self.rows)]
+
 
 class Verdict(Struct, frozen=True):
     """A judgement: how bad, on what and what; ``aside`` is how sure or for how long. ``gain`` is what the remedy would
@@ -396,9 +400,10 @@ def _markdown_block(block: Block) -> list[str]:
         case Code(lines):
             return ["```", *(line.replace("`", "'") for line in lines), "```", ""]
         case Entries(names, entries):
-            cells = ([_escaped(cell).replace("|", r"\|") for cell in row] for row in (names, *entries))
+            shown = block.columns()
+            cells = ([_escaped(row[i]).replace("|", r"\|") for i in shown] for row in (names, *entries))
             head, *rows = ([cell or NOTHING for cell in row] for row in cells)
-            return _markdown_table(head, rows, "<" * len(names))
+            return _markdown_table(head, rows, "<" * len(shown))
         case Table() | Figures() | Breakdown():
             table = _as_table(block)
             shown = table.columns(bars=False)
@@ -457,7 +462,7 @@ def _html_block(block: Block) -> list[Markup]:
         case Table():
             return [_html_table(block)]
         case Entries(head, rows):
-            shown = [i for i in range(len(head)) if any(row[i] for row in rows)]
+            shown = block.columns()
             kinds = "".join(_kind("<", max(len(row[i]) for row in rows)) for i in shown)
             names = [head[i] for i in shown]
             return [table(names, [[prose(row[i]) for i in shown] for row in rows], kinds, stacks=True)]

@@ -132,9 +132,9 @@ def _startup(s: Signals) -> bool:
 
 def _starting(s: Signals) -> RuleResult:
     if s.tick.age_s is not None and _young(s):
-        line = f"{s.tick.name} is {duration(s.tick.age_s)} old: not judged before {YOUNG_S:.0f} s, "
-        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s, or again and again; its loaders "
-        line += f"after {TRAINS_S:.0f} s of that"
+        line = f"{s.tick.name} started {duration(s.tick.age_s)} ago: judged {YOUNG_S:.0f} s after its start, or once "
+        line += f"kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s or repeatedly; its loaders "
+        line += f"{TRAINS_S:.0f} s later"
         return RuleResult("grey", (line,))
     cores = 0.0 if s.host.mean.tree is None else s.host.mean.tree
     return RuleResult(

@@ -199,7 +199,9 @@ def both_words(s: Signals) -> str:
     """What main and feeders did: part of every evidence of starvation."""
     f = s.host.feeders
     by = None if f is None else _VIA_WORDS.get(f.via or "")
-    line = f"main waits{'' if f is None or by is None else f' for {f.n} {kind_of(f)} ({by})'}: {main_words(s)}"
+    words = main_words(s)
+    main = "main thread" if words.startswith("run ") else "main waits"
+    line = f"{main}{'' if f is None or by is None else f' for {f.n} {kind_of(f)} ({by})'}: {words}"
     if f is None:
         return line
     words = feeder_words(f.busiest)
