@@ -185,9 +185,10 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.2rem; margin: .5rem 0 0; padding: 0; list-style: none; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin-right: .4em; }
 .scroll { overflow-x: auto; margin: .7rem 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.2rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
 .tile { border: 1px solid var(--rule); border-radius: .5rem; padding: .7rem .9rem; background: var(--card); }
-.tile b { display: block; font-size: 1.5rem; line-height: 1.3; font-weight: 700; color: var(--level, var(--text)); }
+.tile b { display: block; font-size: 1.25rem; line-height: 1.4; font-weight: 700; white-space: nowrap;
+  color: var(--level, var(--text)); }
 .tile small { display: block; font-size: .82rem; line-height: 1.35; }
 .gpu { border: 1px solid var(--rule); border-radius: .5rem; overflow: hidden; margin: .9rem 0; break-inside: avoid; }
 .gpu header { display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .45rem .8rem; background: var(--card); }

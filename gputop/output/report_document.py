@@ -115,7 +115,7 @@ def time_figures(report: JobReport) -> Figures:
 def _shares(row: TimeRow) -> str:
     judged = "" if row.of_judged is None else f"{share(row.of_judged)} of judged time"
     cost = "" if row.cost is None else f"cost {money(row.cost)}"
-    return ", ".join(filter(None, (f"{share(row.of_all)} of all time", judged, cost)))
+    return ", ".join(filter(None, (f"{share(row.of_all)} of all", judged, cost)))
 
 
 def headline(report: JobReport) -> str:
@@ -143,7 +143,7 @@ def money_line(report: JobReport) -> str:
     lost, whole, apart = map(time.cost, (time.lost_s, time.all_s, time.unjudged_s))
     day = "" if report.day_factor is None else f", {money((lost or 0.0) * report.day_factor)} a day at this rate"
     unjudged = f"; not judged: {money(apart)}" if (apart or 0.0) >= LEAST_MONEY else ""
-    return f"Lost: {money(lost)} of {money(whole)}{day}{unjudged}; at {report.price:g} a GPU-hour"
+    return f"Cost of lost time: {money(lost)} of {money(whole)}{day}{unjudged}; at {report.price:g} a GPU-hour"
 
 
 def _what_to_change(report: JobReport) -> tuple[Block, ...]:
