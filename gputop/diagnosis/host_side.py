@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
@@ -69,7 +69,7 @@ class GpuHostActivity(Struct):
     queued: float = 0.0
     states: int = 0
     disk: int = 0
-    network: int = 0
+    network: float = 0.0
     wait_channels: int = 0
     throttled: float | None = None
     kinds: str | None = None
@@ -78,7 +78,7 @@ class GpuHostActivity(Struct):
     pool_pct: float | None = None
     births: list[LoaderStart] = []
     feeders: list[FeederRow] = []
-    """One row for each feeder; empty in recordings made before feeders were measured."""
+    """One row for each feeder."""
 
     def add_owner(self, p: ProcessSample) -> None:
         """Count a process that holds a context on this GPU."""
@@ -186,18 +186,12 @@ class GpuHostActivity(Struct):
             self.workers += runnable
             self.running += run
             self.queued += queued
-        state = p.state or p.main_state
-        if state is not None:
+        if p.state is not None:
             self.states += 1
-            if is_on_disk(p):
-                self.disk += 1
-        waiting = p.waiting_on
-        if waiting is not None:
+            self.disk += 1 if is_on_disk(p) else 0
+        if p.feed.network is not None:
             self.wait_channels += 1
-            if waiting in ("network", "pipe"):
-                self.network += 1
-        elif state == "R":
-            self.wait_channels += 1
+            self.network += p.feed.network / 100.0
         if self.kinds is None:
             self.kinds = p.static.loader
         rule = p.static.rule
@@ -207,10 +201,8 @@ class GpuHostActivity(Struct):
 
 
 def is_on_disk(p: ProcessSample) -> bool:
-    """Whether a process waits for a disk: by its class, and in recordings without one by state D alone."""
-    if p.waiting_on is None or (p.waiting_on == "other" and p.feed.other is None and p.main.other is None):
-        return (p.main_state or p.state) == "D"
-    return p.waiting_on == "disk"
+    """Whether a process waits for a disk: by the wait that it is most in, else by state D."""
+    return p.state == "D" if p.waiting_on is None else p.waiting_on == "disk"
 
 
 def saves_pct(p: ProcessSample | None) -> float:
@@ -250,16 +242,13 @@ def address_of(p: ProcessSample) -> str:
     return max(ends, key=lambda end: end.pct).detail if ends else ""
 
 
-_OF_WAIT = {"network": "network", "pipe": "network", "lock": "lock", "sleep": "sleep", "queue": "poll"}
-
-
 def _seen_once(p: ProcessSample) -> FeedTime:
-    """The time of a loader in recordings made before feeders were measured: by what one look found it waiting for."""
+    """The time of a loader whose waits were not observed: what the kernel counts, and the rest as its state says."""
     run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
     runnable = max(100.0, run + (p.wait_pct or 0.0))
     run, queued = 100.0 * run / runnable, 100.0 * (p.wait_pct or 0.0) / runnable
-    wait = "disk" if is_on_disk(p) else _OF_WAIT.get(p.waiting_on or "", "unread" if p.waiting_on is None else "other")
-    return replace(FeedTime(run=run, queued=queued), **{wait: 100.0 - run - queued})
+    rest = 100.0 - run - queued
+    return FeedTime(run, queued, disk=rest) if p.state == "D" else FeedTime(run, queued, unread=rest)
 
 
 NO_PROCESSES = GpuHostActivity()
@@ -344,10 +333,10 @@ class SteadyStateTracker:
 
 def state_of_main(p: ProcessSample | None) -> str | None:
     """What the main thread of a process is in for most of a sample: ``stopped``, ``traced``, a wait, or None."""
-    if p is None or p.main_state is None:
+    if p is None or p.state is None:
         return None
-    if p.main_state in HALTED:
-        return HALTED[p.main_state]
+    if p.state in HALTED:
+        return HALTED[p.state]
     if p.main.unread is None:
         return None
     return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None)

@@ -122,7 +122,7 @@ class HostSide(Struct, frozen=True):
     """Where the main thread's own connection leads; empty where that was not seen."""
     loaders: int = 0
     feeders: Feeders | None = None
-    """None in recordings made before feeders were measured: they are judged by the means over loaders."""
+    """None where none was seen."""
     accounted: bool = False
     """Whether the account of the idle time says something yet."""
     filled: IdleAttribution = IdleAttribution()

@@ -79,7 +79,7 @@ class Attribution(Struct, frozen=True):
     pin_memory: bool | None = None
     correlation: str | None = None
     feeders: Feeders | None = None
-    """What feeds the GPU, with the busiest feeder; None in recordings made before feeders were measured."""
+    """What feeds the GPU, with the busiest feeder; None where none was seen."""
     main_waits: MainWaits | None = None
     outsiders: tuple[Outsider, ...] = ()
     """Who else uses the cores, largest first; empty unless tasks queue for them."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from gputop.diagnosis.host_side import GpuHostActivity, is_on_disk, saves_pct
 from gputop.diagnosis.sanity import is_missed, reads_zero_at_work
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
-from gputop.model.feeders import LookState, MainLooks, MainWaits
+from gputop.model.feeders import MainWaits
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
@@ -370,12 +370,10 @@ def _host_side(tick: GpuHostActivity) -> list[int | None]:
     main = main_disk = None
     if p is not None:
         main = scaled(p.main_pct)
-        if p.main_state is not None:
+        if p.state is not None:
             main_disk = 100_000_000 if is_on_disk(p) else 0
         if p.main.disk is not None:
             main_disk = scaled(p.main.disk)
-        elif p.main_looks is not None:
-            main_disk = scaled(100.0 * p.main_looks.of("disk") / max(1, p.main_looks.total))
     count, scheduled, states = tick.loader_count, tick.scheduled, tick.states
     if count:
         loading = (
@@ -399,31 +397,16 @@ def _host_side(tick: GpuHostActivity) -> list[int | None]:
     ]  # fmt: skip
 
 
-_MAIN_WAITS: tuple[LookState, ...] = ("network", "lock", "sleep", "queue", "pipe")
-_NO_WAITS: tuple[int | None, ...] = (None,) * len(_MAIN_WAITS)
-
-
 def _main_waits(p: ProcessSample | None) -> list[int | None]:
     """What the main thread waited for beside a disk, in the time that it did not run. A known sample counts, zeros
     included."""
     if p is None or p.main_pct is None:
-        return [*_NO_WAITS, None, None, None]
+        return [None] * 8
     main = p.main
     if main.unread is not None:
         waits = main.network, main.lock, main.sleep, main.poll, main.pipe, main.write, main.other, main.unread
         return [scaled(wait) for wait in waits]
-    # Recordings from before these columns were.
-    looks = p.main_looks or MainLooks()
-    rest = 100.0 - p.main_pct
-    if looks.waiting > 0:
-        known: Sequence[int | None] = [scaled(rest * looks.of(wait) / looks.waiting) for wait in _MAIN_WAITS]
-    elif looks.counts or p.main_state == "R":
-        known = [0] * len(_MAIN_WAITS)
-    elif p.waiting_on is None:
-        known = _NO_WAITS
-    else:
-        known = [scaled(rest) if p.waiting_on == wait else 0 for wait in _MAIN_WAITS]
-    return [*known, None, None, None]
+    return [None] * 8
 
 
 def _scaled_share(value: float | None, limit: float | None) -> int | None:

@@ -1,8 +1,7 @@
 """Feeders: whatever can prepare a GPU's next batch, and what it did.
 
 A feeder is a loader process, a helper that works like one, or a thread of the GPU's process or of a loader. Its time
-is divided into nine states that add up to 1, or to less in recordings made before ``other`` and ``unread`` were. Pure
-data.
+is divided into nine states that add up to 1. Pure data.
 """
 
 from __future__ import annotations

@@ -403,11 +403,12 @@ def _values(p: ProcessSample) -> dict[str, float | None]:
         "main_pct": p.main_pct,
     }
     if p.state is not None:
-        in_disk = p.state == "D" or p.waiting_on == "disk"
-        on_network = not in_disk and p.waiting_on == "network"
+        waits = p.waiting_on
+        in_disk = p.state == "D" or waits == "disk"
+        on_network = not in_disk and waits == "network"
         values["in_disk_pct"] = 100.0 if in_disk else 0.0
-        # Asleep without a wait channel may be the network: then neither share is known.
-        if p.state != "S" or p.waiting_on is not None:
+        # Asleep in an unknown wait may be the network: then neither share is known.
+        if p.state != "S" or waits is not None:
             values["on_network_pct"] = 100.0 if on_network else 0.0
             # The state is that of one moment, run and wait are shares of the whole interval: asleep it was in the rest.
             rest = max(0.0, 100.0 - (p.run_pct or 0.0) - (p.wait_pct or 0.0))

@@ -323,10 +323,9 @@ main_wait_pct       ratio  pct      MAIN QUEUE    /proc/PID/schedstat
     the main thread's time queued for a core
 state               fact   text     S             stat field 3
     kernel state: R running, S asleep, D disk wait, Z zombie, T stopped
-main_state          fact   text     MAIN          stat field 3
-    kernel state of the main thread
 waiting_on          fact   text     WAITS ON      /proc/PID/wchan
-    queue, network, pipe, disk, sleep, lock, gpu or other, from the kernel's wait channel
+    the wait that took most of the time of its main thread, or of a loader: queue, network, pipe, disk, sleep, lock, gpu
+    or other
 rss_bytes           gauge  bytes    HOST-MEM      /proc/PID/stat
     resident host memory
 read_bytes_per_s    gauge  bytes/s  READ          /proc/PID/io

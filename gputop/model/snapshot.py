@@ -293,6 +293,13 @@ class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
     saves: Number | None = None
 
 
+_WAITS: Mapping[str, str] = {
+    "disk": "disk", "network": "network", "lock": "lock", "sleep": "sleep", "poll": "queue", "pipe": "pipe",
+    "write": "write", "other": "other",
+}  # fmt: skip
+"""The wait state that each share of time stands for."""
+
+
 class ProcessSample(Struct, frozen=True, omit_defaults=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
@@ -315,8 +322,6 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
     main_run_pct: Number | None = None
     main_wait_pct: Number | None = None
     state: Text | None = None
-    main_state: Text | None = None
-    waiting_on: Text | None = None
     rss_bytes: Number | None = None
     read_bytes_per_s: Number | None = None
     write_bytes_per_s: Number | None = None
@@ -346,6 +351,19 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
         """The share of its time in which the main thread ran or waited for a core."""
         run = self.main_run_pct
         return None if run is None else min(100.0, run + (self.main_wait_pct or 0.0))
+
+    @property
+    def waiting_on(self) -> str | None:
+        """The wait state in which its main thread, or it as a loader, was most; None if it ran or was not observed."""
+        if self.main_looks is not None:
+            waits = {state: count for state, count in self.main_looks.counts if state != "run"}
+            return max(waits, key=lambda state: waits[state], default=None)
+        time = self.main if self.role == "gpu" else self.feed
+        shares = {state: getattr(time, state) or 0.0 for state in _WAITS if hasattr(time, state)}
+        most = max(shares, key=lambda state: shares[state])
+        if most == "network" and self.feed_by == "pipe":
+            return "pipe"
+        return _WAITS[most] if shares[most] > (time.unread or 0.0) else None
 
     @property
     def main_waits(self) -> str | None:

@@ -84,7 +84,6 @@ age_s               a          8     2  right falling
 job                 j         11     1  left  rising
 command             n         16    10  left  rising
 state               s          1     5  left  rising
-main_state          -          4     2  left  rising
 waiting_on          w          8     5  left  rising
 read_bytes_per_s    d          9     4  right falling
 write_bytes_per_s   b          9     4  right falling

@@ -26,7 +26,6 @@ from gputop.model.snapshot import (
 
 MACHINE = Machine("noise")
 PERSISTENCE = 0.9
-CHANNELS = ("queue", "queue", "queue", "pipe", "network", "sleep", None)
 
 WAITS = ("queue", "lock", "sleep", "network", "pipe", "disk", "run")
 FED_STATES = 7
@@ -112,7 +111,7 @@ class NoisyGpu:
                 cpu_pct=main,
                 main_run_pct=main,
                 main_wait_pct=0.0,
-                main_state="D" if self._rng.random() < 0.05 else "S",
+                state="D" if self._rng.random() < 0.05 else "S",
                 write_bytes_per_s=self._rng.random() * 80e6,
                 read_bytes_per_s=0.0,
                 throttled_pct=0.0,
@@ -138,7 +137,6 @@ class NoisyGpu:
                     run_pct=run * 0.7,
                     wait_pct=run * 0.3,
                     state=self._rng.choice("RSSD"),
-                    waiting_on=self._rng.choice(CHANNELS),
                     age_s=3600.0 + tick,
                     **self._feed(True),
                     static=self._loader,

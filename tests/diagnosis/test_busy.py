@@ -509,7 +509,7 @@ def test_idle_time_without_any_process_is_a_fact_and_counts_as_idle() -> None:
     })  # fmt: skip
     seconds = said.seconds or {}
     assert seconds["starved"] == 0.0 and seconds["idle"] > 0.0
-    hidden = [train(main_run_pct=None, main_wait_pct=None, main_state=None, run_pct=None, cpu_pct=None)]
+    hidden = [train(main_run_pct=None, main_wait_pct=None, state=None, run_pct=None, cpu_pct=None)]
     seen = Watch().feed(snap(tick, sample, hidden) for tick, sample in enumerate(half))
     assert (seen.level, seen.state) == ("yellow", "starved"), "a process that is there waits for something"
 

@@ -60,7 +60,7 @@ def rank_3_waits_for_a_disk(t: int) -> Iterable[Rank]:
             yield working(index)
         elif index == 3:
             idle = gpu(3, util=0.0, power_w=90.0)
-            waiter = replace(rank(3, main_state="D", mount="nas:/data"), main=MainTime(disk=97.0, unread=0.0))
+            waiter = replace(rank(3, state="D", mount="nas:/data"), main=MainTime(disk=97.0, unread=0.0))
             yield idle, waiter
         else:
             yield waits(index, main=100.0)

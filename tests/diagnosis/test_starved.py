@@ -23,7 +23,7 @@ STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
 def job(waits: str = "lock 3", main: float = 2.0, **changes: Any) -> ProcessSample:
     """A training process whose feeders were measured, with what its main thread was seen at."""
     looks = main_looks((state, int(count)) for state, count in (part.split() for part in waits.split(", ")))
-    return train(main=main, main_looks=looks, waiting_on=waits.split()[0], feeder_threads=2, **changes)
+    return train(main=main, main_looks=looks, feeder_threads=2, **changes)
 
 
 def shares(unread: float | None = None, **percent: float) -> FeedTime:
@@ -61,7 +61,7 @@ def kind(rows: list[ProcessSample], loader: str, why: str) -> list[ProcessSample
 def idle_main(state: str = "S", **changes: Any) -> ProcessSample:
     """A process whose main thread is in one state."""
     main = {key: changes.pop(key) for key in MAIN_STATES if key in changes}
-    return replace(main_of(**main), state=state, main_state=state, **changes)
+    return replace(main_of(**main), state=state, **changes)
 
 
 def command(line: str, name: str | None = None) -> ProcessSample:
@@ -75,8 +75,8 @@ PRESSED = {"psi_cpu_pct": 60.0, "cpu_pct": 48.0}
 EVE, STRESS = Outsider("eve", "ffmpeg", 812.0), Outsider("ann", "stress", 3000.0)
 MANY = Outsider("ann", "cc1, ld and 11 others", 3000.0)
 SMALL = (Outsider("eve", "cc1", 30.0), Outsider("bob", "ld", 20.0))
-ON_DISK = {"state": "D", "waiting_on": "disk"}
-HIDDEN = train(starttime=None, main_run_pct=None, main_wait_pct=None, main_state=None, run_pct=None, cpu_pct=None)
+ON_DISK: dict[str, Any] = {"state": "D", "waiting_on": "disk"}
+HIDDEN = train(starttime=None, main_run_pct=None, main_wait_pct=None, state=None, run_pct=None, cpu_pct=None)
 NO_SIGNALS = {"verdict": "starved_unattributed", "confidence": "low", "says": "no host signals"}
 COMPILES = "python -m torch/_inductor/compile_worker/__main__.py --workers=8"
 NEVER_OF_A_DATALOADER = ("num_workers", "prefetch_factor", "in_order", "persistent")
@@ -114,7 +114,7 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (40.0, [train(main=1.0), *workers(1, 1.0, **ON_DISK), *workers(4, 1.0)[1:]], {}, "dataloader_io"),
         (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on="network")], {}, "dataloader_io"),
         (44.0, [train(main=50.0), *workers(4, 1.0, waiting_on="network")], {}, "dataloader_io"),
-        (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on="pipe")], {}, "dataloader_io"),
+        (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on="network")], {}, "dataloader_io"),
         (40.0, [train(main=1.0), *workers(4, 1.0, **ON_DISK)], {"swap_used_bytes": 9e9, "psi_mem_pct": 40.0},
          {"verdict": "starved_unattributed", "has": "swap"}),
         (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on=None, unavailable={"waiting_on": "denied"})], {},
@@ -196,8 +196,8 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (40.0, [train(main=100.0), *workers(4, 100.0)], {}, "main_process"),
         (60.0, [train(main=62.0)], {}, {"verdict": "starved_unattributed", "says": "cannot tell"}),
         (60.0, [train(main=62.0), *workers(4, 98.0)], {}, "dataloader_cpu"),
-        (40.0, [train(main=1.0, main_state="D", state="D", read_bytes_per_s=12e6)], {}, "main_process"),
-        (40.0, [train(main=1.0, main_state="D", state="D", read_bytes_per_s=12e6), *workers(2, 5.0)], {},
+        (40.0, [train(main=1.0, state="D", read_bytes_per_s=12e6)], {}, "main_process"),
+        (40.0, [train(main=1.0, state="D", read_bytes_per_s=12e6), *workers(2, 5.0)], {},
          "main_process"),
     ],
     "a wait that can never be for the GPU needs no bound": [

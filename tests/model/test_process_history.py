@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.model.derived import slowed
 from gputop.model.history import KEPT_AFTER_END_S, MOST_PROCESSES, History, ProcessHistory
-from gputop.model.snapshot import NOT_READ_YET, ProcessSample
+from gputop.model.snapshot import NOT_READ_YET, MainTime, ProcessSample
 from gputop.monitor import Monitor
 from gputop.sources.gpu_process import GpuProcess, unseen
 from tests.support.examples import looks
@@ -52,12 +52,12 @@ def test_what_was_not_measured_is_a_gap_and_not_zero() -> None:
 
 def test_a_sleeper_without_a_wait_channel_is_neither_on_the_network_nor_not() -> None:
     key = (1, 7, 0)
-    unknown = _fed(5, _process(state="S", waiting_on=None))
+    unknown = _fed(5, _process(state="S"))
     assert unknown.columns(key, "on_network_pct", 1.0, 1) == [None]
     assert unknown.columns(key, "in_disk_pct", 1.0, 1) == [0.0]
-    network = _fed(5, _process(state="S", waiting_on="network"))
+    network = _fed(5, _process(state="S", main=MainTime(network=97.0)))
     assert network.columns(key, "on_network_pct", 1.0, 1) == [100.0]
-    disk = _fed(5, _process(state="D", waiting_on="network"))
+    disk = _fed(5, _process(state="D", main=MainTime(network=97.0)))
     assert (disk.columns(key, "in_disk_pct", 1.0, 1), disk.columns(key, "on_network_pct", 1.0, 1)) == ([100.0], [0.0])
 
 

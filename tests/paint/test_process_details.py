@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from gputop.model.feeders import MainLooks
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
@@ -20,6 +21,9 @@ from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train, workers
 
 SIZES = [(40, 10), (80, 24), (120, 36), (160, 48), (300, 100), (20, 5), (5, 3), (1, 1)]
+
+
+QUEUE = MainLooks((("queue", 4),))
 
 
 def _text(
@@ -158,16 +162,16 @@ def test_threads_in_a_replay_are_not_recorded_and_refusals_are_said() -> None:
 
 
 def test_nobody_is_called_asleep_beside_the_cpu_time_that_says_otherwise() -> None:
-    busy = train(state="S", waiting_on="queue", cpu_pct=103.0, run_pct=103.0, wait_pct=0.0)
+    busy = train(state="S", main_looks=QUEUE, cpu_pct=103.0, run_pct=103.0, wait_pct=0.0)
     threads = ThreadList(1.0, (ThreadSample(busy.pid, "python", "S", 99.0, 0.0, "queue"),), 1)
     text = _text(_fed(busy), busy, threads=threads)
     assert "runs" in text and "asleep " not in text.replace("  asleep   ", "") and "waits on" not in text
     assert "1 runs" in text
-    resting = train(state="S", waiting_on="queue", cpu_pct=3.0, run_pct=3.0, wait_pct=0.0)
+    resting = train(state="S", main_looks=QUEUE, cpu_pct=3.0, run_pct=3.0, wait_pct=0.0)
     assert "asleep, waits on queue" in _text(_fed(resting), resting)
 
 
 def test_the_lane_of_sleep_has_only_what_running_left() -> None:
-    p = train(state="S", waiting_on="queue", cpu_pct=103.0, run_pct=103.0, wait_pct=0.0)
+    p = train(state="S", main_looks=QUEUE, cpu_pct=103.0, run_pct=103.0, wait_pct=0.0)
     frame = _fed(p)
     assert set(frame.process_history.columns(key_of(p), "asleep_pct", 1.0, 20)) == {0.0}

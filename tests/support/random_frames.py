@@ -123,7 +123,6 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
         main=_times(draw, "main", MainTime),
         type=draw.choice((None, "C", "G", "M")),
         state=draw.choice((None, "R", "S", "D", "Z", "T")),
-        waiting_on=draw.choice((None, "queue", "gpu", "other")),
         main_looks=draw.choice((None, MainLooks(), MainLooks((("queue", 2), ("run", 1))))),
         waits_for=draw.choice((None, (), (WaitEnd("pipe", 67.0, (4, 5)), WaitEnd("child", 33.0, (), "its children")))),
         static=_static(draw),

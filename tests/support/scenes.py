@@ -9,9 +9,19 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import NEVER, NOT_A_LOADER, not_a_loader, server_in, why_words
+from gputop.model.feeders import NEVER, NOT_A_LOADER, MainLooks, not_a_loader, server_in, why_words
 from gputop.model.inspection import ThreadList, ThreadSample
-from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    FeedTime,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    MainTime,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 
 T0 = 1_780_000_000.0
 GIB = 2.0**30
@@ -100,8 +110,11 @@ def told(process: ProcessSample) -> ProcessSample:
     )
 
 
-def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
-    """The training process of a GPU, its main thread on a core ``main`` percent of the time."""
+def train(index: int = 0, main: float = 10.0, main_looks: MainLooks | None = None, **changes: Any) -> ProcessSample:
+    """The training process of a GPU, its main thread on a core ``main`` percent of the time.
+
+    ``main_looks`` are the states in which it was seen: they share the rest of its time.
+    """
     static = ProcessStatic(user="ml", command="python train.py", name="python")
     sample = ProcessSample(
         pid=4000 + 100 * index,
@@ -116,7 +129,7 @@ def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
         main_run_pct=main,
         main_wait_pct=0.0,
         state="S",
-        main_state="S",
+        main_looks=main_looks,
         read_bytes_per_s=0.0,
         write_bytes_per_s=0.0,
         throttled_pct=0.0,
@@ -124,11 +137,31 @@ def train(index: int = 0, main: float = 10.0, **changes: Any) -> ProcessSample:
         age_s=3600.0,
         static=static,
     )
-    return told(replace(sample, **changes))
+    sample = replace(sample, **changes)
+    if main_looks is not None:
+        sample = replace(sample, main=_main_time(main_looks, 100.0 - (sample.main_pct or 0.0)))
+    return told(sample)
 
 
-def workers(count: int, run: float, wait: float = 0.0, parent: int = 4000, **changes: Any) -> list[ProcessSample]:
-    """Dataloader workers, each on a core ``run`` and queued ``wait`` percent of the time."""
+def _main_time(looks: MainLooks, rest: float) -> MainTime:
+    """The waits of a main thread that was seen in these states, over the time in which it did not run."""
+    seen = {"poll" if state == "queue" else state: count for state, count in looks.counts if state != "run"}
+    shares = {state: rest * count / looks.waiting for state, count in seen.items()}
+    return replace(MainTime(*[0.0] * len(MainTime.__struct_fields__)), **shares)
+
+
+def _feed_time(run: float, queued: float, wait: str | None) -> FeedTime:
+    """The time of a worker in one wait; None is a wait that may not be seen."""
+    rest = max(0.0, 100.0 - run - queued)
+    if wait is None:
+        return FeedTime(run, queued, unread=rest)
+    return replace(FeedTime(*[0.0] * len(FeedTime.__struct_fields__)), run=run, queued=queued, **{wait: rest})
+
+
+def workers(
+    count: int, run: float, wait: float = 0.0, parent: int = 4000, waiting_on: str | None = "poll", **changes: Any
+) -> list[ProcessSample]:
+    """Dataloader workers, each on a core ``run`` and queued ``wait`` percent of the time, else in one wait."""
     static = ProcessStatic(
         user="ml", command="python train.py", name="python", loader="torch", why="R1 comm", rule="R1"
     )
@@ -142,7 +175,7 @@ def workers(count: int, run: float, wait: float = 0.0, parent: int = 4000, **cha
         run_pct=run,
         wait_pct=wait,
         state="S",
-        waiting_on="queue",
+        feed=_feed_time(run, wait, waiting_on),
         read_bytes_per_s=0.0,
         write_bytes_per_s=0.0,
         throttled_pct=0.0,

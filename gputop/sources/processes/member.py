@@ -184,8 +184,6 @@ class Member:
             main_run_pct=reading.main_run_pct,
             main_wait_pct=reading.main_wait_pct,
             state=stat.state,
-            main_state=stat.state,
-            waiting_on=reading.waiting_on,
             rss_bytes=reading.rss_bytes,
             read_bytes_per_s=reading.read_bytes_per_s,
             write_bytes_per_s=reading.write_bytes_per_s,

@@ -35,7 +35,6 @@ _HIDDEN_KEYS = (
     "main_run_pct",
     "main_wait_pct",
     "state",
-    "main_state",
     "rss_bytes",
     "age_s",
 )
@@ -119,7 +118,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             pool_threads=0,
             pool_run_pct=0.0,
             static=plan.static,
-            main=MainTime() if cpu.mount is None else MainTime(disk=cpu.disk, unread=0.0),
+            main=_main_time(cpu, state, main),
             mount=cpu.mount,
             main_looks=MainLooks((("run" if state == "R" else "queue", _LOOKS),)) if is_measured else None,
             feeder_threads=0 if is_measured else None,
@@ -182,14 +181,35 @@ def _add_workers(
                 nccl=False,
                 age_s=age,
                 static=plan.worker_static,
-                feed=_feed(round(run, 1), wait) if workers.uneven else FeedTime(),
+                feed=_feed(round(run, 1), wait, _wait(cpu, state) if not workers.uneven else "queue"),
             )
         )
 
 
-def _feed(run: float, wait: float) -> FeedTime:
-    """What a worker does: what is left is waiting for work."""
-    return FeedTime(run, wait, disk=0.0, network=0.0, lock=0.0, sleep=0.0, poll=round(100.0 - run - wait, 1))
+_SHARE_OF_WAIT = {"queue": "poll", "gpu": "other"}
+"""Shares of time that are called otherwise than the wait."""
+_NO_MAIN_TIME = MainTime(*[0.0] * len(MainTime.__struct_fields__))
+_NO_FEED_TIME = FeedTime(*[0.0] * len(FeedTime.__struct_fields__))
+
+
+def _wait(cpu: Cpu, state: str) -> str | None:
+    """The wait in which a process is in this sample."""
+    return None if state == "R" else "disk" if state == "D" else cpu.waits
+
+
+def _main_time(cpu: Cpu, state: str, main: float) -> MainTime:
+    """The waits of a main thread: one that fills the time in which it does not run."""
+    if cpu.mount is not None:
+        return MainTime(disk=cpu.disk, unread=0.0)
+    rest = round(100.0 - main - min(cpu.wait, 100.0 - main), 1)
+    wait = _wait(cpu, state)
+    return replace(_NO_MAIN_TIME, **({} if wait is None else {_SHARE_OF_WAIT.get(wait, wait): rest}))
+
+
+def _feed(run: float, queued: float, wait: str | None) -> FeedTime:
+    """The time of a worker: one wait fills the time in which it does not run."""
+    share = "unread" if wait is None else "network" if wait == "pipe" else _SHARE_OF_WAIT.get(wait, wait)
+    return replace(_NO_FEED_TIME, run=run, queued=queued, **{share: round(100.0 - run - queued, 1)})
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
@@ -241,7 +261,5 @@ def _activity(cpu: Cpu, run: float, main: float, wait: float, state: str) -> dic
         "main_run_pct": round(main, 1),
         "main_wait_pct": round(min(wait, 100.0 - main), 1),
         "state": state,
-        "main_state": state,
-        "waiting_on": None if state == "R" else "disk" if state == "D" else cpu.waits,
         "write_bytes_per_s": cpu.write_mb * _MB,
     }

@@ -302,7 +302,7 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         **{f"main_{name}_pct": float(number) for number, name in enumerate(MainWaits.__struct_fields__, 11)},
         "mount": "/mnt", "main_saves_pct": 21.0,
         "pid": 7, "starttime": 100, "ppid": 3, "role": "gpu", "gpu": 2, "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0,
-        "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
+        "type": "C", "state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
         "nccl": True, "age_s": 1000.0 - 100 / TICKS_PER_S, "pin_memory": False, "pool_threads": 81,
         "pool_run_pct": 82.0, "feeder_threads": 77, "feed_by": "socket", "net_rx_bytes_per_s": 78.0,
         "main_looks": MainLooks((("lock", 2),)), "waits_for": (WaitEnd("gpu", 50.0),),
