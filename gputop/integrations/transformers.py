@@ -1,10 +1,11 @@
-"""``Trainer(…, callbacks=[GputopCallback()])``: the GPUs' means in every log line of a Hugging Face Trainer, and so in
-whatever it reports to."""
+"""``Trainer(…, callbacks=[GputopCallback()])``: the GPUs' means in every log line of a Hugging Face Trainer.
+
+So they are in whatever it reports to.
+"""
 
 from __future__ import annotations
 
 import sys
-from inspect import currentframe
 from typing import Any
 
 from transformers import TrainerCallback, __version__
@@ -12,26 +13,27 @@ from transformers.trainer_callback import CallbackHandler
 
 import gputop
 from gputop.api.run_summary import Summary
-from gputop.api.step_clock import BatchWait
 from gputop.api.watch_options import NOTICES
+from gputop.integrations.shared import BatchWait, VerdictTexts, calling
 
 _FETCHES_FIRST = tuple(map(int, __version__.split(".")[:2])) >= (4, 46)
 """Whether all batches of a step are fetched before it begins, and not in between (``Trainer.get_batch_samples``)."""
 
 
 class GputopCallback(TrainerCallback):  # type: ignore[misc]
-    """Arguments go to ``gputop.watch``. ``summary`` is that of the newest training, and rank 0 prints it unless
-    ``print_summary`` is False.
+    """Watches a training; arguments go to ``gputop.watch``.
 
-    A Trainer calls what it reports to before the callbacks that it is given, with the same line of numbers: this one
-    goes before them when the training begins, or with ``attach``.
+    ``summary`` is that of the newest training, and rank 0 prints it unless ``print_summary`` is False. A Trainer calls
+    what it reports to before the callbacks that it is given, with the same line of numbers: this one goes before them
+    when the training begins, or with ``attach``.
     """
 
     def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
         self._watch = gputop.watch(**watch)
         self._print = print_summary
-        self._wait = BatchWait()
-        self._leads = False
+        self._wait, self._texts = BatchWait(), VerdictTexts()
+        self._reporters: list[Any] = []
+        self._leads = self._knows_wait = False
         self.summary: Summary | None = None
 
     def attach(self, trainer: Any) -> GputopCallback:
@@ -41,55 +43,46 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
         return self
 
     def _lead(self, handler: CallbackHandler) -> None:
-        """Stand before all that read a line of numbers, which they then find in it."""
-        others = [callback for callback in handler.callbacks if callback is not self]
-        readers = [callback for callback in others if type(callback).on_log is not TrainerCallback.on_log]
-        handler.callbacks = [*(callback for callback in others if callback not in readers), self, *readers]
+        """Stand before all readers of a line of numbers, and around all others where a batch is fetched."""
+        others = [call for call in handler.callbacks if call is not self and not isinstance(call, (_Fetched, _Fetches))]
+        self._reporters = [call for call in others if type(call).on_log is not TrainerCallback.on_log]
+        rest = [call for call in others if call not in self._reporters]
+        handler.callbacks = [_Fetched(self._wait), *rest, self, *self._reporters, _Fetches(self._wait)]
         self._leads = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # One that was ended by an error still runs.
         self._watch.stop()
-        self.summary, self._wait = None, BatchWait()
+        self.summary, self._wait, self._texts = None, BatchWait(), VerdictTexts()
         self._watch.start()
         # A step of the trainer is one of the optimizer: as many batches as are accumulated. The last one of an epoch
         # may be smaller.
         self._watch.work(samples=args.train_batch_size * args.gradient_accumulation_steps)
-        handler = _calling_handler()
+        # Between several ranks the trainer also counts tokens, and waits for the others, before the step begins.
+        asks_others = getattr(args, "average_tokens_across_devices", False) and args.world_size > 1
+        self._knows_wait = (_FETCHES_FIRST or args.gradient_accumulation_steps == 1) and not asks_others
+        handler = calling(CallbackHandler)
         if handler is not None:
             self._lead(handler)
         elif not self._leads and state.is_world_process_zero:
             NOTICES.warning("gputop: what this trainer reports to gets none of these numbers; use "
                             "GputopCallback().attach(trainer) in place of callbacks=[...]")  # fmt: skip
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._wait.begin()
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._wait.end()
-
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         waited_s = self._wait.take()
-        wait_is_known = _FETCHES_FIRST or args.gradient_accumulation_steps == 1
-        self._watch.step(state.global_step, data_wait_s=waited_s if wait_is_known else None)
-        self._wait.begin()
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._wait.begin()
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._wait.begin()
+        self._watch.step(state.global_step, data_wait_s=waited_s if self._knows_wait else None)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        self._wait.begin()
         if logs is None:
             return
         # The order of callbacks is the order of their registration: those after this one see these numbers too.
         measured = self._watch.metrics()
         logs.update(measured)
+        reporters = self._reporters if state.is_world_process_zero else []
+        texts = self._texts.put(self._watch, reporters, state.global_step)
         # The history holds a copy of the line, made before the callbacks are called.
         if state.log_history and state.log_history[-1].get("step") == state.global_step:
-            state.log_history[-1].update(measured)
+            state.log_history[-1].update({**measured, **texts})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._watch.stop()
@@ -98,9 +91,23 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
             sys.stderr.write(f"\n{self.summary}")
 
 
-def _calling_handler() -> CallbackHandler | None:
-    """The trainer's list of callbacks, which is calling and is given to no hook; None where something else calls."""
-    frame = currentframe()
-    while frame is not None and not isinstance(frame.f_locals.get("self"), CallbackHandler):
-        frame = frame.f_back
-    return None if frame is None else frame.f_locals["self"]
+class _Fetches(TrainerCallback):  # type: ignore[misc]
+    """The last callback before a batch is fetched."""
+
+    def __init__(self, wait: BatchWait) -> None:
+        self._wait = wait
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._wait.begin()
+
+    on_step_end = on_log = on_evaluate = on_save = on_epoch_begin
+
+
+class _Fetched(TrainerCallback):  # type: ignore[misc]
+    """The first callback after a batch was fetched."""
+
+    def __init__(self, wait: BatchWait) -> None:
+        self._wait = wait
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._wait.end()

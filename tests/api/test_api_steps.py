@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.api import step_clock
 from gputop.api.frame_means import FrameMeans
 from gputop.api.gpu_watch import JobGpus
-from gputop.api.step_clock import BatchWait, EndedSteps, StepClock, StepTail, row_of
+from gputop.api.step_clock import EndedSteps, StepClock, StepTail, row_of
 from gputop.api.step_phases import _OPTIMIZERS, TorchHook
+from gputop.integrations import shared
+from gputop.integrations.shared import BatchWait
 from gputop.model.snapshot import HostSample
 from tests.support.watched import NOW, Scripted, Watched, snapshot
 
@@ -113,20 +114,18 @@ def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much
     assert waits.wait_words == "waits 40.0 ms of each step for others (40 %)"
 
 
-def test_a_callback_s_wait_runs_from_the_last_hook_before_the_batch_and_is_told_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wait_for_batches_is_the_sum_of_the_fetches_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(step_clock, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(shared, "perf_counter", lambda: now[0])
     wait = BatchWait()
-    for hook, at in ((wait.end, 0.5), (wait.begin, 1.0), (wait.begin, 3.0), (wait.end, 3.25)):
+    for hook, at in ((wait.end, 0.5), (wait.begin, 1.0), (wait.begin, 3.0), (wait.end, 3.25), (wait.end, 9.0)):
         now[0] = at
         hook()
-    assert wait.take() == 0.25 and wait.take() is None, "after a validation the time begins anew"
-    wait.begin()
-    wait.forget()
-    wait.end()
-    assert wait.take() is None, "what a checkpoint takes is not told apart"
+    assert wait.take() == 0.25 and wait.take() is None, "the last begin counts, and the first end"
+    for hook, at in ((wait.begin, 10.0), (wait.end, 10.5), (wait.begin, 11.0), (wait.end, 11.25)):
+        now[0] = at
+        hook()
+    assert wait.take() == 0.75, "a step of two batches"
 
 
 def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_hands(monkeypatch: Any) -> None:

@@ -333,16 +333,17 @@ def test_accelerate_s_trackers_hold_the_numbers_beside_the_loops_own(tmp_path: P
         accelerator.end_training()
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         read = EventAccumulator("p"); read.Reload()
-        print(json.dumps({"keys": read.Tags()["scalars"]}))
+        print(json.dumps({"keys": read.Tags()["scalars"], "texts": read.Tags()["tensors"]}))
         """,
         tmp_path,
         "accelerate",
         "wandb",
         "tensorboard",
     )
-    rows, _ = wandb_rows(tmp_path)
+    rows, summary = wandb_rows(tmp_path)
     assert len([row for row in rows if "loss" in row]) == 50 and [row for row in rows if GPU in row]
     assert {GPU, "loss"} <= set(found["keys"])
+    assert "gputop/gpu0/verdict/text_summary" in found["texts"] and isinstance(summary["gputop/gpu0/verdict"], str)
 
 
 @pytest.mark.slow
@@ -396,3 +397,121 @@ print(json.dumps(found))
     assert found["samples"] == pytest.approx(2.0) and found["threads"] == []
     assert "gputop: None" not in found["stderr"] and "gputop itself:" in found["stderr"]
     assert "for its batch" in found["stderr"] and "gputop loader finds" in found["stderr"]
+
+
+SLEEPING = {
+    "lightning": LIGHTNING
+    + """
+from lightning.pytorch.loggers.logger import Logger
+class Slow(Logger):
+    name, version = "slow", 0
+    def log_metrics(self, metrics, step): time.sleep(0.06)
+    def log_hyperparams(self, *given): pass
+class Late(L.Callback):
+    def on_train_batch_end(self, *given): time.sleep(0.03)
+    on_train_batch_start = on_train_batch_end
+call = GputopCallback(**demo())
+for fetch_s in FETCHES:
+    class Batches(torch.utils.data.Dataset):
+        def __len__(self): return 40
+        def __getitem__(self, i): time.sleep(fetch_s); return (torch.zeros(4),)
+    train = trainer(Slow(), call)
+    train.callbacks = [Late(), *train.callbacks, Late()]
+    train.fit(M(), torch.utils.data.DataLoader(Batches()))
+    told(call)
+""",
+    "transformers": TRANSFORMERS
+    + """
+from transformers import TrainerCallback
+class Late(TrainerCallback):
+    def on_step_end(self, *given, **more): time.sleep(0.03)
+    on_step_begin = on_log = on_step_end
+call = GputopCallback(**demo())
+for fetch_s in FETCHES:
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self): return 60
+        def __getitem__(self, i): time.sleep(fetch_s / 2); return {"x": torch.zeros(4), "labels": torch.zeros(1)}
+    train = trainer([], Late(), call, Late())
+    train.args.logging_steps = 1
+    train.train()
+    told(call)
+""",
+    "keras": """
+import keras, numpy as np
+from gputop.integrations.keras import GputopCallback
+class Late(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None): time.sleep(0.03)
+    on_train_batch_end = on_train_batch_begin
+call = GputopCallback(**demo())
+for fetch_s in FETCHES:
+    class Batches(keras.utils.PyDataset):
+        def __len__(self): return 20
+        def __getitem__(self, i): time.sleep(fetch_s); return np.zeros((2, 4)), np.zeros((2, 1))
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(Batches(), epochs=2, verbose=0, callbacks=[Late(), call, Late()])
+    told(call)
+""",
+}
+FETCHES = """
+FETCHES, found = (0.0, 0.05), []
+def told(call):
+    steps = call.summary.steps
+    found.append([steps.data_wait_s, steps.data_wait_pct, steps.data_words])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLEEPING)
+def test_the_time_of_loggers_and_other_callbacks_is_no_wait_for_a_batch(name: str, tmp_path: Path) -> None:
+    """Each step has a logger or callbacks that sleep for 60 ms or more; the loader takes no time, then 50 ms."""
+    found = run(FETCHES + SLEEPING[name] + "print(json.dumps({'found': found}))\n", tmp_path, name)["found"]
+    (none_s, none_pct, text), (wait_s, _, told) = found
+    assert none_s < 0.02 and none_pct < 10.0 and (none_pct >= 5.0 or "gputop loader" not in text), found
+    assert 0.05 <= wait_s < 0.08 and "gputop loader finds" in told, wait_s
+
+
+@pytest.mark.slow
+def test_keras_lists_have_an_entry_for_each_epoch_and_verdicts_arrive_as_texts(tmp_path: Path) -> None:
+    found = run(
+        TRANSFORMERS
+        + """
+import os, keras, numpy as np, wandb, mlflow
+from gputop.integrations.keras import GputopCallback as KerasCallback
+class Batches(keras.utils.PyDataset):
+    def __len__(self): return 20
+    def __getitem__(self, i): time.sleep(0.01 if short else 0.06); return np.zeros((2, 4)), np.zeros((2, 1))
+short = True
+class Epoch(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        global short
+        short = epoch < 3
+class WandbLog(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None): wandb.log(logs)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+os.makedirs("keras", exist_ok=True)
+wandb.init(project="keras", dir="keras")
+history = model.fit(Batches(), epochs=6, verbose=1, callbacks=[
+    KerasCallback(**demo()), Epoch(), WandbLog(), keras.callbacks.CSVLogger("log.csv")]).history
+keras_said = wandb.run.summary.get("gputop/gpu0/verdict")
+wandb.finish()
+train = trainer(["tensorboard", "mlflow", "wandb"], GputopCallback(**demo()))
+train.train()
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from pathlib import Path
+read = EventAccumulator(str(next(Path("out/runs").iterdir()))); read.Reload()
+flow = mlflow.active_run() or mlflow.last_active_run()
+print(json.dumps({
+    "lengths": {key: len(values) for key, values in history.items()}, "texts": history["gputop/gpu0/verdict"],
+    "keras": keras_said, "board": read.Tags()["tensors"], "flow": list(mlflow.get_run(flow.info.run_id).data.tags),
+    "wandb": wandb.run.summary.get("gputop/gpu0/verdict"), "history": train.state.log_history[-2]}))
+""",
+        tmp_path, "keras", "transformers", "wandb", "mlflow", "tensorboard",
+    )  # fmt: skip
+    assert set(found["lengths"].values()) == {6} and {"loss", *KEYS} <= set(found["lengths"])
+    assert found["texts"][-1] == found["keras"] and isinstance(found["keras"], str)
+    assert "gputop/gpu0/verdict/text_summary" in found["board"] and "gputop.gpu0.verdict" in found["flow"]
+    assert isinstance(found["wandb"], str) and isinstance(found["history"]["gputop/gpu0/verdict"], str)
+    rows = list(csv.DictReader((tmp_path / "log.csv").read_text().splitlines()))
+    assert len(rows) == 6 and "not logged" not in found["stderr"]
