@@ -20,7 +20,7 @@ from gputop.diagnosis.hardware_health import MemoryTrend
 from gputop.diagnosis.job_steps import growth_remedy
 from gputop.model.quantity import duration, length, memory
 from gputop.monitor import Frame
-from gputop.report.accounts import GpuReport
+from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources.procfs import read_small
 

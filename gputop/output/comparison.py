@@ -15,7 +15,7 @@ from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import GIB, duration, kinds, length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
-from gputop.report.accounts import GpuReport, mean_of
+from gputop.report.gpu_account import GpuReport, mean_of
 from gputop.report.job_report import JobReport
 from gputop.report.lanes import Pictured
 from gputop.report.run_choice import run_words, with_steps_of
@@ -248,7 +248,6 @@ _MEASURES = (
     _mean("sm_pct", "SM", "%", 1),
     _mean("work_pct", "work", "%", 1),
     _mean("efficiency_pct", "efficiency", "%", 1),
-    _mean("rhythm_s", "step rhythm", "s", -1),
     _mean("memory_peak_bytes", "memory peak", "GiB", 0, GIB),
     _mean("power_w", "power", "W", 0),
     _of_steps("steps_per_s", "steps", "1/s"),

@@ -24,7 +24,6 @@ from gputop.model.quantity import (
     numbers,
     of_hundred,
     per_second,
-    seconds,
     share,
     step_time,
     which_gpus,
@@ -45,10 +44,12 @@ from gputop.output.document import (
     Verdict,
     part,
 )
-from gputop.report.accounts import GpuReport, ServerReport
-from gputop.report.job_report import FindingReport, JobReport, alike
+from gputop.report.findings import FindingReport, alike
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import JobReport
 from gputop.report.run_account import StepReport
 from gputop.report.run_choice import place_words
+from gputop.report.server_account import ServerReport
 from gputop.report.time_account import TimeRow
 
 SCHEMA = 1
@@ -171,7 +172,7 @@ def _head(report: JobReport) -> str:
     return f"{command}{length(report.duration_s)} on {report.where}, {count(len(report.counted), 'GPU')}"
 
 
-_GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
+_GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "EFF", "MEM PEAK", "POWER", "ENERGY")
 
 
 def gpu_table(report: JobReport, *, whose: bool) -> Table:
@@ -179,7 +180,7 @@ def gpu_table(report: JobReport, *, whose: bool) -> Table:
     below = tuple("" if gpu.owner is None or not whose else owner_words(gpu.owner) for gpu in report.gpus)
     largest_kwh = max(known(gpu.energy_kwh for gpu in report.gpus), default=0.0)
     rows = tuple(_gpu_row(gpu, largest_kwh) for gpu in report.gpus)
-    return Table(_GPU_HEAD, rows, "<<" + ">" * 7, below)
+    return Table(_GPU_HEAD, rows, "<<" + ">" * 6, below)
 
 
 def _gpu_row(gpu: GpuReport, largest_kwh: float) -> tuple[str, ...]:
@@ -195,7 +196,6 @@ def _gpu_row(gpu: GpuReport, largest_kwh: float) -> tuple[str, ...]:
         peak,
         NOT_MEASURED if gpu.power_w is None else f"{gpu.power_w:.0f} W",
         energy,
-        "" if gpu.rhythm_s is None else seconds(gpu.rhythm_s),
     )
 
 

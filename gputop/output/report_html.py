@@ -25,8 +25,8 @@ from gputop.output.document import (
 )
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
 from gputop.output.report_document import PageParts, headline, report_document
-from gputop.report.accounts import GpuReport
-from gputop.report.job_report import FindingReport
+from gputop.report.findings import FindingReport
+from gputop.report.gpu_account import GpuReport
 from gputop.report.lanes import Pictured
 
 REPORT_HTML_MOST_FINDINGS = 60

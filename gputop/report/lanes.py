@@ -19,8 +19,8 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import Recording
-from gputop.report.accounts import TimeMeans
 from gputop.report.job_report import JobReport, ReportBuilder, with_run
+from gputop.report.time_means import TimeMeans
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter

@@ -13,7 +13,7 @@ from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.summary import LEVEL_OF_ROLE
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import HOUR_S
-from gputop.report.accounts import GpuReport
+from gputop.report.gpu_account import GpuReport
 
 WORKED, UNJUDGED, UNRECORDED = "worked", "unmeasured", "unrecorded"
 _WORDS = {WORKED: "worked", UNJUDGED: STATE_WORDS["unmeasured"], UNRECORDED: "not recorded"}

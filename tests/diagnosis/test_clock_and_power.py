@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.summary import in_sample
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import APPLICATION_CLOCKS, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP, SOFTWARE_THERMAL
-from gputop.report.accounts import GpuAccount
+from gputop.report.gpu_account import GpuAccount
 from tests.support.scenes import Watch, assert_told, gpu, snap, train
 
 LOW: dict[str, Any] = {
@@ -121,7 +121,7 @@ def test_energy_is_not_counted_from_impossible_power() -> None:
         assert watch.diagnoser.believed is not None
         sample = watch.diagnoser.believed.gpus[0]
         account = account or GpuAccount(sample)
-        account.add(sample, said, float(tick), 1.0)
+        account.add(sample, said, 1.0)
     assert account is not None
     energy = account.report().energy_kwh
     assert energy is not None and energy * 3.6e6 == pytest.approx(400.0 * 59, rel=0.03)

@@ -17,7 +17,6 @@ from gputop.output.comparison import compare, compare_data, compare_document, co
 from gputop.output.document import plain
 from gputop.output.report_document import NO_TIME
 from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
-from gputop.report.accounts import rhythm_s
 from gputop.report.job_report import ReportBuilder, report_recording, report_snapshots
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0, recorded
@@ -205,14 +204,6 @@ def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
     assert json.loads(compare_json(same))["differences"]
 
 
-@pytest.mark.parametrize("period", [4, 10, 30])
-def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> None:
-    waving = [(T0 + k, 95.0 if k % period < period // 2 else 5.0) for k in range(240)]
-    steady = [(T0 + k, 90.0 + k % 3) for k in range(240)]
-    assert rhythm_s(waving) == pytest.approx(period, abs=0.5)
-    assert rhythm_s(steady) is None
-
-
 def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> None:
     from tests.support.scenes import gpu, snap, train
 
@@ -261,7 +252,7 @@ def test_the_demo_is_accounted_as_its_recording_would_be(
     assert main(["report", str(tmp_path / "x.gputop.jsonl.gz"), "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert (demo["frames"], demo["duration_s"]) == (read["frames"], pytest.approx(read["duration_s"]))
-    assert demo["gpus"][0]["rhythm_s"] == pytest.approx(read["gpus"][0]["rhythm_s"], rel=0.02)
+    assert demo["gpus"][0]["util_pct"] == pytest.approx(read["gpus"][0]["util_pct"], rel=0.02)
     assert [f["id"] for f in demo["findings"]] == [f["id"] for f in read["findings"]]
 
 

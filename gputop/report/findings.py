@@ -1,0 +1,130 @@
+"""Sum up the verdicts and badges of a recording: since when, how long, and how much time was lost to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.diagnosis.summary import ROLE_OF_LEVEL, Number, summarize, time_words
+from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, Role
+
+TOLD: tuple[Level, ...] = ("red", "yellow", "info")
+"""Levels of the verdicts that are reported, the worst first."""
+
+
+class FindingReport(Struct, frozen=True):
+    """A verdict or badge of one GPU over a recording, with the words that it had last.
+
+    ``first_after_s`` is the recorded time before it, which a clock that is set back does not change. ``gain_s`` is the
+    GPU time that was lost to it: curing it alone would win at most that.
+    """
+
+    gpu: int
+    kind: Literal["verdict", "badge"]
+    id: str
+    level: Level
+    text: str
+    first_t: float
+    first_after_s: float
+    seconds: float
+    spells: int
+    evidence: str
+    remedy: str
+    gain_s: float = 0.0
+    role: Role = "unknown"
+    number: Number | None = None
+    owner: GpuOwner | None = None
+
+    @property
+    def when(self) -> str:
+        """``since 23:25 UTC, 8 of 13 min``; of several spells from the first one on."""
+        spells = "" if self.spells == 1 else f" in {self.spells} spells"
+        return time_words(self.first_t, None if self.kind == "badge" else self.gain_s, self.seconds) + spells
+
+
+class _Finding:
+    """Sums of one verdict or badge of one GPU."""
+
+    def __init__(self, first_t: float, after_s: float) -> None:
+        self.first_t, self.after_s = first_t, after_s
+        self.seconds = self.gain_s = 0.0
+        self.spells = 0
+        self.last_frame = -2
+        self.latest: GpuDiagnosis | Badge | None = None
+
+    def report(self, gpu: int, name: str) -> FindingReport:
+        """Report the sums in the words of the last sample."""
+        latest, times = self.latest, (self.first_t, self.after_s, self.seconds, self.spells)
+        if isinstance(latest, GpuDiagnosis):
+            said = summarize(latest)
+            return FindingReport(gpu, "verdict", name, said.level, said.words, *times, "".join(said.evidence[:1]),
+                                 said.remedy, self.gain_s, said.role, said.number, said.owner)  # fmt: skip
+        assert latest is not None
+        return FindingReport(gpu, "badge", name, latest.level, latest.title, *times, latest.evidence, latest.remedy,
+                             role=ROLE_OF_LEVEL[latest.level])  # fmt: skip
+
+
+class FindingsAccount:
+    """Sums of all findings, frame by frame."""
+
+    def __init__(self) -> None:
+        self._findings: dict[tuple[int, str, str], _Finding] = {}
+        self._frame = 0
+
+    def next_frame(self) -> None:
+        """End a frame: a finding that is missing in the next one has ended."""
+        self._frame += 1
+
+    def add(self, d: GpuDiagnosis, t: float, seconds: float, lost_s: float, passed_s: float) -> None:
+        """Count a sample up to Unix time ``t`` and recorded time ``passed_s``, of ``seconds`` with ``lost_s`` lost."""
+        if d.level in TOLD:
+            name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
+            before = self._findings.get((d.index, "verdict", name))
+            earlier_s = 0.0
+            if before is None or before.last_frame < self._frame - 1:
+                # An idle GPU waits for its verdict, whose time began before the verdict was shown.
+                earlier_s = max(0.0, min(d.lasted_s, passed_s) - seconds)
+                self._take_back(d.index, earlier_s)
+                lost_s = min(max(lost_s, d.charged_s), seconds + earlier_s)
+            finding = self._count((d.index, "verdict", name), t, seconds + earlier_s, passed_s)
+            finding.gain_s += lost_s
+            # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
+            finding.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
+        for badge in d.badges:
+            if badge.about is None:
+                self._count((d.index, "badge", badge.id), t, seconds, passed_s).latest = badge
+
+    def _count(self, key: tuple[int, str, str], t: float, seconds: float, passed_s: float) -> _Finding:
+        finding = self._findings.get(key)
+        if finding is None:
+            finding = self._findings[key] = _Finding(t - seconds, passed_s - seconds)
+        finding.spells += finding.last_frame != self._frame - 1
+        finding.last_frame = self._frame
+        finding.seconds += seconds
+        return finding
+
+    def _take_back(self, gpu: int, seconds: float) -> None:
+        """Take time from the verdict before, which belongs to the one that is shown now."""
+        for key, finding in list(self._findings.items()):
+            if seconds > 0.0 and key[:2] == (gpu, "verdict") and finding.last_frame == self._frame - 1:
+                finding.seconds -= min(seconds, finding.seconds)
+                finding.gain_s = min(finding.gain_s, finding.seconds)
+                if finding.seconds <= 0.0:
+                    del self._findings[key]
+
+    def report(self) -> tuple[FindingReport, ...]:
+        """Report all findings, those with the most lost time first."""
+        order = {level: rank for rank, level in enumerate(TOLD)}
+        findings = [finding.report(gpu, name) for (gpu, _, name), finding in self._findings.items()]
+        return tuple(sorted(findings, key=lambda f: (-f.gain_s, order.get(f.level, len(order)), -f.seconds, f.gpu)))
+
+
+def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
+    """Group findings that say the same of several GPUs, the longest first in each; the order stays."""
+    groups: dict[tuple[str, str, str, str], list[FindingReport]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.id, finding.level, finding.remedy), []).append(finding)
+    return [sorted(group, key=lambda finding: -finding.seconds) for group in groups.values()]
