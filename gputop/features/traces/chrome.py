@@ -42,15 +42,16 @@ Value = int | float | str | None
 
 
 _KEYS = {
-    "blocks": "blocks per SM", "occupancy": "est. achieved occupancy %", "operation": "Collective name",
-    "group": "Process Group Name", "seq": "Seq", "sent": "In msg nelems", "received": "Out msg nelems",
-    "ranks": "Group size", "sm_active": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "blocks": "blocks per SM", "operation": "Collective name", "group": "Process Group Name", "seq": "Seq",
+    "sm_active": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
 }  # fmt: skip
 
 
 class Args(Struct, gc=False, frozen=True, rename=_KEYS):
-    """The arguments of an event that are used here. Only ROCm's traces need ``grid``; collectives and hardware counters
-    have those after it."""
+    """Arguments of an event that are used here.
+
+    Only ROCm's traces need ``grid``. The fields after it are of collectives and hardware counters.
+    """
 
     name: Any = None
     device: Value = None
@@ -58,15 +59,10 @@ class Args(Struct, gc=False, frozen=True, rename=_KEYS):
     correlation: Value = None
     bytes: Value = None
     blocks: Value = None
-    occupancy: Value = None
     grid: Any = None
     operation: Value = None
     group: Value = None
     seq: Value = None
-    sent: Value = None
-    received: Value = None
-    ranks: Value = None
-    dtype: Any = None
     sm_active: Value = None
 
 
@@ -88,7 +84,10 @@ decode = msgspec.json.Decoder(list[ChromeEvent]).decode
 
 
 def plain(event: ChromeEvent) -> ChromeEvent:
-    """The event with its values in the types that new traces write. Raises TypeError, ValueError and OverflowError."""
+    """The event with values in the types of new traces.
+
+    Raises TypeError, ValueError and OverflowError.
+    """
     args = event.args or NO_ARGS
     return replace(
         event,
@@ -102,13 +101,15 @@ def plain(event: ChromeEvent) -> ChromeEvent:
             correlation=whole(args.correlation),
             bytes=whole(args.bytes),
             blocks=_positive(args.blocks),
-            occupancy=_positive(args.occupancy),
         ),
     )
 
 
 def whole(value: Value) -> int:
-    """A number of a device, stream or correlation; the digits of a text such as "stream 7"; -1 for none."""
+    """Convert a device, stream or correlation; -1 for none.
+
+    Of a text such as "stream 7" the digits count.
+    """
     if isinstance(value, str):
         digits = re.search(r"\d+", value)
         return int(digits[0]) if digits else ABSENT
@@ -121,7 +122,10 @@ def _positive(value: Value) -> float:
 
 
 def blocks_of(grid: Any) -> float:
-    """The number of blocks of a grid as Kineto writes it, ``[x, y, z]``; -1 for anything else."""
+    """The number of blocks of a grid ``[x, y, z]``.
+
+    -1 for anything else.
+    """
     if not isinstance(grid, list) or not grid or not all(isinstance(side, int) and side > 0 for side in grid):
         return float(ABSENT)
     return float(min(math.prod(grid), 1 << 62))
@@ -217,7 +221,10 @@ class _Filler:
             self._trace.dropped_events += 1
 
     def _append(self, category: str, group: list[Any]) -> None:
-        """Append a group, or nothing of it. Raises TypeError, ValueError and OverflowError for values that are odd."""
+        """Append a group, or nothing of it.
+
+        Raises TypeError, ValueError and OverflowError for odd values.
+        """
         if not group:
             return
         trace = self._trace
@@ -263,14 +270,10 @@ class _Filler:
                 "f", [ABSENT if has != ABSENT else blocks_of(arg.grid) for has, arg in zip(blocks, args, strict=True)]
             ),
             blocks,
-            array("f", [value if 0.0 < (value := arg.occupancy or 0.0) <= 100.0 else ABSENT for arg in args]),
         )
         for number, arg in enumerate(args, first):
             if arg.operation is not None:
-                self._trace.collectives[number] = Collective(
-                    str(arg.group or ""), str(arg.operation), whole(arg.seq), whole(arg.sent), whole(arg.received),
-                    whole(arg.ranks), str(arg.dtype or ""),
-                )  # fmt: skip
+                self._trace.collectives[number] = Collective(str(arg.group or ""), str(arg.operation), whole(arg.seq))
 
     def _kernel_kind(self, name: int) -> int:
         comm = self._comm.get(name)
@@ -317,7 +320,9 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
 
 
 def _fill_blocks(trace: Trace) -> None:
-    """Blocks per multiprocessor from the grids, where the file has only these (ROCm), and devices not described.
+    """Fill blocks per multiprocessor from the grids (ROCm).
+
+    Devices that the file does not describe are filled, too.
 
     A device that is not described is one of a process that sees fewer: if all that are described are alike, it is too.
     """

@@ -1,4 +1,6 @@
-"""A Chrome trace's text as lists of events, some megabytes at a time: bounded memory for files of any size.
+"""Splits a Chrome trace's text into lists of events.
+
+Some megabytes at a time are in memory, for files of any size.
 
 A piece is cut where one event ends and the next begins. The cut is found by its text, and a left part that decodes
 proves it: inside a string or a nested list it could not. A piece that does not decode is read by halves; the
@@ -29,7 +31,10 @@ MOST_BYTES = 16 << 30
 
 
 class Text:
-    """The bytes of a file, unpacked where it is gzip. ``truncated``: its end is missing or damaged."""
+    """The bytes of a file, unpacked if it is gzip.
+
+    ``truncated``: its end is missing or damaged.
+    """
 
     def __init__(self, path: str) -> None:
         """Raises OSError."""
@@ -39,7 +44,9 @@ class Text:
         self.truncated = False
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Pieces of the text in order, each read by a thread of its own while the one before is used.
+        """Yield pieces of the text in order.
+
+        A thread reads each one while the one before is used.
 
         Raises TraceError for a file that unpacks without end, and OSError.
         """
@@ -53,7 +60,7 @@ class Text:
                 yield piece
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
-        """All members one after the other; of a torn or damaged one what came before that."""
+        """Yield all members, of a damaged one the undamaged begin."""
         unpacker, pending, out, is_within = zlib.decompressobj(31), b"", 0, True
         while pending := pending or file.read(1 << 20):
             try:
@@ -88,7 +95,9 @@ Decode = Callable[[bytes], list[T]]
 
 
 class EventText:
-    """Events of a trace's text, and the rest of its object: ``head`` and ``tail`` are the text around the list.
+    """Events of a trace's text, and the text around them.
+
+    ``head`` and ``tail`` are before and after the list of events.
 
     ``dropped`` counts events that could not be read, ``truncated`` says that the list has no end.
     """
@@ -146,7 +155,10 @@ class EventText:
                 self.tail += piece
 
     def _closed(self, text: bytes, decode: Decode[T]) -> list[T] | None:
-        """The events up to the end of the list, where it ends in this text; what follows becomes the tail."""
+        """Events up to the list's end in this text.
+
+        The text after it becomes the tail.
+        """
         end = _end(text)
         # Where the metadata goes on beyond this text, an end cannot be recognised by what follows it.
         for match in [end] if end is not None else islice(_CLOSE.finditer(text), _CLOSE_TRIES):
@@ -157,7 +169,10 @@ class EventText:
         return None
 
     def _last(self, text: bytes, decode: Decode[T]) -> list[T]:
-        """The events of the rest of a file: up to the list's end, or as far as it goes."""
+        """Events of the rest of a file.
+
+        They end with the list, or with the file.
+        """
         stripped = text.strip()
         if stripped.startswith(b"]"):
             self.tail = stripped[1:]
@@ -174,8 +189,10 @@ class EventText:
         return events
 
     def _salvaged(self, text: bytes, decode: Decode[T]) -> tuple[list[T], bytes]:
-        """The events that decode in a text that as a whole does not, and the text behind the last of them: the begin of
-        an event that goes on, whose lists may look like the begin of others."""
+        """Events that decode in a text with damage, and the text after them.
+
+        The rest is the begin of an event that goes on; its lists may look like the begin of others.
+        """
         text = _repaired(text)
         cuts = [match.start() + 1 for match in _CUT.finditer(text)]
         for end in (len(text), *cuts[: -_TORN_TRIES - 1 : -1]):
@@ -202,7 +219,7 @@ class EventText:
 
 
 def _repaired(text: bytes) -> bytes:
-    """The text without what JSON does not allow: NaN and infinities, and bytes that are not UTF-8."""
+    """Replace NaN, infinities and bytes that are not UTF-8."""
 
     def number(match: re.Match[bytes]) -> bytes:
         return b"null" if text[match.start() - 1] in _BEFORE_A_NUMBER else match[0]
@@ -212,7 +229,9 @@ def _repaired(text: bytes) -> bytes:
 
 
 def _end(text: bytes) -> re.Match[bytes] | None:
-    """Where the list of events ends: of the last candidates the first one whose rest is the rest of an object.
+    """Find the end of the list of events.
+
+    Of the last candidates it is the first one followed by the rest of an object.
 
     Lists inside of events look alike, but the rest of an event is followed by more events; lists in the metadata do
     too, but come later.
@@ -222,7 +241,10 @@ def _end(text: bytes) -> re.Match[bytes] | None:
 
 
 def _is_rest(text: bytes) -> bool:
-    """Whether a text is what may follow the list of events: nothing, or the end of the object that it is in."""
+    """Whether a text may follow the list of events.
+
+    That is nothing, or the end of the object around the list.
+    """
     text = text.strip()
     if not text:
         return True
@@ -252,7 +274,10 @@ def _decoded(text: bytes, decode: Decode[T]) -> list[T] | None:
 
 
 def framing(head: bytes, tail: bytes) -> dict[str, Any]:
-    """What the object holds besides its events, before and after them. Unreadable parts are left out."""
+    """Values of the object around the list of events.
+
+    Unreadable parts are left out.
+    """
     values: dict[str, Any] = {}
     for text in (head.rstrip().rstrip(b",") + b"}", b"{" + tail.lstrip().lstrip(b",")):
         try:

@@ -1,4 +1,6 @@
-"""A trace in memory: one array per column, so that millions of events fit without an object each.
+"""A trace in memory: one array per column.
+
+Millions of events fit without an object each.
 
 Times are nanoseconds (int64) since the trace's first event. Names, threads and streams are numbers into tables. What
 a file does not give is -1. Knows no file format and draws no conclusion.
@@ -25,7 +27,10 @@ OPERATOR, ANNOTATION, PYTHON = 0, 1, 2
 
 
 class NumberedTexts(dict[Any, int]):
-    """Texts (or other keys) as numbers, in the order in which they were met: ``names[text]`` numbers a new one."""
+    """Texts (or other keys) as numbers.
+
+    They count in the order of their first use: ``names[text]`` numbers a new one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,8 +67,7 @@ class GpuEvents(Columns):
     """Kernels, copies and memsets.
 
     ``size_bytes`` is a copy's, ``grid`` the number of blocks, ``blocks_per_sm`` that over the multiprocessors. What the
-    file does not say is -1, also ``occupancy`` (percent; the file's 0 means "not estimated"). ``correlation`` joins an
-    event to the call that launched it.
+    file does not say is -1. ``correlation`` joins an event to the call that launched it.
     """
 
     kind: array[int] = _column("b")
@@ -73,7 +77,6 @@ class GpuEvents(Columns):
     size_bytes: array[int] = _column("q")
     grid: array[float] = _column("f")
     blocks_per_sm: array[float] = _column("f")
-    occupancy: array[float] = _column("f")
 
 
 class Calls(Columns):
@@ -84,45 +87,26 @@ class Calls(Columns):
 
 
 class Spans(Columns):
-    """What the host was executing: operators, named ranges and Python functions."""
+    """Operators, named ranges and Python functions on the host."""
 
     thread: array[int] = _column("i")
     kind: array[int] = _column("b")
 
 
 class Collective(Struct, frozen=True):
-    """The arguments of a collective's kernel. ``seq``, the elements and the group's size are -1 where not recorded.
-
-    ``sent`` and ``received`` are elements of type ``dtype`` that one rank gives and gets.
-    """
+    """Identity of a collective's kernel. ``seq`` is -1 where not recorded."""
 
     group: str
     operation: str
     seq: int
-    sent: int = ABSENT
-    received: int = ABSENT
-    ranks: int = ABSENT
-    dtype: str = ""
 
 
 class CounterSample(Struct, frozen=True):
-    """SM activity in percent that the profiler measured on a device at a moment, in nanoseconds."""
+    """SM activity in percent at a moment, in nanoseconds."""
 
     t: int
     device: int
     sm_active_pct: float
-
-
-class PageFaults(Struct, frozen=True):
-    """Unified memory on one device: page faults of the GPU, and its migrations between host and device.
-
-    ``handling_ms`` is how long the GPU's groups of faults took in all, ``moved_bytes`` went in either direction.
-    """
-
-    gpu_faults: int
-    handling_ms: float
-    cpu_faults: int
-    moved_bytes: int
 
 
 class TraceDevice(Struct, frozen=True):
@@ -193,7 +177,6 @@ class Trace(Struct):
     collectives: dict[int, Collective] = field(default_factory=dict)
     counters: list[CounterSample] = field(default_factory=list)
     counter_source: str | None = None
-    page_faults: dict[int, PageFaults] = field(default_factory=dict)
     devices: dict[int, TraceDevice] = field(default_factory=dict)
     rank: int | None = None
     world_size: int | None = None
@@ -208,7 +191,10 @@ class Trace(Struct):
 
 
 class TraceError(Exception):
-    """A file that is not a trace, or holds nothing to analyse. One line: what is wrong, how to fix it."""
+    """A file that cannot be analysed.
+
+    One line: the problem and how to fix it.
+    """
 
 
 # Sets of moments as sorted, disjoint intervals: lists of (begin, end) in nanoseconds, begin < end.
@@ -270,7 +256,7 @@ def clip(intervals: Iterable[Interval], begin: int, end: int) -> Intervals:
 
 
 def touching(intervals: Intervals, begin: int, end: int) -> Intervals:
-    """Those of sorted, disjoint intervals that share a moment with [begin, end)."""
+    """Select sorted, disjoint intervals that overlap [begin, end)."""
     at = bisect_right(intervals, (begin, begin)) - 1
     if at < 0 or intervals[at][1] <= begin:
         at += 1

@@ -1,4 +1,4 @@
-"""One GPU's events in the order of time, joined to the calls that launched them."""
+"""One GPU's events in the order of time, with their launches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class DeviceEvents(Struct):
     name: array[int]
     launch: array[int]
     blocks: array[float]
-    occupancy: array[float]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -47,7 +46,10 @@ def busiest_stream_ns(trace: Trace, events: DeviceEvents, begin: int, end: int) 
 
 
 def launches(trace: Trace) -> dict[int, int]:
-    """The call behind each correlation that an event of a GPU has. The first of several, which is the outermost."""
+    """The call behind each correlation of a GPU event.
+
+    Of several calls it is the first, which is the outermost.
+    """
     correlations = set(trace.gpu.correlation)
     correlations.discard(ABSENT)
     call_of_correlation: dict[int, int] = {}
@@ -58,7 +60,10 @@ def launches(trace: Trace) -> dict[int, int]:
 
 
 def device_events(trace: Trace, device: int, launched: dict[int, int]) -> DeviceEvents:
-    """The events of a device in order, each with its launch; ``launched`` is what ``launches`` gives."""
+    """Events of a device in order, each with its launch.
+
+    ``launched`` is the result of ``launches``.
+    """
     gpu = trace.gpu
     of_device = compress(range(len(gpu)), map(device.__eq__, gpu.device))
     order = array("q", sorted(of_device, key=gpu.start.__getitem__))
@@ -69,7 +74,7 @@ def device_events(trace: Trace, device: int, launched: dict[int, int]) -> Device
     launch = array("q", [launched.get(gpu.correlation[number], ABSENT) for number in order])
     return DeviceEvents(
         device, order, column(gpu.start), column(gpu.end), column(gpu.kind), column(gpu.name), launch,
-        column(gpu.blocks_per_sm), column(gpu.occupancy),
+        column(gpu.blocks_per_sm),
     )  # fmt: skip
 
 

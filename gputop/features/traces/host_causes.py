@@ -1,4 +1,7 @@
-"""Times at which a host thread waited for data, allocated, loaded modules, waited for the GPU, or worked."""
+"""Times at which a host thread was busy, by cause.
+
+Causes are data loading, allocation, module loading, waits for the GPU and own work.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,19 @@ Rows = list[tuple[int, int, int]]
 
 
 class Waits(Struct, frozen=True):
-    """The calls of one thread that wait for the GPU, and when it was in any of them."""
+    """Calls of one thread that wait for the GPU.
+
+    ``during`` is the time in any of them.
+    """
 
     rows: Rows
     during: Intervals
 
     def running_at(self, moment: int) -> int:
-        """The number of the call in which the thread waited when the GPU ran empty at ``moment``; -1 for none."""
+        """Number of the call that waited when the GPU ran empty.
+
+        -1 for none.
+        """
         before = bisect_left(self.rows, (moment,))
         # Waiting calls do not nest deeper than a synchronisation within a copy.
         nearest = reversed(self.rows[max(0, before - 3) : before])
@@ -84,7 +93,10 @@ class HostCauses:
         return when.get(thread) or (when.get(self._step_thread, []) if cause == "data" else [])
 
     def own_work(self, thread: int) -> Intervals:
-        """When this thread was in an operator, function or range that made no CUDA call for a millisecond or more."""
+        """Times in operators that made no CUDA call for 1 ms.
+
+        Functions and named ranges count as well.
+        """
         if thread not in self._own_work:
             spans, (begins, _) = self._trace.spans, self._calls_of(thread)
             texts = self._trace.names.texts
@@ -100,13 +112,19 @@ class HostCauses:
         return self._own_work[thread]
 
     def quiet_since(self, thread: int, moment: int) -> int | None:
-        """The end of the thread's last CUDA call that began before ``moment``; None without one."""
+        """End of the thread's last CUDA call before ``moment``.
+
+        The call began before ``moment``; None without one.
+        """
         begins, ends = self._calls_of(thread)
         before = bisect_left(begins, moment)
         return min(ends[before - 1], moment) if before else None
 
     def _calls_of(self, thread: int) -> tuple[list[int], list[int]]:
-        """Begins of the thread's CUDA calls, in order, and the latest end up to each of them."""
+        """Begins of the thread's CUDA calls, and their ends.
+
+        An end is the latest one up to that call.
+        """
         if thread not in self._calls:
             calls = self._trace.calls
             rows = sorted(compress(zip(calls.start, calls.end, strict=True), map(thread.__eq__, calls.thread)))

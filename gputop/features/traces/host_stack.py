@@ -17,7 +17,9 @@ _Open = tuple[int, int, int, int]
 
 
 def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, Interval], Times]) -> Times:
-    """Nanoseconds by the name of the deepest open entry, for the given times of each thread.
+    """Nanoseconds by name of the deepest open entry.
+
+    They are of the given times of each thread.
 
     For the keys of ``apart``, threads and intervals of ``when``, times are also given separately.
     """
@@ -48,7 +50,10 @@ def _touching(trace: Trace, thread: int, intervals: Intervals) -> list[_Open]:
 
 
 def deepest(rows: list[_Open], intervals: Intervals) -> Iterator[tuple[Interval, int, int]]:
-    """Of each interval its parts: the name's number of the deepest entry that is open (-1 for none), and how long."""
+    """Yield parts of each interval: the deepest open entry, and its time.
+
+    The entry is its name's number, -1 for none.
+    """
     open_entries: list[tuple[int, int]] = []  # (end, name)
     at = 0
     for begin, end in intervals:

@@ -1,9 +1,11 @@
-"""Causes of idle time: each gap between a GPU's events is split by what the launching thread did during it.
+"""Splits each gap between a GPU's events by cause.
+
+The launching thread's activity during the gap decides.
 
 A gap ends with the event K, launched by the call L on thread T. Launched before the gap began, K waited for something
-on the GPU; launched inside of it, the host was late, and what the host did until then is the cause. From the launch
+on the GPU; launched inside of it, the host was late, and the host's activity until then is the cause. From the launch
 on, time inside of a long call is the loading of the kernel's module; after the call a short time is the launch's own
-latency, and what is longer is a wait on the GPU again: for an event of another stream, or for what the trace omits.
+latency, and a longer one is a wait on the GPU again: for an event of another stream, or for work that the trace omits.
 Where kernels of launches between the two events are missing in the file, the gap is not recorded.
 """
 
@@ -48,7 +50,10 @@ _NEARBY = 64
 
 
 class Gap(Struct, frozen=True):
-    """Idle time before one event. ``host`` is the part in which ``thread`` had not launched it yet."""
+    """Idle time before one event.
+
+    ``host`` is the part in which ``thread`` had not launched it yet.
+    """
 
     begin: int
     end: int
@@ -62,7 +67,10 @@ class Gap(Struct, frozen=True):
 
 
 class LongIdle(Struct, frozen=True):
-    """A gap that is a good part of the window: nanoseconds by cause, in step number ``row`` of the window."""
+    """A gap that is a good part of the window.
+
+    ``spent`` are nanoseconds by cause, ``row`` is the step's number in the window.
+    """
 
     gap: Gap
     row: int
@@ -70,7 +78,10 @@ class LongIdle(Struct, frozen=True):
 
 
 class OnceIdle(Struct, frozen=True):
-    """Idle time of one cause that has not been seen to come again: in ``gap``, ``spent`` nanoseconds of it."""
+    """Idle time of one cause that occurs once.
+
+    ``spent`` are its nanoseconds in ``gap``.
+    """
 
     cause: Cause
     gap: Gap
@@ -83,7 +94,7 @@ its stream, what ended last before it, the stream of that, and the call that lau
 
 
 class IdleTime(Struct):
-    """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing during it.
+    """All gaps of a window in nanoseconds, by cause.
 
     ``by_step`` has a row per step with a sum for each cause. ``host`` holds the late host's moments by thread,
     ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps, ``working`` the moments of
@@ -105,9 +116,11 @@ class IdleTime(Struct):
 
 
 def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]:
-    """The long gaps, by cause, that come again in no other step; ``named``: the window's steps were announced.
+    """Long gaps, by cause, that occur in one step only.
 
-    Where only one step was announced its gaps are the step's own, and where none was, one gap has to stand for all
+    ``named``: the window's steps were announced.
+
+    Where only one step was announced its gaps are the step's own, and without any, one gap has to represent all
     others. Memory and modules are the exception: one step does not tell a program's start from its loop.
     """
     once, total = [], idle.by_cause()
@@ -148,7 +161,7 @@ def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: l
 
 
 class _Gaps:
-    """Explains gaps one after the other, and adds them to the idle time of a window."""
+    """Explains gaps one by one, and sums them."""
 
     def __init__(self, trace: Trace, events: DeviceEvents, host: HostCauses, idle: IdleTime, begin: int) -> None:
         """``begin`` is the window's."""
@@ -161,7 +174,10 @@ class _Gaps:
         self._lost = [trace.calls.start[number] for number in trace.doubts.lost]
 
     def explained(self, first: int, last: int, at: int, sums: dict[Cause, int]) -> Gap:
-        """The gap [first, last), added to ``sums`` by its causes; ``at`` is the place of the event that ends it."""
+        """Add the gap [first, last) to ``sums`` by its causes.
+
+        ``at`` is the place of the event that ends it.
+        """
         events, calls = self._events, self._trace.calls
         call = events.launch[at] if at < len(events) and events.start[at] == last else ABSENT
         if self._lost and self._is_hole(at, call):
@@ -180,7 +196,10 @@ class _Gaps:
         return Gap(first, last, thread, (first, until))
 
     def _is_hole(self, at: int, call: int) -> bool:
-        """Whether a kernel is missing that was launched after the event before the gap, and before the one after."""
+        """Whether a kernel launched in between is missing.
+
+        Its launch lies between the launches of the events around the gap.
+        """
         starts, launch = self._trace.calls.start, self._events.launch
         before = launch[at - 1] if at else ABSENT
         since = starts[before] if before != ABSENT else -(2**63)
@@ -188,7 +207,10 @@ class _Gaps:
         return bisect_left(self._lost, until) > bisect_left(self._lost, since)
 
     def _from_the_launch(self, first: int, until: int, last: int, at: int, sums: dict[Cause, int]) -> None:
-        """Add the time from the launch on at ``until`` to its causes: inside of the launching call, and after it."""
+        """Add the time from the launch on to its causes.
+
+        It began at ``until``: inside of the launching call, and after it.
+        """
         call = self._events.launch[at]
         inside = max(0, min(self._trace.calls.end[call], last) - until)
         kernel = self._events.kind[at] != COPY
@@ -217,7 +239,10 @@ class _Gaps:
             self._note_wait(at, late - allowed)
 
     def _note_wait(self, at: int, spent: int) -> None:
-        """Add a wait of the event at a place to those of its kind. What ended last before it is looked for nearby."""
+        """Add a wait of an event to the waits of its kind.
+
+        The last event that ended before it is searched nearby.
+        """
         events, streams = self._events, self._trace.gpu.stream
         before = [place for place in range(max(0, at - _NEARBY), at) if events.end[place] <= events.start[at]]
         last = max(before, key=events.end.__getitem__, default=at)
@@ -265,7 +290,10 @@ class _Gaps:
     def _without_causes(
         self, thread: int, first: int, until: int, sums: dict[Cause, int] | None
     ) -> tuple[Intervals, int]:
-        """[first, until) without data, module loading and allocation, which are added to ``sums``; and its length."""
+        """[first, until) without data, module loading and allocation, and its length.
+
+        Their times are added to ``sums``.
+        """
         remaining: Intervals = [(first, until)] if until > first else []
         rest = until - first
         causes: tuple[Cause, ...] = ("data", "module_load", "allocator")

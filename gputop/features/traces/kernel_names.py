@@ -1,7 +1,7 @@
-"""What a kernel's name says: the function itself, a short form of it that tells kernels apart, and its category.
+"""Parses kernel names: function, short form, category.
 
-Names come demangled from CUPTI and, for some of ROCm's kernels, mangled by the Itanium C++ ABI. Only what stands in a
-name is used: a category is a convention of those who name kernels, never a measurement.
+Names come demangled from CUPTI and, for some of ROCm's kernels, mangled by the Itanium C++ ABI. Only the name itself
+is used: a category is a convention of those who name kernels, never a measurement.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def _split(kernel: str) -> tuple[str, str]:
 
 
 def _after_brackets(text: str, at: int) -> str:
-    """What follows the bracket that opens at a place; brackets in parentheses are comparisons."""
+    """The text after the bracket that opens at a place.
+
+    Brackets in parentheses are comparisons.
+    """
     depth = parentheses = 0
     for place in range(at, len(text)):
         letter = text[place]
@@ -79,7 +82,7 @@ def _after_brackets(text: str, at: int) -> str:
 
 
 def _demangled(kernel: str) -> tuple[str, str]:
-    """The name of a mangled function, and of its template arguments the first name that is none of a number."""
+    """Name of a mangled function, and its first named template argument."""
     match = _MANGLED.match(kernel)
     parts, at = _parts(kernel, match.end() if match else 0)
     inner: list[str] = []
@@ -92,7 +95,10 @@ def _demangled(kernel: str) -> tuple[str, str]:
 
 
 def _parts(kernel: str, at: int) -> tuple[list[str], int]:
-    """The names that follow one another at a place of a mangled name, each behind its length, and where they end."""
+    """Consecutive names in a mangled name, and their end.
+
+    Each one follows its length.
+    """
     parts: list[str] = []
     while (number := _LENGTH.match(kernel, at)) is not None:
         end = number.end() + int(number[0][:4])
@@ -107,7 +113,10 @@ def _parts(kernel: str, at: int) -> tuple[list[str], int]:
 
 @lru_cache(maxsize=4096)
 def short_name(kernel: str) -> str:
-    """A kernel's own name, or that of what it runs where the name is only a wrapper's: ``elementwise Mul``."""
+    """A kernel's own name, or the wrapped one.
+
+    A wrapper runs its template argument: ``elementwise Mul``.
+    """
     if kernel.startswith("Cijk_") and (tile := _TENSILE_TILE.search(kernel)):
         # Tensile's names are a list of some fifty settings: the layout and the tile tell them apart.
         return f"{'_'.join(kernel.split('_')[:5])} {tile[0]}"
@@ -128,7 +137,10 @@ def short_name(kernel: str) -> str:
 
 
 def _operation(kernel: str) -> str:
-    """The functor or function that a generic kernel applies, the first that says something; empty where none does."""
+    """The functor or function that a generic kernel applies.
+
+    Empty if no name says anything.
+    """
     head = kernel.find("<")
     for match in _OPERATION.finditer(kernel, max(0, head)):
         word = (match[1] or match[2] or "").strip("_")
@@ -159,7 +171,10 @@ _CATEGORY: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 @lru_cache(maxsize=4096)
 def category(kernel: str) -> str:
-    """The category of a computing kernel by its name; ``other`` where the name does not tell."""
+    """The category of a computing kernel by its name.
+
+    ``other`` if the name does not tell.
+    """
     name, arguments = _split(kernel)
     last = name.rsplit("::", 1)[-1]
     wrapped = last in _WRAPPERS

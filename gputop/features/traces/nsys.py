@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -23,7 +22,6 @@ from gputop.features.traces.columns import (
     COPY,
     OPERATOR,
     CounterSample,
-    PageFaults,
     Trace,
     TraceDevice,
     TraceError,
@@ -40,7 +38,6 @@ _WARNING = 2
 _RANGES = (59, 60)
 """NVTX event types of a push/pop and of a start/end range."""
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "HtoD (unified memory)", 12: "DtoH (unified memory)"}
-_MIGRATIONS = (11, 12)
 _PAGEABLE, _BATCH = 0, 50_000
 _OF_WORK = ("deviceId", "streamId", "correlationId")
 Row = tuple[Any, ...]
@@ -87,7 +84,7 @@ class _Export:
         for rows in self._rows("StringIds", "id", "value"):
             self._strings.update((number, str(value)) for number, value in rows if isinstance(number, int))
         steps = (
-            self._devices, self._work, self._calls, self._ranges, self._metrics, self._page_faults, self._warnings,
+            self._devices, self._work, self._calls, self._ranges, self._metrics, self._warnings,
         )  # fmt: skip
         for done, step in enumerate(steps, 1):
             step()
@@ -97,7 +94,10 @@ class _Export:
             self._trace.begin_unix_s = begin / 1e9 if isinstance(begin, int) and begin > 10**18 else None
 
     def _rows(self, table: str, *columns: str) -> Iterator[list[Row]]:
-        """Lists of rows; a column that this export lacks is NULL. Without the first column there are none."""
+        """Yield lists of rows; a missing column is NULL.
+
+        Without the first column there are none.
+        """
         has = self._columns.get(table, set())
         if columns[0] in has:
             selected = ", ".join(f'"{column}"' if column in has else "NULL" for column in columns)
@@ -130,7 +130,10 @@ class _Export:
                     )
 
     def _work(self) -> None:
-        """What ran on the GPUs. Whole graphs, where the kernels in them were not recorded, are unknown kernels."""
+        """Read kernels, copies and graphs.
+
+        Whole graphs, where the kernels in them were not recorded, are unknown kernels.
+        """
         kinds: dict[str, int] = {}
         grid = ("gridX", "gridY", "gridZ")
         for rows in self._timed("CUPTI_ACTIVITY_KIND_KERNEL", *_OF_WORK, "demangledName", "shortName", *grid):
@@ -166,7 +169,7 @@ class _Export:
         self._trace.gpu.extend(
             [row[0] for row in rows], [row[1] for row in rows], [self._trace.names[name] for name in names], kinds,
             [max(0, _number(row[2])) for row in rows], [_number(row[3]) for row in rows],
-            [_number(row[4]) for row in rows], sizes or absent, absent, blocks or absent, absent,
+            [_number(row[4]) for row in rows], sizes or absent, absent, blocks or absent,
         )  # fmt: skip
 
     def _calls(self) -> None:
@@ -210,24 +213,6 @@ class _Export:
             )
             self._trace.warnings = list(dict.fromkeys([*self._trace.warnings, *filter(None, texts)]))
 
-    def _page_faults(self) -> None:
-        """Unified memory by device: faults are grouped by the driver, each row says how many; the CPU's have no
-        device."""
-        faults, spent_ns, moved = Counter[int](), Counter[int](), Counter[int]()
-        for rows in self._timed("CUDA_UM_GPU_PAGE_FAULT_EVENTS", "deviceId", "numberOfPageFaults"):
-            for begin, end, device, many in rows:
-                faults[max(0, _number(device))] += many if isinstance(many, int) else 1
-                spent_ns[max(0, _number(device))] += end - begin
-        on_cpu = sum(len(rows) for rows in self._rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "start"))
-        for rows in self._rows("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "deviceId", "bytes"):
-            for kind, device, size in rows:
-                if kind in _MIGRATIONS and isinstance(size, int):
-                    moved[max(0, _number(device))] += size
-        for device in {*faults, *moved}:
-            self._trace.page_faults[device] = PageFaults(
-                faults[device], spent_ns[device] / 1e6, on_cpu, moved[device]
-            )  # fmt: skip
-
 
 def _number(value: Any) -> int:
     return value if isinstance(value, int) else ABSENT
@@ -238,6 +223,6 @@ def _of(kind: type, value: Any) -> Any:
 
 
 def _copy(kind: Any, source: Any, target: Any) -> str:
-    """A copy's name; from or to memory of the host that is not pinned it says so."""
+    """A copy's name, with "Pageable" for unpinned host memory."""
     pageable = " (Pageable)" if kind in (1, 2) and (source if kind == 1 else target) == _PAGEABLE else ""
     return f"Memcpy {_COPIES.get(kind, '')}{pageable}".strip()

@@ -1,4 +1,7 @@
-"""Calls that wait for the GPU, and their cost: the idle time after them, not the waiting itself."""
+"""Calls that wait for the GPU, and their cost.
+
+The cost is the idle time after them, not the waiting itself.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ _ASKING = re.compile(r"aten::(item|_local_scalar_dense|nonzero|is_nonzero|to|cop
 
 
 class SyncRow(Struct, frozen=True):
-    """Waiting calls of one kind. ``op`` is the operator that asked for it, or the call itself.
+    """Waiting calls of one kind.
+
+    ``op`` is the operator that asked for it, or the call itself.
 
     ``host_ms`` is how long the host waited, ``idle_after_ms`` how long the GPU then stood without work.
     """
@@ -27,7 +32,10 @@ class SyncRow(Struct, frozen=True):
 
 
 def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: int) -> list[SyncRow]:
-    """Waiting calls inside of [begin, end), by the idle time that follows them, the costliest first."""
+    """Waiting calls in [begin, end), the costliest first.
+
+    Their cost is the idle time after them.
+    """
     sums: dict[str, list[float]] = {}
     for thread, waits in host.waits.items():
         calls = [row for row in waits.rows if begin <= row[0] < end]
@@ -41,7 +49,10 @@ def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: i
 
 
 def _asking(trace: Trace, thread: int, calls: Rows) -> list[str]:
-    """For each call the nearest operator around it that is known to wait, empty where there is none."""
+    """The nearest waiting operator around each call.
+
+    Empty for a call without one.
+    """
     spans, texts = trace.spans, trace.names.texts
     asking = {number for number, text in enumerate(texts) if _ASKING.match(text)}
     operators = sorted(

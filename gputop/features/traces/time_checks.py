@@ -1,4 +1,6 @@
-"""Checks of a trace's times against the stream, the launches and the bus; impossible ones are cut or left out.
+"""Checks of a trace's times; impossible ones are cut.
+
+Times are compared with the stream, the launches and the bus.
 
 Profilers write such events: kineto#109 (kernels with time 0), a copy that "takes" 3 s past its successors on the
 stream, pytorch#192021 (launches whose kernels were dropped).
@@ -28,7 +30,9 @@ _GRAPH = re.compile(r"(cuda|hip|cu)GraphLaunch")
 
 
 def check_times(trace: Trace, zero: int) -> None:
-    """Cut or remove impossible events of a trace, and store what was found in ``trace.doubts``.
+    """Cut or remove impossible events of a trace.
+
+    Their numbers are stored in ``trace.doubts``.
 
     ``zero`` is the file's own time 0 in the trace's nanoseconds.
     """
@@ -57,7 +61,9 @@ def check_times(trace: Trace, zero: int) -> None:
 
 
 def _untimed(trace: Trace, zero: int) -> set[int]:
-    """Numbers of the GPU's events at the file's time 0, or an hour before all that the host did.
+    """Numbers of the GPU's events without a time.
+
+    They are at the file's time 0, or an hour before all that the host did.
 
     Relative times may begin at 0: there only an event without a duration has no time.
     """

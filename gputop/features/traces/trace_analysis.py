@@ -39,11 +39,9 @@ from gputop.features.traces.host_stack import underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
 from gputop.features.traces.kernels import (
     category_rows,
-    comm_rows,
     fp32_gemm_pct,
     kernel_rows,
     median_kernel_us,
-    occupancy_pct,
     queue,
     sm_high_pct,
     spent_by_kind,
@@ -74,7 +72,10 @@ _LOADER_PREFIX = "enumerate(DataLoader)#"
 
 
 class StepChoice(Struct, frozen=True):
-    """Which steps are analysed: ranges called ``name`` instead of the profiler's, and only the given numbers."""
+    """The steps to analyse.
+
+    Ranges called ``name`` replace the profiler's; only the given numbers count.
+    """
 
     name: str | None = None
     first: int | None = None
@@ -97,7 +98,10 @@ class _Host(Struct, frozen=True):
 
 
 def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuReport, ...]:
-    """Every GPU of the trace. Raises TraceError where it holds no GPU work, or not the wanted steps."""
+    """Analyse every GPU of the trace.
+
+    Raises TraceError if it holds no GPU work, or not the wanted steps.
+    """
     choice = choice or StepChoice()
     if not len(trace.gpu):
         raise TraceError(f"{trace.path}: {_without_work(trace)}")
@@ -230,7 +234,6 @@ def _measures(
         sm_active_pct=mean(measured) if measured else None,
         sm_high_pct=bound,
         sm_source=(trace.counter_source or "none") if measured else "bound" if bound is not None else "none",
-        occupancy_pct=occupancy_pct(events),
         queue_empty_pct=queue_empty_pct,
         launch_delay_us=launch_delay_us,
         median_kernel_us=median_kernel_us(events),
@@ -243,7 +246,6 @@ def _measures(
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
         gaps=gaps,
         categories=tuple(category_rows(trace, spent, window)),
-        collectives=tuple(comm_rows(trace, events, begin, end)),
         stream_waits=_stream_waits(idle, window),
         at_work=at_work,
         once=tuple(
@@ -252,7 +254,6 @@ def _measures(
         ),
         other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
         unknown_comm=unknown_communication(trace, events, when, begin, end),
-        page_faults=trace.page_faults.get(events.index),
         range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
@@ -291,9 +292,11 @@ def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime
 def _underneath(
     trace: Trace, idle: IdleTime, window: int, begin: int, once: list[OnceIdle]
 ) -> tuple[tuple[Under, ...], tuple[Under, ...], tuple[LongGap, ...], list[str]]:
-    """What the host was in while the GPU waited for it: in all, in its own long work, and in each of the longest gaps.
+    """Activity of the host while the GPU waited for it.
 
-    Shares are of the window, those of a gap of the gap. At last one name for each gap that happened once.
+    The parts: in all, in its own long work, and in each of the longest gaps.
+
+    Shares are of the window; in a gap, of the gap. At last one name for each gap that happened once.
     """
     shown = (*idle.longest, *(row.gap for row in once))
     apart: dict[tuple[int, Interval], dict[str, int]] = {(gap.thread, gap.host): {} for gap in shown}

@@ -1,4 +1,4 @@
-"""What stands beside a trace: another one, from before a change, or a recording of the same time."""
+"""Compares a trace with another one, or with a recording."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from gputop.diagnosis.thresholds import SAME_STEP_PCT
 from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.kernels import CATEGORY_WORDS
-from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS, gpu_data, ms, worst
+from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS, gpu_data, ms
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
     SHARES,
     Measures,
+    RankReport,
     RecordedGpu,
     RecordedWindow,
     TraceGpuReport,
@@ -26,8 +27,6 @@ from gputop.features.traces.trace_report import (
 from gputop.model.quantity import NOT_MEASURED, mean, number
 from gputop.model.snapshot import Snapshot
 from gputop.output.document import Document, Table, Verdict
-
-# Two traces side by side: what a change did to a step, over the GPU to look at first in each.
 
 TRACE_COMPARE_SCHEMA = 1
 _KERNELS = 8
@@ -51,7 +50,8 @@ class MeasurePair(Struct, frozen=True):
 class TraceComparison(Struct, frozen=True):
     """The GPUs that are compared, and every measure that differs or matters.
 
-    ``change_pct`` is by how much a step takes longer (negative: shorter); None where one of them has no steps.
+    ``change_pct`` is by how much a step takes longer (negative: shorter); None unless both have steps. ``gpu`` is the
+    rank and GPU compared, of ``pairs`` that are in both.
     """
 
     before: TraceGpuReport
@@ -59,13 +59,16 @@ class TraceComparison(Struct, frozen=True):
     names: tuple[str, str]
     rows: tuple[MeasurePair, ...]
     change_pct: float | None
+    gpu: str
+    pairs: int
 
     @property
     def headline(self) -> str:
         """Slower or faster, by how much; or why that cannot be said."""
         step = self.rows[0]
         if self.change_pct is None or step.before is None or step.after is None:
-            return "cannot be judged: only steps can be compared, and one has none (profiler.step(), or --step NAME)"
+            who = "both have" if step.before is None and step.after is None else "one has"
+            return f"cannot be judged: only steps can be compared, and {who} none (profiler.step(), or --step NAME)"
         word = "slower" if self.change_pct > 0 else "faster"
         word = "about the same" if abs(self.change_pct) < SAME_STEP_PCT else word
         change = f"{self.change_pct:+.0f}".replace("-", "−")
@@ -73,15 +76,56 @@ class TraceComparison(Struct, frozen=True):
 
     @property
     def gpus(self) -> str | None:
-        """The two GPUs where they are not of the same kind, which may be all of the difference."""
+        """Names of the two GPUs if they differ.
+
+        That may be all of the difference.
+        """
         names = [gpu.measures.name or "unknown" for gpu in (self.before, self.after)]
         return f"different GPUs: {names[0]} → {names[1]}" if names[0] != names[1] else None
 
 
 def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
-    """Compare the worst GPU of each. A step's time where both have steps, else shares only."""
-    ranks = worst(before), worst(after)
-    first, second = (max(rank.gpus, key=lambda gpu: gpu.measures.share_pct["idle"]) for rank in ranks)
+    """Compare the same GPU of the same rank.
+
+    Of several it is the one that changed most.
+
+    A step's time is compared where both have steps, else shares only.
+    """
+    pairs = _pairs(before, after)
+    first, second = max(pairs, key=lambda pair: _change(*(gpu.measures for _, gpu in pair)))
+    names = (first[0].path, second[0].path)
+    where = tuple(_gpu_words(rank, gpu.measures.index) for rank, gpu in (first, second))
+    return _compared(first[1], second[1], names, where[0] if where[0] == where[1] else " → ".join(where), len(pairs))
+
+
+_RankGpu = tuple[RankReport, TraceGpuReport]
+
+
+def _pairs(before: TraceReport, after: TraceReport) -> list[tuple[_RankGpu, _RankGpu]]:
+    """GPUs that are in both, by rank and number.
+
+    Without any, all in the order of the files.
+    """
+    rows = [[(rank, gpu) for rank in report.ranks for gpu in rank.gpus] for report in (before, after)]
+    by_key = [{(rank.rank, gpu.measures.index): (rank, gpu) for rank, gpu in side} for side in rows]
+    same = [(by_key[0][key], by_key[1][key]) for key in by_key[0] if key in by_key[1]]
+    return same or list(zip(*rows, strict=False))
+
+
+def _change(a: Measures, b: Measures) -> float:
+    """How much two GPUs differ: by the length of a step, else by UTIL."""
+    if a.named_steps and b.named_steps and a.step_median_ms > 0:
+        return 1000.0 + abs(b.step_median_ms / a.step_median_ms - 1.0)
+    return abs(b.util_pct - a.util_pct)
+
+
+def _gpu_words(rank: RankReport, index: int) -> str:
+    return f"GPU {index}" if rank.rank is None else f"rank {rank.rank}, GPU {index}"
+
+
+def _compared(
+    first: TraceGpuReport, second: TraceGpuReport, names: tuple[str, str], gpu: str, pairs: int
+) -> TraceComparison:
     a, b = first.measures, second.measures
     was, now = (m.step_median_ms if m.named_steps else None for m in (a, b))
     rows = [
@@ -101,11 +145,11 @@ def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
     ]
     rows += _time_rows(a, b) if a.named_steps and b.named_steps else []
     change = None if not was or now is None else 100.0 * (now / was - 1.0)
-    return TraceComparison(first, second, (ranks[0].path, ranks[1].path), tuple(rows), change)
+    return TraceComparison(first, second, names, tuple(rows), change, gpu, pairs)
 
 
 def _time_rows(a: Measures, b: Measures) -> list[MeasurePair]:
-    """Each category's time in a step, and that of the kernels that changed most."""
+    """Each category's time in a step, and the most changed kernels'."""
     categories = [{row.category: _step_ms(m, row.share_pct) for row in m.categories} for m in (a, b)]
     kernels = [{row.name: _step_ms(m, row.share_pct) for row in m.kernels} for m in (a, b)]
     changed = sorted(
@@ -125,19 +169,20 @@ def _step_ms(m: Measures, share_pct: float) -> float:
 
 
 def comparison_document(comparison: TraceComparison) -> Document:
-    """What the second trace does otherwise, the result first."""
-    gpus = [comparison.gpus] if comparison.gpus else []
+    """The comparison as a document, the result first."""
+    of_several = f", which changed most of {comparison.pairs}" if comparison.pairs > 1 else ""
+    gpus = [f"compared: {comparison.gpu}{of_several}", *([comparison.gpus] if comparison.gpus else [])]
     both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
     verdicts = [Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name) for when, name, gpu in both]
     rows = tuple(
-        (row.label, number(row.before, decimals=1), number(row.after, decimals=1), _change(row), row.unit)
+        (row.label, number(row.before, decimals=1), number(row.after, decimals=1), _change_words(row), row.unit)
         for row in comparison.rows
     )
     table = Table(("", "before", "after", "change", ""), rows, "~>>><")
     return Document(comparison.headline, (*verdicts, table), (comparison.headline, *gpus))
 
 
-def _change(row: MeasurePair) -> str:
+def _change_words(row: MeasurePair) -> str:
     return NOT_MEASURED if row.change is None else f"{row.change:+.1f}".replace("-", "−")
 
 
@@ -149,6 +194,7 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
         "files": list(comparison.names),
         "change_pct": None if comparison.change_pct is None else round(comparison.change_pct, 3),
         "headline": comparison.headline,
+        "gpu": comparison.gpu,
         "different_gpus": comparison.gpus is not None,
         "before": gpu_data(comparison.before),
         "after": gpu_data(comparison.after),

@@ -1,4 +1,7 @@
-"""Where a step's time went, from a profiler's trace. Exit 0: nothing wrong, 1: findings, 2: unreadable."""
+"""`gputop trace`: step time from a profiler's trace.
+
+Exit status 0: nothing wrong, 1: findings, 2: unreadable.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _exit_status(report: TraceReport, fail_on: str) -> int:
-    """1 if a verdict is at least as bad as the user's threshold, else 0; a straggler counts as a finding, too."""
+    """1 if a verdict reaches the user's threshold, else 0.
+
+    A straggler counts as a finding, too.
+    """
     if fail_on == "none":
         return 0
     worst = max(severity(gpu.verdict.level) for rank in report.ranks for gpu in rank.gpus)
@@ -138,7 +144,10 @@ class _Progress:
 
 
 def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Settings) -> int:
-    """Write what the second trace does otherwise; 1 if it is slower by more than the user allows."""
+    """Write the comparison; return the exit status.
+
+    It is 1 if the second trace is slower by more than the user allows.
+    """
     from gputop.features.traces.trace_beside import compare_traces, comparison_data, comparison_document
 
     comparison = compare_traces(*reports)
@@ -152,7 +161,7 @@ def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Se
 
 
 def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[RecordedWindow]:
-    """What a recording holds of the traces' time."""
+    """Read the traces' time from a recording."""
     if path is None:
         return []
     from gputop.features.traces.trace_beside import recorded_window

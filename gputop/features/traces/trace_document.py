@@ -1,5 +1,8 @@
-"""A trace's report as a document: the verdict, where a step goes, why the GPU was idle, what to do, the tables. And as
-data: the dictionary behind ``gputop trace --json``, schema 1, where absent is null."""
+"""A trace's report as a document and as data.
+
+The parts: verdict, shares of a step, idle causes, remedy, tables. The data is the dictionary behind ``gputop trace
+--json``, schema 1, where absent is null.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.types import full_title
 from gputop.features.traces.host_causes import CAUSES
-from gputop.features.traces.kernels import CATEGORY_WORDS, MOST_RANKS_OF_A_NODE, link_of
+from gputop.features.traces.kernels import CATEGORY_WORDS
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
@@ -59,11 +62,10 @@ class Extent(Struct, frozen=True):
 
     steps: int
     syncs: int
-    collectives: int
     is_page: bool
 
 
-TEXT, PAGE = Extent(8, 5, 6, False), Extent(40, 10, 30, True)
+TEXT, PAGE = Extent(8, 5, False), Extent(40, 10, True)
 
 
 def trace_document(
@@ -74,7 +76,10 @@ def trace_document(
     ranks: Sequence[int | None] | None = None,
     recordings: Sequence[RecordedWindow] = (),
 ) -> Document:
-    """The whole report. Of several ranks a row each, then those of ``ranks`` in full, None: all."""
+    """The whole report.
+
+    Of several ranks a row each, then the ``ranks`` in full, None: all.
+    """
     names = [os.path.basename(rank.path) for rank in report.ranks]
     title = names[0] if len(names) == 1 else f"{len(names)} ranks: {names[0]} …"
     blocks: list[Block] = []
@@ -90,7 +95,10 @@ def trace_document(
 
 
 def worst(report: TraceReport) -> RankReport:
-    """The rank to look at first: the straggler, else the worst verdict, else the most idle."""
+    """The rank to look at first.
+
+    It is the straggler, else the worst verdict, else the most idle.
+    """
     if report.straggler is not None:
         for rank in report.ranks:
             if rank.rank == report.straggler.rank:
@@ -118,7 +126,7 @@ def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:
 
 
 def _straggler_words(straggler: StragglingRank) -> str:
-    """Which rank makes the others wait, and on what it spends more time."""
+    """The straggler, and the activity that takes it longer."""
     kind = "is slower" if straggler.kind == "slow" else "is late, starved"
     cause = (
         f"it spends {straggler.more_ms:.1f} ms more a step on {straggler.more}"
@@ -177,7 +185,6 @@ def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
     yield from part("Kernels by category", _category_table(m))
     yield from part("Kernels by time", _kernel_table(m, top))
     yield from part("Where the host waits for the GPU", _sync_table(m, extent.syncs))
-    yield from part("Collectives", _collective_table(m, extent.collectives), Items(tuple(_link_lines(m))))
 
 
 def _shares(m: Measures) -> tuple[Part, ...]:
@@ -199,8 +206,6 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
     if m.queue_empty_pct is not None:
         bound = ": launch-bound" * is_launch_bound(m)
         yield "queue empty", f"{m.queue_empty_pct:.0f} %", f"of kernels: none other was pending{bound}"
-    if m.occupancy_pct is not None:
-        yield "occupancy", f"{m.occupancy_pct:.0f} %", "estimated by the profiler"
     if m.overlap_pct is not None and m.comm_pct >= LEAST_SHOWN:
         yield "communication hidden", f"{m.overlap_pct:.0f} %", f"of {m.comm_pct:.1f} % of the time"
 
@@ -233,7 +238,10 @@ def _step_table(m: Measures, limit: int) -> Table:
 
 
 def _few(rows: Sequence[StepShare], limit: int) -> list[StepShare | None]:
-    """All steps, or the first ones and then those that stand out; None is what was left out."""
+    """All steps, or the first ones and the odd ones.
+
+    None marks steps left out.
+    """
     if len(rows) <= limit:
         return list(rows)
     odd = [row for row in rows[2:] if row.flag == "slow"][: limit - 3]
@@ -242,7 +250,7 @@ def _few(rows: Sequence[StepShare], limit: int) -> list[StepShare | None]:
 
 
 def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
-    """Its bar is as long as the step, against the longest one."""
+    """A step's row; the bar is relative to the longest step."""
     shares = {"compute": row.compute, "comm": row.comm, "copy": row.copy, "idle": row.idle}
     bar = Bar(tuple((name, name, value * row.ms / longest_ms) for name, value in shares.items()))
     cells = [f"{value:.1f}" for value in (*shares.values(), row.data)]
@@ -271,13 +279,12 @@ def _kernel_table(m: Measures, top: int) -> Table:
             f"{row.share_pct:.1f}",
             f"{row.calls}",
             f"{row.mean_us:.1f}",
-            number(row.occupancy_pct),
             number(row.sm_high_pct),
         )
         for row in m.kernels[:top]
     )
-    head = ("kernel", "category", "", "share %", "calls", "mean µs", "occupancy %", "SM ≤ %")
-    return Table(head, rows, "~<=>>>>>")
+    head = ("kernel", "category", "", "share %", "calls", "mean µs", "SM ≤ %")
+    return Table(head, rows, "~<=>>>>")
 
 
 def _sync_table(m: Measures, limit: int) -> Table:
@@ -287,36 +294,8 @@ def _sync_table(m: Measures, limit: int) -> Table:
     return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")
 
 
-def _collective_table(m: Measures, limit: int) -> Table:
-    """Collectives by operation and size, with the bandwidth that each had."""
-    rows = [
-        (row.operation, f"{row.ranks or ''}", file_size(row.bytes), f"{row.calls}",
-         f"{row.median_us:.1f}", _gb(row.bus_median), _gb(row.bus_best))
-        for row in m.collectives[:limit]
-    ]  # fmt: skip
-    return Table(("operation", "ranks", "size", "calls", "median µs", "bus GB/s", "best"), tuple(rows), "~" + ">" * 6)
-
-
-def _gb(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{value / 1e9:.1f}"
-
-
-def _link_lines(m: Measures) -> list[str]:
-    """The best bandwidth beside the link's, where the board's name tells it and the ranks may share a node."""
-    link = link_of(m.name)
-    near = [row for row in m.collectives if row.bus_best is not None and (row.ranks or 0) <= MOST_RANKS_OF_A_NODE]
-    best = max(near, key=lambda row: row.bus_best or 0.0, default=None)
-    if link is None or best is None or best.bus_best is None:
-        return []
-    name, speed = link
-    return [
-        f"best {best.bus_best / 1e9:.1f} GB/s ({best.operation}, {file_size(best.bytes)}) of {speed / 1e9:.0f} that "
-        f"{name} carries in one direction, if the ranks share a node; waits for late ranks are in the times"
-    ]
-
-
 def _recorded_lines(recorded: RecordedWindow) -> tuple[Block, ...]:
-    """What a recording says of the GPUs at the time of the trace."""
+    """A recording's values of the GPUs during the trace."""
     if recorded.reason is not None:
         return (Notes((f"recording: {recorded.reason}",)),)
     rows = tuple(
@@ -333,12 +312,12 @@ TRACE_DATA_SCHEMA = 1
 _DIGITS = 3
 _MEASURES = (
     "index", "name", "sm_count", "begin", "end", "window_ms", "steps", "step_ms", "share_pct", "comm_pct",
-    "overlap_pct", "idle_cause_pct", "under", "util_pct", "sm_active_pct", "sm_high_pct", "sm_source", "occupancy_pct",
+    "overlap_pct", "idle_cause_pct", "under", "util_pct", "sm_active_pct", "sm_high_pct", "sm_source",
     "queue_empty_pct", "launch_delay_us", "median_kernel_us",
 )  # fmt: skip
 """In the order of the object; what follows is the verdict, and then ``_ROWS``."""
 _ROWS = (
-    "range_hint", "phases", "at_work", "once", "page_faults", "steps_table", "kernels", "categories", "collectives",
+    "range_hint", "phases", "at_work", "once", "steps_table", "kernels", "categories", "unknown_comm",
     "stream_waits", "syncs",
 )  # fmt: skip
 

@@ -36,6 +36,8 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\xfd7zXZ", "is compressed with xz: unpack it first"),
 )
 MOST_PROCESSES = 4
+FROM_TRACE = "the trace"
+ONE_JOB = "are these two jobs, or two recordings of one? Give one file for each rank of one job"
 _RANK = re.compile(r"(?:rank|worker|device|gpu)[-_.]?(\d+)", re.IGNORECASE)
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 Key = tuple[str, str, int, int]
@@ -46,9 +48,11 @@ Progress = Callable[[int, int], None]
 
 
 def read_trace(path: str, progress: Progress | None = None) -> Trace:
-    """Read a profiler's file. ``progress`` is given how much was read and how much there is.
+    """Read a profiler's file.
 
-    Raises TraceError for what is not a trace, and OSError.
+    ``progress`` gets the amounts read and in all.
+
+    Raises TraceError if it is not a trace, and OSError.
     """
     if path.endswith((NSYS_REPORT, ".qdrep")):
         raise TraceError(
@@ -65,7 +69,9 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
 
 
 class Rank(Struct, frozen=True):
-    """A file that was read: its report, and how long each of its collectives took, in nanoseconds.
+    """A file's report, and its collectives' durations.
+
+    Durations are in nanoseconds.
 
     ``point_to_point`` counts the kernels between two ranks, which are no collectives.
     """
@@ -76,7 +82,10 @@ class Rank(Struct, frozen=True):
 
 
 class StragglingRank(Struct, frozen=True):
-    """The rank for which the others wait: ``late_pct`` of their window. ``more`` is what it does ``more_ms`` longer."""
+    """The rank for which the others wait.
+
+    ``late_pct`` is of their window. ``more`` is the activity that takes it ``more_ms`` longer.
+    """
 
     rank: int
     kind: Literal["slow", "starved"]
@@ -87,7 +96,7 @@ class StragglingRank(Struct, frozen=True):
 
 
 class TraceReport(Struct, frozen=True):
-    """All ranks in order, the straggler among them, and the files left out, with the reason."""
+    """All ranks in order, the straggler, and files left out."""
 
     ranks: tuple[RankReport, ...]
     straggler: StragglingRank | None
@@ -101,7 +110,10 @@ class TraceReport(Struct, frozen=True):
 
 
 def trace_files(paths: Iterable[str]) -> list[str]:
-    """Files as they are; of a folder the traces in it, by name. Raises TraceError for a folder without any, OSError."""
+    """Files as they are; of a folder its traces, by name.
+
+    Raises TraceError for a folder without any, and OSError.
+    """
     files: list[str] = []
     for path in paths:
         if not os.path.isdir(path):
@@ -119,7 +131,9 @@ def trace_files(paths: Iterable[str]) -> list[str]:
 def report_traces(
     files: Sequence[str], choice: StepChoice, progress: Progress | None = None, *, from_folder: bool = False
 ) -> TraceReport:
-    """Read and analyse files, each a rank. In a folder, a file that is not a trace is left out and reported.
+    """Read and analyse files, each a rank.
+
+    In a folder, a file that is not a trace is left out and reported.
 
     Raises TraceError, and OSError.
     """
@@ -159,7 +173,10 @@ def _read_all(
 
 
 def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Rank | TraceError:
-    """One rank; an error is returned, not raised, so that it survives the way from another process."""
+    """Read one rank; an error is returned, not raised.
+
+    So it survives the way from another process.
+    """
     begun = perf_counter()
     try:
         trace = read_trace(path, progress)
@@ -170,7 +187,7 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
         return TraceError(f"{path}: {error.strerror or error}")
     in_name = _RANK.search(os.path.basename(path))
     rank, origin = (
-        (trace.rank, "the trace") if trace.rank is not None
+        (trace.rank, FROM_TRACE) if trace.rank is not None
         else (int(in_name[1]), "the file's name") if in_name else (None, "")
     )  # fmt: skip
     doubts, damaged = trace.doubts, trace.dropped_events
@@ -184,8 +201,22 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
 
 
 def _numbered(ranks: list[Rank]) -> list[Rank]:
-    """In the order of their numbers; where one has none or two have the same, by the order of the files."""
-    numbers = [rank.report.rank for rank in ranks]
+    """Ranks in the order of their numbers; without numbers, in the order of the files.
+
+    Raises TraceError where the files are of two jobs.
+    """
+    reports = [rank.report for rank in ranks]
+    by_number: dict[int, RankReport] = {}
+    for report in reports:
+        if report.rank is not None and report.rank_from == FROM_TRACE:
+            other = by_number.setdefault(report.rank, report)
+            if other is not report:
+                files = f"{os.path.basename(other.path)}, {os.path.basename(report.path)}"
+                raise TraceError(f"rank {report.rank} is there twice ({files}): {ONE_JOB}")
+    sizes = sorted({report.world_size for report in reports if report.world_size is not None})
+    if len(reports) > 1 and (len(sizes) > 1 or (sizes and max(by_number, default=0) >= sizes[0])):
+        raise TraceError(f"these ranks are of jobs with {' and '.join(map(str, sizes))} ranks: {ONE_JOB}")
+    numbers = [report.rank for report in reports]
     if None in numbers or len(set(numbers)) < len(numbers):
         return [
             replace(rank, report=replace(rank.report, rank=at, rank_from="the order of the files"))
@@ -195,7 +226,9 @@ def _numbered(ranks: list[Rank]) -> list[Rank]:
 
 
 def _collectives(trace: Trace) -> tuple[dict[Key, int], int]:
-    """Each collective's duration by its identity on every rank, and the number of kernels between two ranks.
+    """Durations of the collectives, and the number of point-to-point kernels.
+
+    A collective has the same identity on every rank.
 
     The identity is group, operation and number; where these are not recorded the n-th of its kind on its stream.
     """
@@ -232,9 +265,9 @@ def _only_all_to_all(trace: Trace) -> bool:
 
 
 def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[str, ...]]:
-    """The rank for which the others wait, if there is one, and what else is to be said of their waiting.
+    """The rank for which the others wait, and notes.
 
-    Ranks are compared within the groups that they form: those of tensor and of data parallelism, for example.
+    Ranks are compared within the groups that they form: of tensor and of data parallelism, for example.
     """
     if len(ranks) < 2:
         return None, ()
@@ -258,7 +291,10 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[
 
 
 def _shared(ranks: Sequence[Rank]) -> dict[tuple[int, ...], set[Key]] | str:
-    """The collectives of each set of ranks that takes part in the same ones; or why there are none, in words."""
+    """Collectives of each set of ranks that share them.
+
+    Or why there are none, in words.
+    """
     holders: dict[str, set[int]] = {}
     for at, rank in enumerate(ranks):
         for group in {key[0] for key in rank.collectives}:
@@ -274,8 +310,10 @@ def _shared(ranks: Sequence[Rank]) -> dict[tuple[int, ...], set[Key]] | str:
 
 
 class _Group(Struct, frozen=True):
-    """Ranks that take part in the same collectives: the one that waits least, how long all wait on average, and the one
-    that is last most often."""
+    """Ranks that share collectives.
+
+    ``latest`` waits least, ``often`` is last most often; ``waiting_pct`` is the average of all.
+    """
 
     latest: StragglingRank
     waiting_pct: float
@@ -308,7 +346,10 @@ def _waiting(ranks: Sequence[Rank], keys: set[Key]) -> _Group:
 
 
 def _does_more(measures: list[Measures], at: int) -> tuple[str, float]:
-    """What this rank spends more time on than the median of the others, in ms a step: compute, data or idle."""
+    """The activity that takes this rank longer than the others.
+
+    In ms a step beyond their median: compute, data or idle.
+    """
 
     def spent(m: Measures) -> dict[str, float]:
         data = m.idle_cause_pct["data"]

@@ -1,4 +1,4 @@
-"""What an analysis finds, as frozen records; the outputs of ``gputop trace`` are made of them.
+"""Records of an analysis, the source of all outputs.
 
 Times are in ms, shares in % of the window unless a name says otherwise.
 """
@@ -12,8 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
-from gputop.features.traces.columns import PageFaults
-from gputop.features.traces.kernels import CategoryRow, CommRow, KernelRow
+from gputop.features.traces.kernels import CategoryRow, KernelRow
 from gputop.features.traces.sync_calls import SyncRow
 from gputop.features.traces.trace_steps import Phase
 
@@ -39,7 +38,9 @@ def severity(level: str) -> int:
 
 
 class StepShare(Struct, frozen=True):
-    """One step: its length and the shares of compute, exposed communication and copies, idle; ``data`` is part of idle.
+    """One step: its length and shares.
+
+    Shares of compute, exposed communication and copies, idle; ``data`` is part of idle.
 
     ``flag`` is ``first``, or ``slow`` (over twice the median); ``phase`` is a server's iteration's.
     """
@@ -56,14 +57,16 @@ class StepShare(Struct, frozen=True):
 
 
 class Under(Struct, frozen=True):
-    """What the host was executing while the GPU was idle."""
+    """One activity of the host, and its share of time."""
 
     name: str
     pct: float
 
 
 class StreamWaitRow(Struct, frozen=True):
-    """Idle time before work that had long been launched: ``kernel`` on ``stream``, how often, and its share.
+    """Idle time before work that had long been launched.
+
+    ``kernel`` on ``stream``, how often, and its share.
 
     ``after`` ended last before it, on ``after_stream``; ``launch`` is the call that launched it.
     """
@@ -78,7 +81,7 @@ class StreamWaitRow(Struct, frozen=True):
 
 
 class LongGap(Struct, frozen=True):
-    """A long idle time: its begin in the window, its length, and what the host mostly did, with its share."""
+    """A long idle time: begin, length, activity of the host."""
 
     at_ms: float
     ms: float
@@ -86,7 +89,7 @@ class LongGap(Struct, frozen=True):
 
 
 class OnceRow(Struct, frozen=True):
-    """Idle time of one cause that was not seen to come again: what the host was in, how long, and its share."""
+    """Idle time of one cause that occurred once."""
 
     cause: str
     name: str
@@ -95,7 +98,9 @@ class OnceRow(Struct, frozen=True):
 
 
 class TraceVerdict(Struct, frozen=True):
-    """The verdict on one GPU: the id, title and remedy of the diagnosis' catalogue, with what proves it here.
+    """The verdict on one GPU.
+
+    Id, title and remedy are the diagnosis' own; the evidence is of the trace.
 
     ``cause`` narrows the id: ``data``, ``launch_bound``, ``host_work``, ``module_load``, ``sync_points``,
     ``allocator``, ``dependency``, ``transfer``, ``communication``; None without.
@@ -116,7 +121,9 @@ class TraceVerdict(Struct, frozen=True):
 
 
 class Measures(Struct, frozen=True):
-    """One GPU's numbers in the window. ``share_pct`` is disjoint and sums to 100, ``idle_cause_pct`` to its idle.
+    """One GPU's numbers in the window.
+
+    ``share_pct`` is disjoint, ``idle_cause_pct`` sums to its idle and ``not_recorded``.
 
     ``bus_exposed_pct`` is the part of the exposed copies that crosses the bus, ``pageable_copies`` counts those from
     or to pageable memory, ``iterator`` is the DataLoader's. ``sm_active_pct`` is measured, ``sm_high_pct`` a bound.
@@ -146,7 +153,6 @@ class Measures(Struct, frozen=True):
     sm_active_pct: float | None
     sm_high_pct: float | None
     sm_source: str
-    occupancy_pct: float | None
     queue_empty_pct: float | None
     launch_delay_us: float | None
     median_kernel_us: float | None
@@ -159,13 +165,11 @@ class Measures(Struct, frozen=True):
     syncs: tuple[SyncRow, ...]
     gaps: tuple[LongGap, ...]
     categories: tuple[CategoryRow, ...]
-    collectives: tuple[CommRow, ...]
     stream_waits: tuple[StreamWaitRow, ...]
     at_work: tuple[Under, ...]
     once: tuple[OnceRow, ...]
     other_streams_pct: float
     unknown_comm: Under | None
-    page_faults: PageFaults | None
     range_hint: str | None
     begin_unix_s: float | None
     end_unix_s: float | None
@@ -177,7 +181,10 @@ class Measures(Struct, frozen=True):
 
 
 def phases(m: Measures) -> list[tuple[str, int, float]]:
-    """A server's iterations by what they do, where their names say it: how many, and their median in ms."""
+    """A server's iterations by phase: number and median in ms.
+
+    The names of the steps tell the phase.
+    """
     times_of_phase: dict[str, list[float]] = {}
     for row in m.steps_table:
         if row.phase:
@@ -193,7 +200,9 @@ class TraceGpuReport(Struct, frozen=True):
 
     @property
     def best_case_step_ms(self) -> float | None:
-        """A step's median length if the time that the cause takes were gone: a lower bound.
+        """Median step without the time of the cause.
+
+        It is a lower bound.
 
         With a host that is never late, what other streams did alone can run beside the busiest stream as well.
         """
@@ -202,7 +211,10 @@ class TraceGpuReport(Struct, frozen=True):
 
     @property
     def gain_pct(self) -> float | None:
-        """The share of a step that could go with the cause; None where no share can be named."""
+        """Share of a step that could go with the cause.
+
+        None if no share can be named.
+        """
         saves = self.verdict.saves_pct
         if saves is not None and self.verdict.cause in _OF_THE_HOST:
             return min(100.0, saves + self.measures.other_streams_pct)
@@ -210,7 +222,10 @@ class TraceGpuReport(Struct, frozen=True):
 
 
 class RankReport(Struct, frozen=True):
-    """One file: a rank of a job, with its GPUs. ``rank_from`` says where its number comes from."""
+    """One file: a rank of a job, with its GPUs.
+
+    ``rank_from`` says where its number comes from.
+    """
 
     path: str
     rank: int | None
@@ -225,7 +240,10 @@ class RankReport(Struct, frozen=True):
 
 
 class RecordedGpu(Struct, frozen=True):
-    """One GPU: means over the trace's time, None where nothing was measured; the verdict at its end."""
+    """One GPU in a recording during the trace.
+
+    Means over that time, None if not measured; the verdict at its end.
+    """
 
     index: int
     util_pct: float | None

@@ -29,7 +29,10 @@ Phase = Literal["prefill", "decode", "mixed"]
 
 
 class HostStep(Struct, frozen=True):
-    """A step as the host announced it: its name, when it began and ended in nanoseconds, and a server's phase."""
+    """A step as the host announced it.
+
+    Its name, begin and end in nanoseconds, and a server's phase.
+    """
 
     name: str
     begin: int
@@ -39,7 +42,10 @@ class HostStep(Struct, frozen=True):
 
 
 class TraceStep(Struct, frozen=True):
-    """A step on the GPU: [begin, end) in nanoseconds. ``name`` is empty for a trace without steps."""
+    """A step on the GPU: [begin, end) in nanoseconds.
+
+    ``name`` is empty for a trace without steps.
+    """
 
     name: str
     begin: int
@@ -49,7 +55,9 @@ class TraceStep(Struct, frozen=True):
 
 
 def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
-    """Steps in order: the ranges called ``name``, or profiler.step()'s own; of the thread that has most of them.
+    """Announced steps in order.
+
+    Ranges called ``name``, or profiler.step()'s own; of the thread that has most of them.
 
     ``name`` is a whole name, else a pattern where it holds * or ?, else the begin of names: servers name each
     iteration after its requests. Of ranges within one another only the outermost count.
@@ -74,7 +82,7 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
 
 
 def _labels(texts: list[str], name: str | None) -> dict[int, str]:
-    """The numbers of the names that are steps, with what a step of that name is called."""
+    """Numbers of step names, each with the step's label."""
     if name is None:
         matches = ((number, _PROFILER_STEP.match(text)) for number, text in enumerate(texts))
         return {number: f"#{match[1]}" for number, match in matches if match}
@@ -86,7 +94,7 @@ def _labels(texts: list[str], name: str | None) -> dict[int, str]:
 
 
 def _outermost(steps: list[HostStep]) -> list[HostStep]:
-    """In order, without those that lie within another."""
+    """Steps in order that lie within no other."""
     outermost: list[HostStep] = []
     for step in sorted(steps, key=lambda step: (step.begin, -step.end)):
         if not outermost or step.begin >= outermost[-1].end:
@@ -95,7 +103,9 @@ def _outermost(steps: list[HostStep]) -> list[HostStep]:
 
 
 def phase_of(name: str) -> Phase | None:
-    """Whether a server's iteration reads prompts, writes tokens, or both, by the name that the server gave it.
+    """The phase of a server's iteration, by its name.
+
+    It reads prompts, writes tokens, or both.
 
     vLLM's and SGLang's names count the requests of either kind: ``execute_…_context_2(…)_generation_32(…)``; SGLang's
     own say ``step[DECODE bs=32]`` and ``step[EXTEND …]``.
@@ -112,7 +122,9 @@ def phase_of(name: str) -> Phase | None:
 
 
 def proposed_range(trace: Trace) -> str | None:
-    """The begin of the names of the outermost ranges that would do as steps; None where there are none.
+    """Common begin of range names that could be steps.
+
+    None if there are no such outermost ranges.
 
     Of all families of names (up to the first digit or bracket) the one whose ranges cover most of the host's time,
     and of those that cover as much the outer one; at least half of the time in which GPU work was launched.
@@ -137,7 +149,10 @@ def proposed_range(trace: Trace) -> str | None:
 
 
 def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[TraceStep]:
-    """The steps as the GPU ran them; one row over everything for a trace without steps."""
+    """The steps as the GPU ran them.
+
+    A trace without steps is one row.
+    """
     if not len(events):
         return []
     if not steps:
@@ -166,7 +181,10 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
 
 
 def _first_work(events: DeviceEvents) -> int:
-    """When the first kernel begins, with the copies right before it: what lies before is the program's start."""
+    """Begin of the first kernel or the copies right before.
+
+    Earlier work belongs to the program's start.
+    """
     first = next((at for at, kind in enumerate(events.kind) if kind != COPY), 0)
     while first and events.start[first] - events.end[first - 1] < HOST_WORK_NS:
         first -= 1

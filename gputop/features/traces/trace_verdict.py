@@ -1,4 +1,6 @@
-"""The verdict on one GPU of a trace: the one that the screen would give for the same job, in the same words.
+"""The verdict on one GPU of a trace.
+
+The screen would give the same one for the same job.
 
 Ids, titles and remedies are the diagnosis' own; its thresholds are used where it has them. Pure: numbers in, words out.
 """
@@ -27,7 +29,6 @@ from gputop.diagnosis.thresholds import (
     HEALTHY_SM,
     HEALTHY_UTIL,
     LEAST_LOSS,
-    SLOW_FAULTS,
     SMALL_KERNEL_US,
     SOME_COMM,
     SOME_LOSS,
@@ -39,7 +40,7 @@ from gputop.features.traces.columns import Trace
 from gputop.features.traces.host_causes import GRAPH_LAUNCH, SINGLE_PROCESS
 from gputop.features.traces.host_stack import NOTHING
 from gputop.features.traces.trace_report import CAUSE_WORDS, HOST_CAUSES, Measures, StreamWaitRow, TraceVerdict
-from gputop.model.quantity import count, file_size, pct
+from gputop.model.quantity import count, pct
 
 _ROWS = {row.id: row for row in verdict_rows()}
 OUT_OF_THE_STEP = (
@@ -54,14 +55,16 @@ WARM_UP = (
 MORE_STEPS = "profile several steps, with profiler.step() after each one: what comes again in them is the cause"
 MOSTLY_ONCE = 0.5
 """Where less of the window than this comes again, the window is of a start and not of work."""
-PREFETCH = "cudaMemPrefetchAsync or cudaMemAdvise before the kernels, or device memory that is copied to explicitly"
 _SAME_SHAPES = (
     "keep tensor shapes constant, no empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 )
 
 
 class _Conclusion(Struct, frozen=True):
-    """A verdict before it is put into words. ``because`` is one sentence that fits behind the verdict's name."""
+    """A verdict before its final wording.
+
+    ``because`` is one sentence that fits behind the verdict's name.
+    """
 
     id: str
     level: Level
@@ -74,7 +77,10 @@ class _Conclusion(Struct, frozen=True):
 
 
 def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
-    """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
+    """The verdict on one GPU's numbers.
+
+    ``stacks``: the trace holds Python's functions, which slow the host.
+    """
     hole = m.idle_cause_pct["not_recorded"]
     rest = _without(m, {"not_recorded": hole}) if hole else m
     conclusion = _with_once(rest) if m.once else _starved(rest) or _working(rest)
@@ -100,7 +106,10 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
 
 
 def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
-    """The same measures as shares of the time without these parts of the idle causes, in percent."""
+    """The same measures without parts of the idle causes.
+
+    The parts are in percent of the window.
+    """
     left = max(1.0 - sum(parts.values()) / 100.0, 1e-9)
     causes = {cause: max(0.0, share - parts.get(cause, 0.0)) for cause, share in m.idle_cause_pct.items()}
     idle = sum(share for cause, share in causes.items() if cause != "not_recorded")
@@ -120,7 +129,7 @@ def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
 
 
 def _with_once(m: Measures) -> _Conclusion:
-    """What comes again decides, as shares of the time without what was seen once; that is named beside it."""
+    """The verdict on recurring time; single events stay evidence."""
     left = 1.0 - sum(row.pct for row in m.once) / 100.0
     parts: dict[str, float] = {}
     for row in m.once:
@@ -150,12 +159,18 @@ def is_launch_bound(m: Measures) -> bool:
 
 
 def _flag(m: Measures) -> Flag | None:
-    """A or B, from measured SM activity or from its upper bound, which proves either as well."""
+    """A or B, from SM activity or its upper bound.
+
+    Either proves it.
+    """
     return busy_not_working(m.util_pct, m.sm_active_pct if m.sm_active_pct is not None else m.sm_high_pct)
 
 
 def _starved(m: Measures) -> _Conclusion | None:
-    """The first cause of a GPU that stands still. Copies count so too, as on the screen: util is of kernels."""
+    """The first cause of an idle GPU.
+
+    Copies count as idle, as on the screen: util is of kernels.
+    """
     idle = m.share_pct["idle"]
     standing = idle + m.share_pct["copy_exposed"]
     level: Level = "red" if standing >= ALARM_IDLE else "yellow"
@@ -254,7 +269,10 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
 
 
 def _host_work_words(m: Measures) -> str:
-    """What the host does in place of launching, with the largest operator's name."""
+    """The host's work in place of launching.
+
+    The largest operator is named.
+    """
     top = next((row for row in m.at_work if row.name != NOTHING), None)
     known = top is not None and top.pct >= m.idle_cause_pct["host_work"] / 2.0
     return f"it is in {top.name} on the CPU" if top and known else "it does other work before it launches"
@@ -266,7 +284,7 @@ def _host_parts(m: Measures) -> str:
 
 
 def _working(m: Measures) -> _Conclusion:
-    """The verdict on a GPU that hardly stands still."""
+    """The verdict on a GPU that is hardly ever idle."""
     comm = m.share_pct["comm_exposed"]
     if comm >= EXPOSED_COMM:
         because = f"{comm:.0f} % of the time the GPU only communicates"
@@ -305,7 +323,7 @@ def _comm_line(m: Measures) -> str:
 
 
 def _largest_loss(m: Measures, line: str) -> _Conclusion:
-    """Nothing stands out, and yet the GPU does not compute all the time: the largest part of the rest is named."""
+    """Name the largest loss of a GPU without a clear cause."""
     shares = m.share_pct
     compute = shares["compute"]
     level: Level = "yellow" if 100.0 - compute >= SOME_LOSS else "info"
@@ -352,7 +370,10 @@ _CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
 def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion) -> Confidence:
-    """How sure the verdict is; doubtful times and warnings of the profiler lower it by one."""
+    """Confidence of the verdict.
+
+    Doubtful times and warnings of the profiler lower it by one.
+    """
     idle = m.share_pct["idle"]
     if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
         return "low"
@@ -363,12 +384,12 @@ def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion
 
 
 def _notes(trace: Trace, m: Measures, conclusion: _Conclusion, stacks: bool) -> tuple[str, ...]:
-    """What else the trace shows, and what it cannot say."""
+    """Other findings of the trace, and its limits."""
     return tuple(words for holds, words in (*_beside(m, conclusion), *_unsure(trace, m, stacks)) if holds)
 
 
 def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
-    """What else costs time, and whether it does."""
+    """Other costs, each with whether it occurs."""
     comm, loading, cause = m.share_pct["comm_exposed"], m.idle_cause_pct["module_load"], conclusion.cause
     exposed = conclusion.id != "communication" and comm >= SOME_COMM
     yield exposed, f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}"
@@ -381,12 +402,6 @@ def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
     )
     flag = _flag(m)
     yield flag is not None and conclusion.flag is None, f"busy but not working ({flag})"
-    if (faults := m.page_faults) is not None:
-        yield (
-            faults.handling_ms >= SLOW_FAULTS / 100.0 * m.window_ms,
-            f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU, {faults.handling_ms:.1f} ms to "
-            f"handle them, {file_size(faults.moved_bytes)} moved → {PREFETCH}",
-        )
     yield cause != "module_load" and loading >= SOME_COMM, f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}"
 
 
@@ -395,7 +410,7 @@ MOST_WARNINGS = 3
 
 
 def _unsure(trace: Trace, m: Measures, stacks: bool) -> Iterator[tuple[bool, str]]:
-    """What makes the numbers less certain, and whether it does."""
+    """Reasons for doubt, each with whether it applies."""
     hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
     call = 'mark each with torch.cuda.nvtx.range_push("step") and give --step step' if trace.is_nsys else _STEP_CALL
     yield not m.named_steps, f"no steps: {call}{hint}"

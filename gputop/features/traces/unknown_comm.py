@@ -16,7 +16,9 @@ OWN_STREAM = 0.9
 
 
 def unknown_communication(trace: Trace, events: DeviceEvents, when: Busy, begin: int, end: int) -> Under | None:
-    """The time in [begin, end) in which only suspected kernels run, in percent, with the largest one's name.
+    """Time in which only suspected kernels run, in percent.
+
+    The name is the largest one's.
 
     None for a trace of one rank, or without such a kernel.
     """

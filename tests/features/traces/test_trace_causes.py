@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from gputop.features.traces.chrome import read_chrome
-from gputop.features.traces.columns import Collective, TraceError
+from gputop.features.traces.columns import TraceError
 from gputop.features.traces.comm_kernels import is_communication
 from gputop.features.traces.kernel_names import category, short_name
-from gputop.features.traces.kernels import bus_factor, link_of, message_bytes, operation_of
 from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_report import TraceGpuReport
 from gputop.features.traces.trace_steps import phase_of
@@ -364,40 +363,6 @@ def test_without_steps_the_outermost_ranges_are_proposed(tmp_path: Path, capsys:
 )  # fmt: skip
 def test_the_phase_of_an_iteration_by_its_name(name: str, phase: str | None) -> None:
     assert phase_of(name) == phase
-
-
-# --- collectives ----------------------------------------------------------------------------------------------------
-
-
-def test_the_bandwidth_of_collectives_by_operation_and_size_beside_the_link(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    maker = TraceMaker()
-    for length in (2000, 1000, 4000):
-        said = {"Collective name": "allreduce", "In msg nelems": 50_000_000, "Out msg nelems": 50_000_000,
-                "Group size": 8, "dtype": "BFloat16"}  # fmt: skip
-        maker.launch("ncclDevKernel_AllReduce", length, **said)
-    path = str(written(tmp_path / "t.json", maker.document()))
-    (row,) = json.loads(trace_said(capsys, path, "--json")[1])["ranks"][0]["gpus"][0]["collectives"]
-    assert (row["operation"], row["bytes"], row["ranks"], row["calls"]) == ("allreduce", 100_000_000, 8, 3)
-    # 100 MB in 1 ms are 100 GB/s of algorithm bandwidth; 2 · 7 / 8 of it cross the bus.
-    assert row["bus_best_bytes_per_s"] == pytest.approx(175e9)
-    assert row["bus_median_bytes_per_s"] == pytest.approx(87.5e9)
-    text = trace_said(capsys, path)[1]
-    assert "best 175.0 GB/s (allreduce, 100 MB) of 450 that NVLink 4 carries in one direction" in text
-    assert max(map(len, text.splitlines())) <= 120
-
-
-def test_sizes_factors_and_links_are_those_of_nccl_tests_and_the_data_sheets() -> None:
-    assert message_bytes(Collective("", "x", 1, 10, 80, 8, "Float")) == 320
-    assert message_bytes(Collective("", "x", 1, 10, 80, 8, "Strange")) == -1
-    assert (bus_factor("allgather", 4), bus_factor("broadcast", 4), bus_factor("allreduce", 2)) == (0.75, 1.0, 1.0)
-    assert bus_factor("allreduce", 1) is None and bus_factor("barrier", 4) is None
-    assert [operation_of(n) for n in ("_allgather_base", "all_to_allv", "_reduce_scatter_base")] == [
-        "allgather", "alltoall", "reducescatter",
-    ]  # fmt: skip
-    assert link_of("NVIDIA A100-SXM4-80GB") == ("NVLink 3", 300e9)
-    assert link_of("NVIDIA A100-PCIE-40GB") is None and link_of(None) is None
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------

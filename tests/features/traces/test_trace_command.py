@@ -72,7 +72,7 @@ def test_json_has_every_key_of_the_schema_and_its_shares_sum_to_100(
     (gpu,) = data["ranks"][0]["gpus"]
     keys = (
         "index name sm_count window_ms steps step_ms share_pct comm_pct overlap_pct idle_cause_pct under util_pct "
-        "sm_active_pct sm_high_pct sm_source occupancy_pct queue_empty_pct launch_delay_us verdict level "
+        "sm_active_pct sm_high_pct sm_source queue_empty_pct launch_delay_us verdict level "
         "busy_not_working confidence evidence remedy notes best_case_step_ms steps_table kernels syncs"
     )
     assert set(keys.split()) <= set(gpu)
@@ -238,15 +238,37 @@ def steps_of(length_us: int, gpu: str = "NVIDIA A100-SXM4-80GB") -> dict[str, An
     return document
 
 
+@pytest.mark.parametrize(("before", "after"), [((10_000, 4_000), (10_100, 6_000)), ((4_000, 9_000), (4_400, 9_100))])
+def test_a_comparison_is_of_the_same_gpu_in_both_and_says_which(
+    before: tuple[int, int], after: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The GPU that is idle most is another one in each: it is not compared with the other."""
+    paths = []
+    for name, lengths in (("before", before), ("after", after)):
+        document: dict[str, Any] = {"traceEvents": []}
+        for device, length in enumerate(lengths):
+            maker = TraceMaker(device=device)
+            for _ in maker.steps(4):
+                maker.launch(length=length)
+                maker.t = maker.free + 100
+            document = maker.document(traceEvents=[]) | {"traceEvents": [*document["traceEvents"], *maker.events]}
+        paths.append(str(written(tmp_path / f"{name}.json", document)))
+    changes = [now / was for was, now in zip(before, after, strict=True)]
+    text = trace_said(capsys, "--compare", *paths)[1]
+    assert f"compared: GPU {changes.index(max(changes))}, which changed most of 2" in text
+    data = json.loads(trace_said(capsys, "--compare", *paths, "--json")[1])
+    assert data["before"]["index"] == data["after"]["index"]
+
+
 def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fast = str(written(tmp_path / "fast.json", steps_of(10_000)))
     slow = str(written(tmp_path / "slow.json", steps_of(11_000, "Tesla V100-SXM2-16GB")))
     status, text = trace_said(capsys, "--compare", fast, slow)
-    first, second = text.splitlines()[:2]
-    assert (status, first) == (1, "slower: 10.0 → 11.0 ms a step (+10 %)")
-    assert second == "different GPUs: NVIDIA A100-SXM4-80GB → Tesla V100-SXM2-16GB"
+    first, second, third = text.splitlines()[:3]
+    assert (status, first, second) == (1, "slower: 10.0 → 11.0 ms a step (+10 %)", "compared: rank 0, GPU 0")
+    assert third == "different GPUs: NVIDIA A100-SXM4-80GB → Tesla V100-SXM2-16GB"
     assert trace_said(capsys, "--compare", fast, slow, "--fail-on", "slower:12")[0] == 0
     assert trace_said(capsys, "--compare", fast, slow, "--fail-on", "slower:9")[0] == 1
     status, text = trace_said(capsys, "--compare", slow, fast, "--json")

@@ -133,27 +133,6 @@ def test_copies_communication_and_graphs(tmp_path: Path) -> None:
     assert any(row.name.startswith("graph") and row.sm_high_pct is None for row in m.kernels)
 
 
-def test_page_faults_of_unified_memory_are_said_with_what_they_cost(tmp_path: Path) -> None:
-    faults = "start INT, end INT, globalPid INT, deviceId INT, address INT, numberOfPageFaults INT"
-    tables = {
-        **NEW, "CUDA_UM_GPU_PAGE_FAULT_EVENTS": faults, "CUDA_UM_CPU_PAGE_FAULT_EVENTS": "start INT, address INT",
-    }  # fmt: skip
-    rows = job(NEW)
-    rows["CUPTI_ACTIVITY_KIND_MEMCPY"] = [
-        (650 * US, 700 * US, 0, 7, None, 2_000_000, 11, 1, 3), (750 * US, 760 * US, 0, 7, None, 500_000, 12, 3, 1),
-    ]  # fmt: skip
-    rows["CUDA_UM_GPU_PAGE_FAULT_EVENTS"] = [(t * US, (t + 100) * US, 1, 0, 4096, 40) for t in (650, 1650, 2650)]
-    rows["CUDA_UM_CPU_PAGE_FAULT_EVENTS"] = [(5, 4096), (6, 8192)]
-    report = judge(export(tmp_path / "x.sqlite", tables, rows))
-    found = report.measures.page_faults
-    assert found is not None
-    assert (found.gpu_faults, found.handling_ms, found.cpu_faults, found.moved_bytes) == (120, 0.3, 2, 2_500_000)
-    (note,) = (note for note in report.verdict.notes if "unified memory" in note)
-    assert "120 page faults of the GPU, 0.3 ms to handle them, 2.5 MB moved" in note and "cudaMemPrefetch" in note
-    plain = judge(export(tmp_path / "y.sqlite", NEW, job(NEW)))
-    assert plain.measures.page_faults is None and not any("unified" in note for note in plain.verdict.notes)
-
-
 def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     rows = job(NEW)
     bad: Rows = [
@@ -217,3 +196,53 @@ def test_a_file_that_another_program_has_locked_is_read(tmp_path: Path) -> None:
         assert judge(path).verdict.id == "main_process"
     finally:
         other.close()
+
+
+WARNED = {**NEW, "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT"}
+MESSAGES = [
+    (1, 0, 0, 1, "Process was launched"),
+    (2, 0, 0, 2, "CUDA events\nmay be missing"),
+    (3, 0, 0, 3, "driver too new"),
+]
+
+
+def test_warnings_of_nsys_itself_are_quoted_and_lower_the_confidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = job(WARNED)
+    sure = judge(export(tmp_path / "a.sqlite", WARNED, rows), "step").verdict
+    warned = judge(export(tmp_path / "b.sqlite", WARNED, {**rows, "DIAGNOSTIC_EVENT": MESSAGES}), "step").verdict
+    assert (sure.confidence, warned.confidence) == ("high", "medium")
+    assert "the profiler warns: CUDA events may be missing; driver too new" in warned.notes
+    rows = {**rows, "CUPTI_ACTIVITY_KIND_KERNEL": [], "DIAGNOSTIC_EVENT": MESSAGES}
+    path = export(tmp_path / "c.sqlite", WARNED, rows)
+    assert main(["trace", str(path)]) == 2
+    assert "the profiler says: CUDA events may be missing; driver too new" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "suffix", [", seq = {}, op_id = {}", ", op_id = {}{}", ", seq = {}, op_id = {}, sizes = [[2, 3]]"]
+)
+def test_ranges_of_autograd_nvtx_are_named_by_their_operator(suffix: str, tmp_path: Path) -> None:
+    rows = job(NEW)
+    operators = [
+        (1000 * n * US + 10 * US, 1000 * n * US + 590 * US, 59, "aten::mul" + suffix.format(n, 7 * n), None, 99)
+        for n in range(10)
+    ]
+    rows["NVTX_EVENTS"] = [*rows["NVTX_EVENTS"], *operators]
+    report = judge(export(tmp_path / "a.sqlite", NEW, rows), "step")
+    assert report.measures.under[0].name == "aten::mul" and report.measures.under[0].pct > 40.0
+
+
+def test_without_steps_an_nsys_file_is_told_of_nvtx_and_not_of_torch_s_profiler(tmp_path: Path) -> None:
+    notes = " ".join(judge(export(tmp_path / "a.sqlite", NEW, job(NEW))).verdict.notes)
+    assert 'torch.cuda.nvtx.range_push("step")' in notes and "profiler.step()" not in notes
+
+
+@pytest.mark.parametrize("size", [100, 5000, 9000])
+def test_a_truncated_export_is_one_line(size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = export(tmp_path / "a.sqlite", NEW, job(NEW))
+    path.write_bytes(path.read_bytes()[:size])
+    assert main(["trace", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "export it again" in err

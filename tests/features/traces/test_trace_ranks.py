@@ -67,6 +67,20 @@ def test_a_file_of_a_folder_that_is_no_trace_is_left_out_and_said(
     assert status == 0 and "left out" in text and "settings.json" in text
 
 
+@pytest.mark.parametrize("kind", ["a rank twice", "two sizes", "more ranks than the job has"])
+def test_a_folder_with_ranks_of_two_jobs_is_refused_in_one_line(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for job in range(2):
+        for rank in range(2):
+            number = rank if kind == "a rank twice" else 2 * job + rank
+            size = {"a rank twice": 2, "two sizes": 4 + 4 * job, "more ranks than the job has": 3}[kind]
+            document = planted("busy", steps=2, distributedInfo={"rank": number, "world_size": size})
+            written(tmp_path / f"job{job}_{rank}.json", document)
+    status, text = trace_said(capsys, str(tmp_path))
+    assert status == 2 and text.count("\n") == 1 and "one file for each rank of one job" in text
+
+
 def all_to_all(tmp_path: Path, announced: str, *, slow: int = 2) -> str:
     """Ranks whose only collectives run as SendRecv kernels without arguments; one of them computes longer."""
     for rank in range(4):

