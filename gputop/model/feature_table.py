@@ -108,7 +108,6 @@ FEATURES: Mapping[str, Feature] = {
                 },
             ),
         },
-        topics={"fleet": "gputop.features.fleet.fleet_page:fleet_page"},
         keys=(("In `gputop fleet`: ", "gputop.features.fleet.fleet_view:FLEET_KEYS"),),
         doctor=("gputop.features.fleet.fleet_command:doctor_report",),
         pictures={

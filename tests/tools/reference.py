@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputop.commands.registry import TOPICS, page_of
 from gputop.output.document import markdown
-from tests.tools import hardware_page, verdict_pictures
+from tests.tools import fleet_reference, hardware_page, verdict_pictures
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -19,7 +19,11 @@ MADE_BY = "python -m tests.tools.reference"
 def texts() -> dict[Path, str]:
     """Return every generated file with its current text."""
     pages = {DOCS / f"{topic}.md": markdown(page_of(topic), MADE_BY) for topic in TOPICS}
-    return pages | {DOCS / "hardware.md": hardware_page.page(), DOCS / "pictures.md": verdict_pictures.page(MADE_BY)}
+    return pages | {
+        DOCS / "hardware.md": hardware_page.page(),
+        DOCS / "pictures.md": verdict_pictures.page(MADE_BY),
+        DOCS / "fleet_reference.md": fleet_reference.reference_page(MADE_BY),
+    }
 
 
 if __name__ == "__main__":
