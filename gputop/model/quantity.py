@@ -189,10 +189,13 @@ def per_second(value: float) -> str:
     return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
 
 
-def duration(seconds: float) -> str:
-    """A duration rounded to two or three digits: ``45 s``, ``90 s``, ``1.5 min``, ``12 min``, ``2.5 h``."""
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """A duration rounded to two or three digits: ``45 s``, ``90 s``, ``1.5 min``, ``12 min``, ``2.5 h``.
+
+    A ``whole`` one has no decimals, so that it seldom changes.
+    """
     unit = _unit(seconds)
-    return f"{_in_unit(seconds, unit, seconds)} {unit}"
+    return f"{seconds / _SECONDS_IN[unit]:.0f} {unit}" if whole else f"{_in_unit(seconds, unit, seconds)} {unit}"
 
 
 def duration_of(part_s: float, whole_s: float) -> str:

@@ -126,7 +126,7 @@ def waste_words(frame: Frame) -> str:
     else:
         lost, apart = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time", f"{not_judged:.1f}"
     rest = f", {apart} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
-    return f"last {duration(waste.recent_s)}: {lost} was lost{rest}"
+    return f"last {duration(waste.recent_s, whole=True)}: {lost} was lost{rest}"
 
 
 WASTE = "waste"
@@ -199,7 +199,7 @@ def look_first_words(frame: Frame) -> str:
         NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else summarize(d).title
     )
     held = f", holds {gib(gpu.mem_used_bytes)} GiB" if words == IDLE else ""
-    lasts = f" for {duration(d.lasted_s)}" if d.lasted_s else ""
+    lasts = f" for {duration(d.lasted_s, whole=True)}" if d.lasted_s else ""
     return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"
 
 

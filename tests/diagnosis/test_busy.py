@@ -384,7 +384,7 @@ def test_memory_held_without_work_is_said_after_five_minutes_and_alarms_after_an
     shown = idle(330).first(lambda said: said.verdict == "idle_holding_memory")
     assert shown is not None and 298 <= shown <= 310
     held = (snap(5.0 * t, gpu(util=0.0, sm=0.0), [train(main=0.0)], interval_s=5.0) for t in range(740))
-    wanted = {"verdict": "idle_holding_memory", "level": "red", "title": "idle, holding memory  61 min"}
+    wanted = {"verdict": "idle_holding_memory", "level": "red", "title": "idle, holding memory  62 min"}
     assert_told(Watch().feed(held), wanted)
 
 

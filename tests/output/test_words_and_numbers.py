@@ -67,6 +67,7 @@ def test_durations_are_rounded_not_cut() -> None:
         "45 s", "90 s", "90 s", "1.5 min", "2 min", "2 min", "3.8 min", "10 min", "118 min", "2 h", "2 h", "2.5 h",
         "100 h",
     ]  # fmt: skip
+    assert [duration(value, whole=True) for value in (45.0, 119.0, 225.0, 9000.0)] == ["45 s", "2 min", "4 min", "2 h"]
     for tenths in range(0, 1_000_000, 7):
         value = tenths / 10.0
         amount, unit = duration(value).split()

@@ -184,4 +184,4 @@ def test_charts_take_the_rows_that_so_many_gpus_need_for_no_processes(gpus: int)
 @pytest.mark.parametrize("width", [60, 80])
 def test_how_long_a_finding_stood_is_never_cut(width: int) -> None:
     rows = [row for _, block in finding_blocks(last_of("node"), width, 0.0) for row in block[:1]]
-    assert rows and all(re.search(r"for \d+ (s|min)( until now)?\s*$", plain_text([row])) for row in rows)
+    assert rows and all(re.search(r"for \d+(\.\d)? (s|min)( until now)?\s*$", plain_text([row])) for row in rows)
