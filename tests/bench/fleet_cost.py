@@ -164,8 +164,9 @@ def ask(url: str) -> dict[str, Any]:
     fleet.close()
     return {
         "last_hour_s": hour_s, "last_hour_cpu_s": hour_cpu_s, "last_hour_engine_s": client.waited_s,
-        "last_hour_by": None if hour is None else hour.note or hour.by,
-        "lost_gpu_h": None if hour is None or hour.lost is None else sum(lost.gpu_h for lost in hour.lost), "first_with_cells_s": looks[0], "refresh_with_cells_s": median(looks[1:]),
+        "last_hour_by": None if hour is None else hour.note or hour.source,
+        "lost_gpu_h": sum(lost.gpu_h for lost in (hour and hour.lost) or ()),
+        "first_with_cells_s": looks[0], "refresh_with_cells_s": median(looks[1:]),
         "hosts": hosts, "gpus": gpus, "problems": problems,
         "first_s": walls[0], "first_engine_s": waits[0], "first_cpu_s": cpus[0],
         "refresh_s": median(walls[1:]), "refresh_most_s": max(walls[1:]), "refresh_engine_s": median(waits[1:]),

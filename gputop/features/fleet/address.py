@@ -1,4 +1,7 @@
-"""Where a fleet's Prometheus is and how to authenticate: a URL without secrets, headers from private files."""
+"""Address and credentials of a fleet's Prometheus.
+
+A URL holds no secrets; headers come from private files.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,7 @@ SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:@_-]*", re.ASCII)
 
 
 class EngineAddress(Struct, frozen=True):
-    """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None.
-
-    ``is_local``: whether it is this machine.
-    """
+    """URL before ``/api/v1``, secret headers, and a CA file."""
 
     url: str
     headers: Mapping[str, str]
@@ -48,9 +48,9 @@ def address_of(
     ca: str | None = None,
     cluster: Mapping[str, str] | None = None,
 ) -> EngineAddress:
-    """The address that options and environment give, or a cluster of the configuration; options go before its fields.
+    """Build the address from options, environment or a cluster.
 
-    Raises UsageError with what to do instead.
+    Options go before the cluster's fields. Raises UsageError.
     """
     if cluster is not None:
         # The environment's token belongs to the environment's address and is sent nowhere else.
@@ -82,9 +82,9 @@ def address_of(
 def cluster_of(
     clusters: Mapping[str, Table], name: str | None, url: str | None, environ: Mapping[str, str]
 ) -> tuple[str, Table] | None:
-    """The cluster that is meant, with its name: the one that was named, or the only one where no address is given.
+    """Choose a cluster of the configuration; None if an address is given.
 
-    None where an address is given. Raises UsageError for a name that is not in the configuration.
+    The named one, or the only one. Raises UsageError for an unknown name.
     """
     if name is None:
         if url or environ.get(URL_VARIABLE, "").strip() or not clusters:
@@ -150,7 +150,7 @@ def _headers(path: str) -> dict[str, str]:
 
 
 def checked_select(text: str | None) -> str:
-    """The matchers added to every selector. Raises UsageError for what is not a PromQL matcher."""
+    """Check label matchers. Raises UsageError."""
     if not text or not text.strip():
         return ""
     text = text.strip()
@@ -163,5 +163,8 @@ def checked_select(text: str | None) -> str:
 
 
 def ssh_command(host: str) -> str | None:
-    """What opens gputop on a host; None for a name that a shell or ssh could take for something else."""
+    """The command that opens gputop on a host.
+
+    None for a name that a shell or ssh could misread.
+    """
     return f"ssh -t {host} gputop" if SSH_HOST.fullmatch(host) and not host.endswith(":") else None

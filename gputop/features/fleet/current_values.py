@@ -30,7 +30,7 @@ _NO_FACTS = SeriesFacts()
 
 
 class FleetReader:
-    """Reads all GPUs at the present or at one moment of the past; another moment needs a new reader."""
+    """Reads all GPUs at the present or at one past moment."""
 
     def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
@@ -44,7 +44,10 @@ class FleetReader:
         """Questions that were never answered."""
 
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
-        """Return the fleet and the engine's own time. Raises FleetError if utilisation was not answered."""
+        """Return the fleet and the engine's own time.
+
+        Raises FleetError if utilisation was not answered.
+        """
         texts = self._questions()
         answers = self._engine.asked(texts, at, needs=("util_pct",))
         t = now if answers.t is None else answers.t
@@ -77,14 +80,14 @@ class FleetReader:
         }
 
     def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> str:
-        """Keep what was answered; return a line on a pause of the engine, in which values stay."""
+        """Keep answered values; return a line on a pause of the engine."""
         gpus = self._inventory.gpus
         self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(answers.rows)
-        now = {key: in_units(values(answers.of(key), gpus), key) for key in STATE_KEYS if key in answers.rows}
+        now = {key: in_units(values(answers.rows_of(key), gpus), key) for key in STATE_KEYS if key in answers.rows}
         if "quiet" in answers.rows:
-            self._quiet = in_units(values(answers.of("quiet"), gpus), "util_pct")
+            self._quiet = in_units(values(answers.rows_of("quiet"), gpus), "util_pct")
         if "facts" in answers.rows:
-            self._facts = series_facts(values(answers.of("facts"), self._inventory.fact_labels))
+            self._facts = series_facts(values(answers.rows_of("facts"), self._inventory.fact_labels))
             self._inventory.name_jobs(self._facts)
         if "marks" in answers.rows:
             self._outages.take(answers, t)
@@ -94,7 +97,7 @@ class FleetReader:
         return gap
 
     def _reading(self, hosts_down: Mapping[str, Down], problems: Iterable[str], t: float, source: str) -> FleetReading:
-        """The readings of all GPUs, each once; a GPU without current values has its last ones."""
+        """Merge all GPUs; one without current values keeps its last ones."""
         asks_quiet = "quiet" not in self._unanswered
         gpus = merged(
             reading_of(

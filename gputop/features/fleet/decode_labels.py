@@ -1,6 +1,7 @@
-"""Decode labels of series into GPU identities: host, number, UUID, MIG instance, job and user. Pure.
+"""Decode labels of series into GPU identities. Pure.
 
-Exporters disagree on labels; here they become one identity for each GPU.
+Exporters disagree on labels; here they become one identity for each GPU: host, number, UUID, MIG instance, job and
+user.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ Place = tuple[str, ...]
 
 
 class GpuIdentity(Struct, frozen=True):
-    """What is known of a GPU besides its values. ``place`` is the scraped address, with its cluster where there are
-    several; a GPU that is ``gone`` had values within the last day and has none now.
+    """Identity of a GPU, without its values.
 
-    Of a MIG instance ``uuid`` is that of its GPU where that is known, ``mig`` its number there, ``share`` its part of
-    the GPU's slices.
+    ``place`` is the scraped address, with the cluster if there are several. A ``gone`` GPU had values within the last
+    day and has none now. Of a MIG instance ``uuid`` is the GPU's where known, ``mig`` its number there, ``share`` its
+    part of the GPU's slices.
     """
 
     host: str
@@ -68,7 +69,7 @@ class GpuIdentity(Struct, frozen=True):
 
     @property
     def cluster(self) -> str:
-        """Its cluster, where there are several."""
+        """The cluster; empty if there is only one."""
         return self.place[0] if len(self.place) > 1 else ""
 
     @property
@@ -81,15 +82,16 @@ Labels = Mapping[str, str]
 
 
 def _cluster_label(rows: Sequence[Labels]) -> str:
-    """The label by which several clusters in one engine are told apart; empty for one cluster."""
+    """The label that tells clusters apart; empty for one cluster."""
     values = {label: {row.get(label, "") for row in rows} for label in CLUSTER_LABELS}
     return next((label for label, several in values.items() if len(several) > 1), "")
 
 
 def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ...]]:
-    """Per dialect the fewest labels that tell its GPUs apart: short answers are fast answers.
+    """The fewest labels per dialect that tell its GPUs apart.
 
-    Two UUIDs under one address and number are two GPUs, of two clusters, say: then the UUID is one of the labels.
+    Short answers are fast answers. Two UUIDs under one address and number are two GPUs, of two clusters, say: then the
+    UUID is one of the labels.
     """
     by_dialect: dict[str, list[Labels]] = defaultdict(list)
     for row in rows:
@@ -117,8 +119,10 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
 
 
 def _exporters(rows: Sequence[Labels]) -> frozenset[str]:
-    """Pods that export GPUs and work on none: those that are scraped, and what stands as ``pod`` of a GPU where others
-    name theirs as ``exported_pod``."""
+    """Pods that export GPUs and work on none.
+
+    They are scraped, or are the ``pod`` of a GPU where others name theirs as ``exported_pod``.
+    """
     is_named = any(row.get("exported_pod") for row in rows)
     return frozenset(
         row.get("pod", "")
@@ -128,7 +132,7 @@ def _exporters(rows: Sequence[Labels]) -> frozenset[str]:
 
 
 class Discovered(NamedTuple):
-    """How to ask for each GPU, names of hosts behind addresses, every GPU by its key, and exporters' own pods."""
+    """Schema, host names, GPUs and exporters' own pods of a fleet."""
 
     schema: FleetSchema
     host_names: Mapping[Place, str]
@@ -168,7 +172,10 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
 def identity_of(
     row: Labels, dialect_id: str, schema: FleetSchema, host_names: Mapping[Place, str], exporters: Collection[str]
 ) -> GpuIdentity:
-    """Decode one series of a GPU. The share of a MIG instance without a profile is 0."""
+    """Decode one series of a GPU.
+
+    The share of a MIG instance without a profile is 0.
+    """
     dialect, place = DIALECTS[dialect_id], place_of(row, schema.place)
     hostname = host_names.get(place) if dialect_id == "gputop" else None
     job, user = owner_of(row, exporters) if dialect.job else (NO_JOB, "")
@@ -190,7 +197,10 @@ def identity_of(
 
 
 def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
-    """Without the GPUs that are split into instances; where no profile says an instance's share they are equal."""
+    """Remove GPUs that are split into instances.
+
+    Instances without a profile get equal shares.
+    """
     instances = Counter((identity.cluster, identity.uuid) for identity in identities.values() if identity.mig)
     if not instances:
         return identities
@@ -208,7 +218,7 @@ def place_of(labels: Labels, names: Sequence[str]) -> Place:
 
 
 def recorded_place(labels: Labels) -> Place:
-    """The same of a large fleet's hosts: always with its cluster, which may be empty."""
+    """The scraped address in a recorded series: cluster, which may be empty, and instance."""
     return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
 
 
@@ -243,7 +253,7 @@ def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
 
 
 def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:
-    """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
+    """The GPU of a series; None for an unknown dialect."""
     dialect = labels.get(queries.DIALECT_LABEL, "") or schema.only
     names = schema.labels.get(dialect)
     return None if names is None else key_of(labels, dialect, names)
@@ -257,11 +267,11 @@ _PODS = (
 
 
 def owner_of(labels: Labels, exporters: Collection[str] = ()) -> tuple[JobName, str]:
-    """(job, user) that labels name, an exporter's, gputop's or recorded ones; empty where they name none. A pod's user
-    is its namespace.
+    """Read job and user from labels; empty if they name none.
 
-    ``exporters`` are pods that are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus'
-    operator adds it to everything that it scrapes.
+    The labels are an exporter's, gputop's or recorded ones. A pod's user is its namespace. ``exporters`` are pods that
+    are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus' operator adds it to
+    everything that it scrapes.
     """
 
     def said(name: str) -> str:

@@ -33,7 +33,7 @@ def in_units(values: Iterable[tuple[SeriesKey | None, float]], key: str) -> dict
 
 
 def unit_factors(highest: Mapping[SeriesKey, float], key: str) -> dict[str | SeriesKey, float]:
-    """Factors to the catalogue's unit, by dialect, or by GPU where a ratio may be percent.
+    """Factors to the catalogue's unit, by dialect or GPU.
 
     ``highest`` are each GPU's values: each host has one exporter, and so percent or ratios.
     """
@@ -58,7 +58,7 @@ def unit_factors(highest: Mapping[SeriesKey, float], key: str) -> dict[str | Ser
 class SeriesFacts(Struct):
     """Facts of one GPU from series of their own.
 
-    ``owner`` is job and user of a process, ``pod`` those to whom the kubelet gave the GPU. ``step_s`` is the mean
+    ``owner`` is job and user of a process, ``pod`` the pod that the kubelet gave the GPU. ``step_s`` is the mean
     training step of its ranks, ``step_wait_s`` their wait for others in it.
     """
 
@@ -71,7 +71,7 @@ class SeriesFacts(Struct):
     is_lost: bool = False
 
     @property
-    def whose(self) -> tuple[JobName, str]:
+    def job_and_user(self) -> tuple[JobName, str]:
         """Job and user: of a process, else of the pod."""
         return self.owner if self.owner[0] or not self.pod[0] else self.pod
 
@@ -106,7 +106,7 @@ def fact_labels(labels: Labels, schema: FleetSchema) -> FactLabels | None:
 
 
 def series_facts(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
-    """The answer to ``queries.node_facts`` by GPU; of several jobs or pods on one GPU the first by name."""
+    """Facts by GPU; of several jobs or pods the first by name."""
     facts_by_gpu: dict[SeriesKey, SeriesFacts] = defaultdict(SeriesFacts)
     for labels, number in rows:
         if labels is None:

@@ -1,4 +1,7 @@
-"""Everything that a cluster needs to watch its GPUs, as files to read, change and apply. Nothing is applied."""
+"""Write what a cluster needs to watch its GPUs, as files.
+
+Nothing is applied.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _IMAGE = re.compile(
 
 
 def checked_image(text: str) -> str:
-    """A container image's reference. Raises UsageError for what is none, or says no version."""
+    """Check a container image's reference. Raises UsageError."""
     if len(text) > 512 or _IMAGE.fullmatch(text) is None:
         raise UsageError(f"--image is a reference such as registry.example/team/gputop:1.0, not {text!r}")
     if "@" not in text and ":" not in text.rpartition("/")[2]:
@@ -54,7 +57,7 @@ def checked_image(text: str) -> str:
 
 
 def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) -> dict[str, str]:
-    """Path below the target → text, of every file. Cost is in none of them without a ``price`` of a GPU-hour."""
+    """Text of every file by its path. Costs only with a ``price``."""
     text_of_path = {
         str(path.relative_to(FILES)): path.read_text(encoding="utf-8")
         for path in sorted(FILES.rglob("*"))
@@ -74,10 +77,7 @@ def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) ->
 
 
 def dashboard(text: str, names: Names, price: float | None = None) -> str:
-    """A dashboard with its queries under these names; panels that nothing could fill are left out.
-
-    The price is a variable of the dashboard: it is shown beside the numbers, and can be changed there.
-    """
+    """A dashboard under these names, without panels that stay empty."""
     board: dict[str, Any] = json.loads(text)
     variables = [row for row in board["templating"]["list"] if row["name"] != PRICE or price]
     for variable in variables:
@@ -102,7 +102,7 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
 
 
 def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str | None:
-    """An expression with the queries that it names; None where one of them cannot be asked under these names."""
+    """Insert the queries that an expression names; None if one cannot be asked."""
     match = _QUERY.search(expr)
     assert match is not None, expr
     query = QUESTIONS[match[1]]
@@ -122,7 +122,7 @@ def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool)
 
 
 def _values(query: str, names: Names, price: float | None) -> str:
-    """What a variable of the dashboard offers, in Grafana's words."""
+    """Values of a dashboard's variable, in Grafana's words."""
     util, host = DIALECTS[names].signals["util_pct"].name, DIALECTS[names].hosts[0]
     job = f"gputop_job_info{{{CLUSTER}}}, job_id" if names == "gputop" else f"{util}, hpc_job"
     return {
@@ -178,7 +178,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _refuse_linked_directories(folder: Path, paths: Iterable[str]) -> None:
-    """Before anything is written: what is written through a link would lie outside. Raises UsageError."""
+    """Refuse linked folders before anything is written. Raises UsageError."""
     below = {folder / parent for path in paths for parent in PurePath(path).parents} - {folder}
     for directory in sorted(below):
         if directory.is_symlink():
@@ -186,9 +186,9 @@ def _refuse_linked_directories(folder: Path, paths: Iterable[str]) -> None:
 
 
 def _write(target: Path, text: str) -> None:
-    """A new file in place of whatever had its name: a link, hard or symbolic, is replaced, not written through.
+    """Replace a file; links are replaced, not followed.
 
-    A write that fails leaves what was there before.
+    A write that fails keeps the old text.
     """
     for folder in reversed([parent for parent in target.parents if not parent.exists()]):
         folder.mkdir()

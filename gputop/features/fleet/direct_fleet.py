@@ -1,7 +1,7 @@
-"""A fleet of a few hosts without a server: each is reached by ssh or scraped.
+"""Read a fleet of a few hosts without a server.
 
-A host is known by the whole address that the user gave, a GPU by its UUID: two addresses of one GPU are one. States
-are the nodes' own; hours and ages begin when gputop was started.
+A host is reached by ssh or scraped, and known by the whole address that the user gave; a GPU is known by its UUID: two
+addresses of one GPU are one. States are the nodes' own; hours and ages begin when gputop was started.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OLD_S = 20.0
 
 
 class _Host(ScrapedHost):
-    """A host with its link; ``fault`` is what is wrong with its newest page."""
+    """A host with its link, and the fault of its newest page."""
 
     def __init__(self, name: str, link: HostLink) -> None:
         super().__init__(name)
@@ -48,13 +48,13 @@ class _Host(ScrapedHost):
 
 
 class DirectFleet(FleetSource):
-    """Reads the newest page of each host. Not for several threads at once; links have threads of their own."""
+    """Reads the newest page of each host. Not for several threads."""
 
     def __init__(
         self, hosts: Sequence[str], options: SshOptions, *, source: str = "", clock: Callable[[], float] = time.time,
         links: Sequence[HostLink] | None = None,
     ) -> None:  # fmt: skip
-        """Raises UsageError for words that name no host, and for addresses without the extra ``fleet``."""
+        """Raises UsageError for words that name no host."""
         if links is None:
             ssh = over_ssh(options, threading.Semaphore(AT_ONCE))
             links = [HostLink(host, scraped(host) if is_address(host) else ssh) for host in expanded(hosts)]
@@ -107,7 +107,10 @@ class DirectFleet(FleetSource):
         )  # fmt: skip
 
     def _merged(self, down: Mapping[str, Down]) -> tuple[list[GpuReading], dict[str, str]]:
-        """Each GPU once, preferably under a host that answers, and the hosts that have none of their own."""
+        """Each GPU once, and hosts without GPUs of their own.
+
+        A GPU belongs to a host that answers, if there is one.
+        """
         hosts = sorted(self._hosts.values(), key=lambda host: host.name in down)
         gpus = merged(gpu for host in hosts for gpu in host.gpus)
         owner = {gpu.id: gpu.host for gpu in gpus}
@@ -161,7 +164,10 @@ def _absent(host: _Host, age_s: float | None) -> Down | None:
 
 
 def display_names(hosts: Sequence[str]) -> list[str]:
-    """The shortest names that tell hosts apart: ``host:port``, with its path, or the whole address."""
+    """The shortest names that tell hosts apart.
+
+    ``host:port``, with its path, or the whole address.
+    """
     forms = []
     for host in hosts:
         parts = urlsplit(host) if is_address(host) else None

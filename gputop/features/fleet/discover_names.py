@@ -1,6 +1,7 @@
-"""Discover which exporters' names an engine has: the first step of a refresh, and every fortieth one.
+"""Discover exporters' names: the first step of a refresh.
 
-Takes an engine and a moment; returns the dialects that have series, and the time between two scrapes.
+Asked every fortieth refresh. Takes an engine and a moment; returns the dialects that have series, and the time between
+two scrapes.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class NamesFound(Struct, frozen=True):
 
 
 def discovered_names(engine: Engine, at: float | None, *, looks_back: bool) -> NamesFound | None:
-    """Ask which names have series; with ``looks_back`` within the last day, if none has one now.
+    """Ask which names have series; None if nothing new was answered.
 
-    Returns None for no answer that says something new. Raises FleetError if there are no GPU metrics.
+    ``looks_back`` tries the last day, if none has one now. Raises FleetError if there are no GPU metrics.
     """
     needs = ("names",) * looks_back
     answers = engine.asked({"names": queries.names(engine.select), "scrapes": queries.scrapes(engine.select)}, at,
@@ -41,17 +42,17 @@ def discovered_names(engine: Engine, at: float | None, *, looks_back: bool) -> N
             wanted = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
             where = f" with {engine.select}" if engine.select else ""
             raise FleetError(f"no GPU metrics there{where}; looked for {wanted}")
-    scrapes = (value for _, value in values(answers.of("scrapes"), LabelCache(dict)))
+    scrapes = (value for _, value in values(answers.rows_of("scrapes"), LabelCache(dict)))
     return NamesFound(names, scrape_seconds(scrapes, WINDOW_S)) if names else None
 
 
 def _dialects(answers: FleetAnswers) -> tuple[str, ...]:
-    rows = values(answers.of("names"), LabelCache(dict))
+    rows = values(answers.rows_of("names"), LabelCache(dict))
     found = {labels.get(queries.DIALECT_LABEL) for labels, count in rows if count > 0.0}
     return tuple(name for name in DIALECTS if name in found)
 
 
 def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
-    """The time between two scrapes, by their number in a window; 15 s if unknown."""
+    """Seconds between two scrapes; 15 if unknown."""
     most_samples = max(samples, default=0.0)
     return min(120.0, max(1.0, round(window_s / most_samples))) if most_samples > 1 else USUAL_SCRAPE_S

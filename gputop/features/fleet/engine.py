@@ -14,16 +14,18 @@ T = TypeVar("T")
 
 
 class FleetAnswers(Struct, frozen=True):
-    """The series of every answered query, messages for people, and the engine's own Unix time. Of what the engine
-    ``warned`` of a part may be missing."""
+    """Series by question, lines for people, and the engine's own time.
+
+    Answers that the engine ``warned`` of may be incomplete.
+    """
 
     rows: Mapping[str, list[SeriesRow]]
     problems: list[str]
     t: float | None
     warned: frozenset[str] = frozenset()
 
-    def of(self, name: str) -> list[SeriesRow]:
-        """The series of a question; none where it was not asked, or failed."""
+    def rows_of(self, name: str) -> list[SeriesRow]:
+        """The series of a question; none if it failed or was not asked."""
         return self.rows.get(name, [])
 
 
@@ -36,8 +38,10 @@ class Engine:
     def asked(
         self, queries: Mapping[str, str | PromQuery], at: float | None = None, *, needs: Collection[str] = ()
     ) -> FleetAnswers:
-        """The answers, texts at a Unix time or at the engine's present; those that failed are missing, and empty texts
-        are not asked. Raises FleetError where one of ``needs`` failed."""
+        """Ask queries by name at a Unix time, or at the engine's present.
+
+        Failed ones are missing in the answers, empty texts are not asked. Raises FleetError if one of ``needs`` failed.
+        """
         asked = {
             name: PromQuery(query, at) if isinstance(query, str) else query for name, query in queries.items() if query
         }
@@ -60,9 +64,8 @@ class Engine:
         return FleetAnswers(rows, list(problems), t, frozenset(warned))
 
 
-def values(rows: Sequence[SeriesRow], whose: LabelCache[T]) -> Iterator[tuple[T, float]]:
-    """Whose a series is, and its value; without those that are not numbers."""
-    of = whose.of
+def values(rows: Sequence[SeriesRow], cache: LabelCache[T]) -> Iterator[tuple[T, float]]:
+    """Yield the decoded labels and value of each series; skips NaN."""
     for row in rows:
         if row.value is not None and (value := number(row.value[1])) is not None:
-            yield of(row.metric), value
+            yield cache.value(row.metric), value

@@ -31,7 +31,7 @@ _ERROR_BODY = msgspec.json.Decoder(_ErrorBody)
 
 
 def refusal(reply: Reply, promql: str) -> str:
-    """What a status other than success means."""
+    """Explain a status other than success."""
     status, body = reply.status, reply.body
     if b"no org id" in body[:512]:
         return f"{status}, no tenant: Mimir and Cortex want a line `X-Scope-OrgID: NAME` in --header-file"
@@ -80,11 +80,14 @@ MOST_BYTES = 128 * 2**20
 
 
 class QueryError(FleetError):
-    """An engine that did not answer a question: one line, what is wrong and what to do."""
+    """An engine that did not answer, with one line of advice."""
 
 
 class PromQuery(Struct, frozen=True):
-    """PromQL at one moment, or over a range with ``step_s``. Without ``end`` it is the engine's own present."""
+    """PromQL at one moment, or over a range with ``step_s``.
+
+    Without ``end`` it is asked at the engine's own present.
+    """
 
     promql: str
     end: float | None = None
@@ -101,10 +104,10 @@ class PromQuery(Struct, frozen=True):
 
 
 class SeriesRow(Struct, frozen=True, gc=False):
-    """One series of an answer: ``value`` of an instant, ``values`` of a range, each (Unix seconds, number as text).
+    """One series of an answer: one ``value``, or ``values`` of a range.
 
     ``metric`` are its labels as they came, see ``LabelCache``. Values of a range stay JSON until ``points`` decodes
-    them: those of a whole fleet at once would take ten times their size.
+    them: decoded, a whole fleet's would take ten times their size.
     """
 
     metric: Raw
@@ -164,19 +167,19 @@ class Client:
         self._late = ""
 
     def begin(self) -> None:
-        """A refresh begins: an engine that was too late in the last one is asked again."""
+        """Begin a refresh: an engine that was late is asked again."""
         self._late = ""
 
     def ask(self, queries: Sequence[PromQuery]) -> list[Answer | QueryError]:
-        """The answers in the questions' order; one that failed is its error.
+        """Ask at most three at once; answers or errors in their order.
 
-        Where one had no answer in time nothing more is asked in this refresh: an engine that hangs costs the deadline
-        once.
+        After one answer that came too late nothing more is asked in this refresh: an engine that hangs costs the
+        deadline once.
         """
         return list(self._pool.map(self._answer, queries))
 
     def close(self) -> None:
-        """Close the connections; a query that hangs ends by its deadline, and is not waited for."""
+        """Close the connections; a query that hangs ends at its deadline."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._wire.close()
 
@@ -210,7 +213,7 @@ class Client:
         return reply
 
     def _exporter(self) -> str:
-        """What to do where GPUs' metrics stand there themselves; empty elsewhere."""
+        """Advice for an address that is an exporter's; empty elsewhere."""
         url = self._url.removesuffix("/metrics") + "/metrics"
         try:
             reply = self._wire.fetch("GET", url, self._headers, b"", self._deadline_s)
@@ -225,7 +228,7 @@ class Client:
         return ""
 
     def _decoded(self, reply: Reply) -> tuple[_Result, tuple[str, ...]]:
-        """The series of a reply, and its warnings. Raises QueryError."""
+        """Decode a reply and its warnings. Raises QueryError."""
         try:
             body = _BODY.decode(reply.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

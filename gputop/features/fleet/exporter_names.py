@@ -1,8 +1,8 @@
-"""Each exporter's names and units for a GPU's signals, and its labels for host, GPU and job.
+"""Names, units and labels of each exporter.
 
-A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses
-all the names that exist. Our own exporter comes first, because it also exports verdicts. The names of
-others: dcgm-exporter's and DCGM's field documentation; utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
+A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses all the
+names that exist. Our own exporter comes first, because it also exports verdicts. The names of others: dcgm-exporter's
+and DCGM's field documentation; utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIMITS: Mapping[str, tuple[float, float]] = MappingProxyType({
 
 
 def plausible(key: str, value: float) -> float | None:
-    """A value in the catalogue's unit, None for one that cannot be."""
+    """Limit a value to possible ones; None for an impossible one."""
     lowest, highest = LIMITS.get(key, (-1e300, 1e300))
     slack = PERCENT_SLACK if highest == 100.0 else 0.0
     return min(value, highest) if lowest <= value <= highest + slack else None
@@ -62,16 +62,15 @@ class Signal(Struct, frozen=True):
 
     @property
     def matchers(self) -> tuple[str, ...]:
-        """What selects within the name, as PromQL."""
+        """PromQL matchers within the name."""
         return tuple(f'{name}="{value}"' for name, value in self.labels)
 
 
 class Dialect(Struct, frozen=True):
-    """The names of one exporter. The labels are those under which it gives number, MIG instance and its profile, UUID
-    and product name.
+    """Names and labels of one exporter.
 
-    Those that rules are written for have ``hosts``, the labels that may name a host, and ``targets``, the matcher of
-    its targets.
+    ``number``, ``instance``, ``profile``, ``uuid`` and ``model`` are the labels of a GPU. Dialects that rules are
+    written for have ``hosts``, the labels that may name a host, and ``targets``, the matcher of their targets.
     """
 
     id: str
@@ -202,6 +201,8 @@ _RANK = re.compile(f"{POD_RANK}$")
 
 
 def group_of(job: JobName) -> JobName:
-    """The key that joins GPUs of several pods to one job. Pods of two namespaces are never one: their names begin with
-    it."""
+    """The key that joins pods of one training job.
+
+    Pods of two namespaces are never one: their names begin with it.
+    """
     return JobName(POD, _RANK.sub("", job.name), job.cluster) if job.kind == POD else job

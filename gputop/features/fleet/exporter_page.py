@@ -50,7 +50,10 @@ def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, Mapping[st
 
 @lru_cache(maxsize=50_000)
 def _labels(text: str) -> Mapping[str, str] | None:
-    """The labels between the braces; None if malformed. Cached: the next page has the same ones."""
+    """Decode the labels between the braces; None if malformed.
+
+    Cached: the next page has the same ones.
+    """
     labels, at = {}, 0
     while at < len(text):
         match = _LABEL.match(text, at)

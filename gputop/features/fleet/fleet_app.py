@@ -1,4 +1,4 @@
-"""The interactive screen of a fleet: what a watch has, as its view says, and what keys and mouse do."""
+"""The interactive screen of a fleet, with its keys and mouse."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FleetRows(LiveRows):
         return 1 if self._painted is None else self._painted.page
 
     def show(self, frame: FleetFrame | None, view: FleetView, width: int, height: int) -> None:
-        """Draw a frame, or say what is awaited."""
+        """Draw a frame, or a waiting screen."""
         if frame is None:
             text = view.error or f"asking {self._main.watched.fleet.source} …"
             self.set_rows(waiting_screen(text, width, height))
@@ -70,7 +70,7 @@ class FleetRows(LiveRows):
         move(self._main, -WHEEL_ROWS)
 
     def on_click(self, event: events.Click) -> None:
-        """Select; a second click opens; a column's head sorts; a key's words are that key."""
+        """Select a row, open it, sort by a head, or press a key's words."""
         painted, view = self._painted, self._main.view
         if painted is None or event.screen_y >= len(painted.targets):
             return
@@ -89,7 +89,7 @@ class FleetRows(LiveRows):
 
 
 class FleetHelpScreen(RowsScreen, keys="help"):
-    """What the screen shows, and its keys."""
+    """The help: how to read the screen, and its keys."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class FleetApp(PaintedApp[FleetView]):
         self.view = replace(self.view, error=shown.error, interval_s=interval_s, stale_s=self._stale_s())
 
     def _stale_s(self) -> float | None:
-        """How old the screen is, where a refresh failed or no answer came for too long."""
+        """Age of the screen after a failed or late refresh."""
         late = self.watched.age_s
         is_stale = self.watched.is_failing or late > LATE_INTERVALS * self.watched.fleet.interval_s
         return late if is_stale and not self.view.paused else None
@@ -255,7 +255,7 @@ def copy_ticket(app: FleetApp) -> None:
 
 
 def copy_ssh(app: FleetApp) -> None:
-    """Copy the command that opens gputop on the selected host, or say why there is none."""
+    """Copy the command that opens gputop on the host."""
     host = None if app.frame is None else fleet_view.selected_host(app.frame, app.view)
     if app.frame is None or host is None:
         app.say("select a host first")
@@ -279,7 +279,7 @@ def next_grouping(app: FleetApp) -> None:
 
 
 def release(app: FleetApp) -> None:
-    """Back to the hosts, with the cursor on the one that was open; then without the filter."""
+    """Go back to the hosts; then clear the filter."""
     view = app.view
     if view.panel == "host":
         app.see(replace(view, panel="hosts", cursor=view.host))
@@ -290,7 +290,7 @@ def release(app: FleetApp) -> None:
 
 
 def open_row(app: FleetApp) -> None:
-    """The host in full, by ssh its own screen; the hosts of a job, of a user or of a row of waste."""
+    """Open a host, or the hosts of a job or user."""
     frame, view = app.frame, app.view
     if frame is None or view.panel == "host":
         return

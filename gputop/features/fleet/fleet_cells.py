@@ -1,4 +1,4 @@
-"""Draw GPUs as cells of two or three columns: red above green is visible even at that size."""
+"""Draw GPUs as small cells, red above green."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ def cells_width(width: int) -> int:
 
 
 def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
-    """The GPUs side by side in exactly ``room`` cells: with a gap between them while they are few, the worst of them
-    where they are too many."""
+    """GPUs side by side in ``room`` cells; the worst if too many."""
     if len(gpus) > room:
         gpus = sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))
-    return _beside(gpus, lambda gpu, wide: cell(gpu, wide, glyphs), room)
+    return _side_by_side(gpus, lambda gpu, wide: cell(gpu, wide, glyphs), room)
 
 
 def counted_spans(counts: Mapping[FleetState, int], room: int) -> list[Span]:
-    """GPUs of which only the states are known, the worst first: their levels, where a cell would show what they do."""
+    """GPUs by state alone, the worst first."""
 
     def level_of(state: FleetState, wide: int) -> list[Span]:
         if state in ABSENT and state != "lost":
@@ -42,11 +41,11 @@ def counted_spans(counts: Mapping[FleetState, int], room: int) -> list[Span]:
         return [("×" if state == "lost" else level_glyph(LEVELS[state]), f"level.{LEVELS[state]}")]
 
     states = [state for state in _NEED for _ in range(min(room + 1, counts.get(state, 0)))]
-    return _beside(states, level_of, room)
+    return _side_by_side(states, level_of, room)
 
 
-def _beside(of: Sequence[T], drawn: Callable[[T, int], list[Span]], room: int) -> list[Span]:
-    """Each as it is drawn in so many columns; the first of them where there are too many."""
+def _side_by_side(of: Sequence[T], drawn: Callable[[T, int], list[Span]], room: int) -> list[Span]:
+    """Draw each in so many columns; the first if too many."""
     fits = len(of) <= room
     cell_room = room // max(BESIDE, len(of)) if fits else 1
     line = Line()

@@ -1,4 +1,4 @@
-"""Every GPU of a cluster at a glance, from the Prometheus that is already there, or of a few hosts by ssh."""
+"""Show every GPU of a cluster, from its Prometheus or by ssh."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ second."""
 
 
 def prometheus_options(command: argparse.ArgumentParser) -> None:
-    """Where the fleet's Prometheus is."""
+    """Add the options for the fleet's Prometheus."""
     add = command.add_argument
     add("--prom", metavar="URL", help="Prometheus, VictoriaMetrics, Thanos or Mimir; also GPUTOP_PROM_URL")
     add("--cluster", metavar="NAME", help="a cluster of the configuration file, from its table [fleet.NAME]")
@@ -58,8 +58,10 @@ def form_options(command: argparse.ArgumentParser) -> None:
 
 
 def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> FleetSource:
-    """The engine or the hosts that options, environment and configuration name. Where there are more than ``most_gpus``
-    GPUs only those that are looked at are asked for; None: every one is. Raises UsageError."""
+    """The fleet that options, environment and configuration name.
+
+    Above ``most_gpus`` only GPUs in sight are asked for; None: every GPU is. Raises UsageError.
+    """
     from gputop.features.fleet.address import address_of, checked_select, cluster_of
     from gputop.model.fleet_settings import hosts_of, texts_of
 
@@ -107,7 +109,7 @@ def moment_of(text: str | None, now: float) -> float | None:
 
 
 def frame_once(fleet: FleetSource, at: float | None) -> FleetFrame:
-    """One frame with its last hour. Raises SourceError where there is none."""
+    """One frame with its last hour. Raises SourceError."""
     from gputop.features.fleet.fleet_frame import fleet_frame
     from gputop.features.fleet.fleet_reading import FleetError, with_hour
 
@@ -120,7 +122,7 @@ def frame_once(fleet: FleetSource, at: float | None) -> FleetFrame:
 
 
 def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
-    """A frame to stdout; the exit status: 1 where no host could be read."""
+    """Write a frame to stdout; return 1 if no host could be read."""
     from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 
     sys.stdout.write(fleet_csv(frame) if as_csv else fleet_json(frame))
@@ -128,7 +130,7 @@ def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
 
 
 def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
-    """The fleet's screen as rows, with the last hour of its first host. Raises UsageError, SourceError."""
+    """The fleet's screen as rows. Raises UsageError, SourceError."""
     from msgspec.structs import replace
 
     from gputop.features.fleet.fleet_frame import fleet_frame
@@ -216,7 +218,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """The fleet's part of ``gputop doctor``: whether the files of tokens and headers are for their owner alone."""
+    """The fleet's part of ``gputop doctor``: permissions of secret files."""
     from gputop.features.fleet.address import TOKEN_VARIABLE
     from gputop.model.fleet_settings import SECRET, texts_of
     from gputop.sources.doctor_report import private_file

@@ -1,4 +1,4 @@
-"""A fleet's frame as data for scripts: one JSON object, or one CSV row a GPU. Unavailable is null, never 0."""
+"""A fleet's frame as JSON or CSV. Unavailable is null, never 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIGITS = 4
 
 
 def gpu_data(gpu: Gpu) -> dict[str, Any]:
-    """One GPU with its state and what decided it. The source of SM activity is the exporter's name, or ``none``."""
+    """One GPU with its state; ``state_by`` says what decided it."""
     read = gpu.read
     return {
         "gpu": read.gpu,
@@ -36,7 +36,7 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
         "gap_pct": gpu.gap_pct,
         "sm_source": "none" if read.sm_active_pct is None else read.names,
         "state": gpu.state,
-        "state_by": gpu.by,
+        "state_by": gpu.state_by,
         "verdict": read.own_verdict,
         "job": read.job or None,
         "user": read.user or None,
@@ -46,7 +46,7 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
 
 
 def fleet_data(frame: FleetFrame) -> dict[str, Any]:
-    """The JSON object of a frame (schema 1); hosts are in the order in which they need attention."""
+    """The JSON object of a frame, the worst hosts first."""
     read = frame.read
     data = {
         "schema": SCHEMA,
@@ -61,7 +61,7 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "hosts_gone": [{"host": host, "gpus": gone.gpus, "age_s": gone.since_s} for host, gone in read.gone.items()],
         "not_work_gpu_h": frame.not_work_gpu_h,
         "not_work_span_s": None if read.hour.lost is None else read.hour.span_s,
-        "not_work_by": None if read.hour.lost is None else read.hour.by,
+        "not_work_by": None if read.hour.lost is None else read.hour.source,
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
         "stragglers": [_row(entry) for entry in frame.stragglers],
         "waste": [
@@ -102,7 +102,7 @@ def fleet_json(frame: FleetFrame) -> str:
 
 
 def fleet_csv(frame: FleetFrame) -> str:
-    """One row a GPU, hosts in the order in which they need attention; an empty cell is unavailable."""
+    """One row a GPU, the worst hosts first; empty is unavailable."""
     rows = [
         rounded({"t": frame.t, "host": group.name, **gpu_data(gpu)}, DIGITS)
         for group in sorted(frame.hosts, key=worst_first)

@@ -1,7 +1,6 @@
-"""A reading with what follows from it: hosts, jobs and users with their GPUs' states, counts, stragglers, waste.
+"""Build hosts, jobs and users from a reading, with states, stragglers and waste.
 
-Of a small fleet they are made of its GPUs one by one, of a large one from the shares that the rules record. Pure,
-frozen data.
+Of a small fleet they are made of its GPUs, of a large one from the shares that the rules record. Pure, frozen data.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from gputop.model.quantity import count
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU with its state; ``by`` says what decided it, see ``gpu_state.state_of``."""
+    """One GPU with its state; ``state_by`` says what decided it, see ``gpu_state.state_of``."""
 
     read: GpuReading
     state: FleetState
-    by: str
+    state_by: str
 
     @property
     def gap_pct(self) -> float | None:
@@ -45,11 +44,11 @@ def gap(of: GpuReading | HostShare) -> float | None:
 
 
 class GpuGroup(Struct, frozen=True):
-    """GPUs that belong together: a host, a job or a user. Means and sums are over those where a value is measured.
+    """GPUs of one host, job or user.
 
-    ``counts`` are GPUs by state, ``gpus`` those that are known one by one: all of them, or in a large fleet those of
-    hosts in sight. ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what a job
-    held and did not use, idle is what no job held.
+    Means and sums are over GPUs with a value. ``counts`` are GPUs by state; ``gpus`` are all of them, or in a large
+    fleet the ones of hosts in sight. ``waste_gpu_h`` was held by a job and not used in the last hour, ``idle_gpu_h``
+    was held by no job; None until read.
     """
 
     name: str
@@ -72,7 +71,7 @@ class GpuGroup(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What it is called, for people."""
+        """The name for people."""
         return f"{self.name} ({self.own_name})" if self.own_name else self.name
 
     @property
@@ -82,7 +81,7 @@ class GpuGroup(Struct, frozen=True):
 
     @property
     def remedy(self) -> str:
-        """What helps, where something is wrong."""
+        """The remedy for its worst state, or nothing."""
         return group_verdict.remedy_of(
             [gpu.read for gpu in self.gpus if gpu.state == self.verdict.state], self.verdict.state
         )
@@ -93,7 +92,7 @@ OF_JOBS: tuple[FleetState, ...] = ("busy_not_working", "starved", "idle_allocate
 
 
 def worst_first(group: GpuGroup) -> tuple[float, float, str]:
-    """The order in which groups need attention: by how bad, then by what they waste."""
+    """Sort key: worst state first, then waste."""
     waste = group.waste_gpu_h
     if waste is None:
         waste = sum(group.counts.get(state, 0) for state in OF_JOBS)
@@ -101,7 +100,10 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
 
 
 class WastedHours(Struct, frozen=True):
-    """GPU-hours of the last hour that a job of a user did not use, by cause: a verdict of the node, or a state."""
+    """GPU-hours of the last hour lost by a job, with their cause.
+
+    The cause is a verdict of the node, or a state.
+    """
 
     job: JobName
     user: str
@@ -112,9 +114,9 @@ class WastedHours(Struct, frozen=True):
 
 
 class FleetFrame(Struct, frozen=True, dict=True):
-    """Everything that is shown of a fleet at one moment. ``counts`` are GPUs by state.
+    """A fleet at one moment, ready to show. ``counts`` are GPUs by state.
 
-    What only some screens need is computed on first use, once per frame.
+    Values that only some screens need are computed on first use.
     """
 
     read: FleetReading
@@ -130,7 +132,10 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return self.read.t
 
     def ssh(self, host: str) -> str | None:
-        """The command that opens gputop on a host; None for a redacted name, and for one that ssh could misread."""
+        """The command that opens gputop on a host.
+
+        None for a redacted name, and for one that ssh could misread.
+        """
         return None if self.read.is_redacted else ssh_command(host)
 
     def host(self, name: str | None) -> GpuGroup | None:
@@ -139,17 +144,17 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @cached_property
     def total(self) -> int:
-        """All GPUs, those that are lost and those of hosts that are down among them."""
+        """All GPUs, with lost ones and GPUs of hosts that are down."""
         return sum(self.counts.values())
 
     @property
     def gpus(self) -> list[Gpu]:
-        """The GPUs that are known one by one."""
+        """GPUs that are known one by one."""
         return [gpu for host in self.hosts for gpu in host.gpus]
 
     @cached_property
     def present(self) -> list[Gpu]:
-        """Those of them that answer."""
+        """Known GPUs that answer."""
         return [gpu for gpu in self.gpus if gpu.state not in gpu_state.ABSENT]
 
     @cached_property
@@ -159,7 +164,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @cached_property
     def power(self) -> tuple[float, int, int]:
-        """The sum over the GPUs that answer and whose power is known, in W; how many these are, of how many."""
+        """Watts of GPUs that answer, how many these are, and of how many."""
         reads: Iterable[HostShare | GpuReading] = self.read.shares or (gpu.read for gpu in self.present)
         known = [(of.power_w, of.gpus if isinstance(of, HostShare) else 1) for of in reads]
         powers = [(power, n) for power, n in known if power is not None]
@@ -172,35 +177,37 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @cached_property
     def not_work_gpu_h(self) -> float | None:
-        """GPU-hours of the last hour that were not work, including idle ones; None until they were read."""
+        """GPU-hours of the last hour that were no work; None until read."""
         if self.read.hour.lost is None:
             return None
         return sum(lost.gpu_h for lost in self.read.hour.lost)
 
     @cached_property
     def idle_gpu_h(self) -> float:
-        """Of these the hours that no job held."""
+        """GPU-hours of the last hour that no job held."""
         return sum(row.gpu_h for row in self.waste if row.state == "idle")
 
     @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
-        """The GPUs by job; those without one are a group of their own, the last one."""
+        """The fleet by job; GPUs without one come last."""
         return _groups(self.read, "job", self.gpus, self.stragglers)
 
     @cached_property
     def users(self) -> tuple[GpuGroup, ...]:
-        """The GPUs by user; those without one are a group of their own, the last one."""
+        """The fleet by user; GPUs without one come last."""
         return _groups(self.read, "user", self.gpus, self.stragglers)
 
     @cached_property
     def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:
-        """Groups in the orders used so far: sorting a thousand hosts is too much for every key."""
+        """Groups by order; sorting a thousand hosts at every key is slow."""
         return {}
 
 
 def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFrame:
-    """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one: hosts
-    that are as ``before`` are taken from there."""
+    """Build the frame of a reading.
+
+    A large fleet is read from shares, and only some GPUs are known: hosts that are as ``before`` are taken from there.
+    """
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *gpu_state.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
     straggling = straggler.stragglers(
@@ -234,7 +241,7 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
 
 
 def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
-    """The GPUs of jobs of which every GPU is known: a part of a job says nothing of stragglers in it."""
+    """GPUs of jobs that are known completely: only these can have stragglers."""
     if not read.shares:
         return gpus
     of_job = Counter[JobName]()
@@ -248,7 +255,7 @@ def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[G
 
 
 def _shares(read: FleetReading, gpus: Iterable[Gpu]) -> list[HostShare]:
-    """Those that were read, of hosts without values in the state of these; else each GPU as one."""
+    """Shares as they were read, with absent hosts; else each GPU as one."""
     if read.shares:
         kinds = {host: down.kind for host, down in read.down.items()}
         return [
@@ -272,7 +279,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 class _Stragglers:
-    """Those of a fleet, looked up by GPU, by the name of a group of shares, and by job."""
+    """The stragglers of a fleet by GPU, by group of shares, and by job."""
 
     def __init__(self, straggling: Sequence[Straggler], by: str) -> None:
         self._at = {(late.host, late.gpu): late for late in straggling}
@@ -282,7 +289,7 @@ class _Stragglers:
         self.of_job = {late.job: late for late in straggling}
 
     def among(self, name: str, gpus: Sequence[Gpu]) -> list[Straggler]:
-        """Those of a group; a host as a whole stands without a GPU."""
+        """The stragglers of a group; a straggling host has no GPU number."""
         if not gpus:
             return self._of_name[name] if name else []
         places = dict.fromkeys((gpu.read.host, number) for gpu in gpus for number in (gpu.read.gpu, ""))
@@ -296,10 +303,9 @@ def _groups(
     straggling: Sequence[Straggler],
     known: Mapping[str, GpuGroup] = {},
 ) -> tuple[GpuGroup, ...]:
-    """The fleet by host, job or user; what has no job or user is a group of its own, the last one.
+    """Group the fleet by host, job or user.
 
-    Where there are shares, ``gpus`` are those of some hosts: their numbers stay those that the rules recorded, so that
-    rows keep their order. Hosts that are ``known`` are taken as they are, but those of such GPUs.
+    GPUs without a job or user are the last group.
     """
     gpus = sorted(gpus, key=_by_number)
     members: dict[str, list[HostShare]] = defaultdict(list)
@@ -356,7 +362,7 @@ def _group(
 
 
 def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
-    """The mean of values over all GPUs that have one: each is that of so many."""
+    """The weighted mean of measured values; the second number is a count of GPUs."""
     total, gpus = 0.0, 0
     for value, n in values:
         if value is not None:
@@ -366,7 +372,7 @@ def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
 
 
 def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
-    """GPU-hours of the last hour by host, job or user: what somebody did not use, and what nobody used."""
+    """Lost GPU-hours by host, job or user: of jobs, and of nobody."""
     if read.hour.lost is None:
         return None
     hours: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
@@ -378,8 +384,10 @@ def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | N
 
 
 def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
-    """The last hour's lost GPU-hours by job, user and cause, the most first; idle hours outside of any job come
-    last."""
+    """Lost GPU-hours by job, user and cause, the most first.
+
+    Idle hours outside of any job come last.
+    """
     # A job's hosts may have different exporters: the cause that one node names holds for the job.
     causes: dict[tuple[str, str | None], str] = {}
     for gpu in gpus:
@@ -405,7 +413,7 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
 
 
 def _not_exported(gpus: Sequence[Gpu]) -> list[str]:
-    """What is not exported and could be, reported once for the fleet."""
+    """A line on SM activity that dcgm-exporter could export."""
     hosts = {
         gpu.read.host
         for gpu in gpus

@@ -1,4 +1,4 @@
-"""The first two rows of the screen: size, age and counts by state, and what the last hour lost."""
+"""The first two rows of the screen: size and age, counts and last hour."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def _gpus(frame: FleetFrame) -> str:
 
 
 def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
-    """The title: the engine, how large, what is measured, how old. That a fleet is simulated is never left out."""
+    """The title row: engine, size, coverage and age.
+
+    "SIMULATED" is never left out.
+    """
     line = Line().add(" gputop fleet", "brand|bar")
     right = _right(frame, view, width)
     room = width - sum(len(text) for text, _ in right)
@@ -85,7 +88,7 @@ def _right(frame: FleetFrame, view: FleetView, width: int) -> list[tuple[str, st
 
 
 def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
-    """Counts of GPUs by state, hosts that are down, power, and the last hour; or a message."""
+    """The row of counts, absent hosts, power and last hour; or a message."""
     line = Line().add(" ")
     if view.message:
         return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
@@ -113,7 +116,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
 
 
 class SummaryPart(NamedTuple):
-    """A count in the summary; rank 0 is always shown, the others by rank as far as there is room."""
+    """A count of the summary; rank 0 is always shown."""
 
     text: str
     style: str
@@ -139,7 +142,7 @@ def _counts(frame: FleetFrame) -> list[SummaryPart]:
 
 
 def _absent(frame: FleetFrame) -> Iterator[SummaryPart]:
-    """What was known and is not there now; it is never left out."""
+    """Lost GPUs and hosts without values; never left out."""
     if lost := frame.counts.get("lost", 0):
         yield SummaryPart(f"× {lost:,} lost", "level.red", 0)
     kinds = Counter(down.kind for down in frame.read.down.values())
@@ -155,7 +158,7 @@ WHOLE_HOUR_S = 3400.0
 
 
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
-    """What jobs lost in the last hour and, apart from it, what no job used: a long and a short form, and the style."""
+    """Words for the last hour, long and short, and their style."""
     lost = frame.not_work_gpu_h
     if lost is None and frame.read.hour.note:
         return "last hour: not known", "last hour: n/a", "dim"

@@ -1,4 +1,4 @@
-"""One host of a fleet: the gap charts of its GPUs over the last hour, what is wrong in words, and how to reach it."""
+"""The page of one host: charts of the last hour, evidence, GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT = ("rule", "title", "heading")
 
 
 def greyed(row: Row) -> Row:
-    """A row of old values: the text stays, the colours go. Rules and headings are not values."""
+    """A row without colours, for old values."""
     parts = [(text, *style.partition("|")) for text, style in row]
     return tuple((text, f"{colour if colour in KEPT else 'dim'}{bar}{ground}") for text, colour, bar, ground in parts)
 
@@ -44,7 +44,7 @@ def title_of(group: GpuGroup) -> str:
 
 
 def evidence(group: GpuGroup, width: int) -> list[Row]:
-    """What its GPUs do, and what helps."""
+    """Rows of the verdict with values, and the remedy."""
     reads = [gpu.read for gpu in group.gpus]
     parts = [
         f"{word} {number(value)} %"
@@ -65,7 +65,7 @@ def evidence(group: GpuGroup, width: int) -> list[Row]:
     if parts and group.down:
         text += f"; its last values: {', '.join(parts)}"
     elif parts:
-        by = "gputop on the node" if any(gpu.by == "gputop" for gpu in group.gpus) else "means over 5 min"
+        by = "gputop on the node" if any(gpu.state_by == "gputop" for gpu in group.gpus) else "means over 5 min"
         text += f": {', '.join(parts)} ({by})"
     rows = []
     for glyph, words, style in (
@@ -79,7 +79,7 @@ def evidence(group: GpuGroup, width: int) -> list[Row]:
 
 
 def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]:
-    """The gap charts of the last hour of as many GPUs as have room, each of the same height."""
+    """Gap charts of the last hour for as many GPUs as fit."""
     gpus = list(group.gpus)
     if not gpus or room < 2:
         return []

@@ -15,7 +15,7 @@ from gputop.paint.line import Line, Row, fit
 
 
 def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
-    """All hours, with the user's price what they cost and at which price; if there is room, what no job had, apart."""
+    """Hours, and their cost with the user's price."""
     lost = frame.not_work_gpu_h
     if lost is None:
         return ""
@@ -41,7 +41,7 @@ def panel_head(view: FleetView, width: int) -> Row:
 
 
 def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int) -> Line:
-    """A job's hours: whose, why, how many."""
+    """Hours of a job with their cause."""
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
     wide, red = width >= 90, LEVELS[row.state] == "red"
     style = "value.alarm" if red else "level.yellow" if LEVELS[row.state] == "yellow" else "dim"
@@ -62,7 +62,7 @@ def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int)
 
 
 def straggler_line(straggler: Straggler, width: int) -> Line:
-    """Which GPU, what it does, what the others do, whose job."""
+    """Straggler, its value beside the others', and its job."""
     doing = f"{'starves: ' * (straggler.kind == 'starved')}{straggler.words}"
     line = Line().add(" ").add(fit(straggler.where, 20), "level.yellow").add(" ")
     line.add(fit(doing, 40 if width >= 76 else max(10, width - 23)), "text")
@@ -104,17 +104,17 @@ NOTHING = {
 
 
 def not_read(frame: FleetFrame) -> str:
-    """Why there is no last hour."""
+    """The reason why there is no last hour."""
     return frame.read.hour.note or "the last hour is being read…"
 
 
 def no_straggler(frame: FleetFrame) -> str:
-    """That none was found, and where it was looked for."""
+    """Words where no straggler was found."""
     return "no alert fires for one: only alerts tell of jobs out of sight" if frame.read.shares else NO_STRAGGLER
 
 
 def nothing(frame: FleetFrame, view: FleetView) -> str:
-    """What an empty panel says."""
+    """Words of an empty panel."""
     if view.panel == "stragglers" and frame.read.shares:
         return no_straggler(frame)
     if view.panel == "waste" and frame.read.hour.lost is None:

@@ -1,6 +1,6 @@
-"""A fleet's numbers at one moment, the same from Prometheus and from a simulation.
+"""A fleet's numbers at one moment, whatever their source.
 
-Nothing is judged here. What is not measured is None.
+Nothing is judged here. A value that is not measured is None.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ NUMBER = "job"
 
 
 class JobName(str):
-    """What a job is called: the words for people, made of its kind (a scheduler, ``pod``, ``container``) and its name
-    there, after its cluster where there are several: each of them counts its jobs from 1. Empty where no job is known.
+    """A job's name for people, with its kind, name and cluster.
+
+    The kind is a scheduler, ``pod`` or ``container``. The cluster comes first if there are several: each counts its
+    jobs from 1. Empty if no job is known.
     """
 
     __slots__ = ("cluster", "kind", "name")
@@ -59,27 +61,24 @@ NO_JOB = JobName()
 
 
 def with_schedulers(jobs: Sequence[JobName]) -> list[JobName]:
-    """The jobs; one whose number alone is known takes the name that another of its cluster gives that number."""
+    """Replace job numbers by the scheduler's name for them in their cluster."""
     known = {(job.cluster, job.name): job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
     return [known.get((job.cluster, job.name), job) if job.kind == NUMBER else job for job in jobs]
 
 
 class FleetError(Exception):
-    """A fleet that does not answer, or has no GPU in it. One line: what is wrong, what to do."""
+    """A fleet that cannot be read: one line with advice."""
 
 
 class GpuReading(Struct, frozen=True):
-    """One GPU, or one MIG instance (``gpu`` is then ``0/3``).
+    """Values and facts of one GPU or MIG instance (``0/3``).
 
-    Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and
-    units are those of the metric catalogue. ``is_quiet`` tells whether the 95th percentile of utilisation was below
-    5 %, None where that was asked and not answered; ``unanswered`` are keys of which the same holds, so that None
-    says nothing. ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on
-    the node says. ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_lost`` was there within
-    the last day, and its host answers without it, or says that its driver cannot read it; the values are the last
-    ones. ``is_allocated`` is a GPU that a job holds by the word of the scheduler or the kubelet, whatever runs on it.
-    ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S`` seconds, where they announce
-    their steps, ``step_wait_s`` what they waited for others in it, where they say so.
+    Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and units
+    are from the metric catalogue. ``is_quiet``: the 95th percentile of utilisation was below 5 %, None if not answered;
+    ``unanswered`` are keys that were not answered. ``names`` is the dialect. ``own_state`` and ``own_verdict`` come
+    from gputop on the node. A GPU that ``is_lost`` was there within the last day, and its host answers without it.
+    ``is_allocated``: a job holds it by the word of the scheduler or the kubelet. ``step_s`` and ``step_wait_s`` are the
+    mean training step of its ranks and their wait in it.
     """
 
     host: str
@@ -110,7 +109,7 @@ class GpuReading(Struct, frozen=True):
 
     @property
     def id(self) -> GpuId:
-        """The GPU, whichever exporters and addresses name it: by UUID, else by host and number."""
+        """The GPU, whichever exporters and addresses name it."""
         return gpu_id(self)
 
     @property
@@ -137,7 +136,10 @@ class _Identified(Protocol):
 
 
 def gpu_id(of: _Identified) -> GpuId:
-    """The identity of a GPU or MIG instance: cluster and UUID, else cluster, host and number."""
+    """The identity of a GPU or MIG instance.
+
+    Cluster and UUID; without a UUID cluster, host and number.
+    """
     return (of.cluster, of.uuid, of.mig) if of.uuid else (of.cluster, of.host, of.gpu)
 
 
@@ -174,15 +176,17 @@ class Down(Struct, frozen=True):
 
 
 class RemovedHost(Struct, frozen=True):
-    """A host that was there within the last day and that nothing lists any more. ``since_s`` as in ``Down``."""
+    """A host of the last day that nothing lists any more."""
 
     gpus: int
     since_s: float | None
 
 
 class Lost(Struct, frozen=True):
-    """GPU-hours of the last hour that were not work: of one GPU, or of all of a host where ``gpu`` is empty, under the
-    job that it then had."""
+    """Lost GPU-hours under the job that the GPU had then.
+
+    Of one GPU, or of a host where ``gpu`` is empty.
+    """
 
     host: str
     gpu: str
@@ -201,7 +205,7 @@ class LastHour(Struct, frozen=True):
     lost: Sequence[Lost] | None = None
     span_s: float = HOUR_S
     note: str = ""
-    by: Literal["rules", "samples", "pages", "simulated"] = "pages"
+    source: Literal["rules", "samples", "pages", "simulated"] = "pages"
     """The source: recorded by rules, judged from samples, or counted from hosts' pages."""
 
 
@@ -215,10 +219,9 @@ class FiringAlert(Struct, frozen=True):
 
 
 class HostShare(Struct, frozen=True):
-    """A host's GPUs of one owner: how many are in which state, their means, their power.
+    """GPUs of one owner on a host: states, means and power.
 
-    A large fleet is read from shares, as the rules recorded them; its GPUs are known one by one only on the hosts that
-    are looked at.
+    A large fleet is read from shares, as the rules recorded them.
     """
 
     host: str
@@ -236,12 +239,11 @@ class HostShare(Struct, frozen=True):
 
 
 class FleetReading(Struct, frozen=True):
-    """A fleet at Unix time ``t``. ``down`` holds hosts by name, those that are late among them; their GPUs carry the
-    last values that were read. The GPUs of hosts that are ``gone`` are in no other list.
+    """A fleet at Unix time ``t``.
 
-    Where there are ``shares`` the fleet is read from them, ``gpus`` are those of some hosts alone, ``missing`` is how
-    many GPUs a host had within the last day and has no more.
-    ``age_s`` is how old the newest value is. ``problems`` are one line each, for people.
+    ``down`` holds hosts without current values; their GPUs carry the last ones. GPUs of hosts that are ``gone`` are in
+    no other list. With ``shares`` the fleet is read from them, ``gpus`` are on some hosts alone, and ``missing`` counts
+    GPUs of the last day by host. ``age_s`` is the age of the newest value.
     """
 
     t: float
@@ -267,13 +269,15 @@ class FleetReading(Struct, frozen=True):
 
 
 def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:
-    """The reading with its last hour, where that was read."""
+    """The reading with its last hour, if that was read."""
     return read if hour is None else replace(read, hour=hour)
 
 
 class FleetSource(Protocol):
-    """What answers for a fleet: an engine, a few hosts, or a simulation. Called from one thread; may block; raises
-    FleetError. What ``ask`` gives of every host is asked for by nothing else."""
+    """A source of fleet readings: an engine, hosts, or a simulation.
+
+    Called from one thread; may block; raises FleetError.
+    """
 
     source: str
     interval_s: float
@@ -287,11 +291,11 @@ class FleetSource(Protocol):
         """Utilisation and SM activity of a host's GPUs in the hour before ``t``."""
 
     def settle(self) -> None:
-        """Wait for what a first ``ask`` would leave for later ones."""
+        """Wait for answers that a first ``ask`` would leave for later."""
         return
 
     def hour(self, t: float) -> LastHour | None:
-        """What the last hour lost, where ``ask`` does not give it."""
+        """The last hour, if ``ask`` does not give it."""
         return None
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
@@ -299,7 +303,7 @@ class FleetSource(Protocol):
         return None
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
-        """Values that are asked for of the host on screen alone, by GPU."""
+        """Values for the host on screen alone, by GPU."""
         return {}
 
     def close(self) -> None:

@@ -73,12 +73,15 @@ def _waste(group: GpuGroup, view: FleetView, size: int) -> Span:
 
 
 class FleetColumn(Struct, frozen=True):
-    """``least`` is the width of the screen from which the column is shown; ``sort`` what a click on its head sorts."""
+    """A column, shown from a screen of ``min_width`` cells on.
+
+    A click on its head sorts by ``sort``.
+    """
 
     key: str
     head: str
     width: int
-    least: int
+    min_width: int
     sort: str
     shown: Callable[[GpuGroup, FleetView, int], Span]
     right: bool = False
@@ -100,7 +103,7 @@ COLUMNS = (
 
 def columns(width: int) -> list[tuple[FleetColumn, int]]:
     """The columns that a screen of this width has room for, and their widths."""
-    shown = [column for column in COLUMNS if width >= column.least]
+    shown = [column for column in COLUMNS if width >= column.min_width]
     used = 1 + name_width(width) + 1 + cells_width(width) + sum(column.width + 1 for column in shown if column.width)
     # One cell before it, and one at the right edge as on every screen. The eye cannot follow a wider row.
     rest = min(WIDEST_VERDICT, max(8, width - used - 2))
@@ -113,7 +116,7 @@ def name_width(width: int) -> int:
 
 
 def head(view: FleetView, width: int, word: str) -> Line:
-    """The heads of the columns, a click on which sorts by it; the one that is sorted by has its arrow."""
+    """The columns' heads; a click sorts, the sorted one has an arrow."""
     arrow = "▴" if view.inverted else "▾"
     name = f"{word}{arrow * (view.sort == 'name')}"[: name_width(width)].ljust(name_width(width))
     room = cells_width(width)

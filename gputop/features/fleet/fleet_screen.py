@@ -1,4 +1,4 @@
-"""The fleet's screen as rows of text: a pure function of a frame, a view and a size."""
+"""Paint the fleet's screen. Pure: frame, view and size in, rows out."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ def _dim(text: str, width: int) -> Row:
 
 
 def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[list[Row], list[Target | None], int]:
-    """The list of the panel and, where there is room, what belongs to the selected row; what a click on each row means,
-    and how many rows are a page."""
+    """Rows of the list and below it, click targets, and rows per page."""
     names, is_grouped = rows_of(frame, view), view.panel in ("hosts", *GROUPED)
     below = _below(frame, view, width, room, len(names))
     title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {len(names):,}"
@@ -112,7 +111,7 @@ def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int
 
 
 def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: int) -> list[Row]:
-    """The selected host's hour, waste and stragglers, as far as the list can spare the rows."""
+    """The selected host's hour, waste and stragglers, if there is room."""
     if view.panel != "hosts" or width < 80:
         return []
     rows: list[Row] = []
@@ -155,7 +154,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
 
 
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
-    """What is wrong with the engine or the exporters, each in one row."""
+    """Rows of problems with the engine or the exporters."""
     problems = [view.error] if view.error else []
     problems += [text for text in frame.problems if text not in (*problems, frame.read.hour.note)]
     return [
@@ -164,7 +163,7 @@ def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
 
 
 def waiting_screen(text: str, width: int, height: int) -> list[Row]:
-    """What is shown before the first answer."""
+    """The screen before the first answer."""
     rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
     rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]
     rows.append(Line().add("  trying again and again; q quits", "dim").row(width))

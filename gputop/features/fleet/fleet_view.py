@@ -1,4 +1,4 @@
-"""What the viewer of a fleet has chosen, and the rows that follow from it. Frozen; every key makes a new one. Pure."""
+"""The viewer's choices, and the rows that follow. Frozen and pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLEET_VOCABULARY = Vocabulary(
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> Expression:
-    """The filter that a text means. Raises ExpressionError with the position of the first mistake."""
+    """Parse a filter. Raises ExpressionError."""
     return parse_expression(text, FLEET_VOCABULARY)
 
 
@@ -71,9 +71,10 @@ GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
 
 
 class FleetView(Struct, frozen=True):
-    """The state of the fleet's screen. ``cursor`` names a row; None is the first one.
+    """The state of the fleet's screen.
 
-    ``at`` is the moment that shows, None for the present. ``stale_s`` is how old the screen is, where that matters.
+    ``cursor`` names a row; None is the first one. ``at`` is the moment that shows, None for the present. ``stale_s`` is
+    how old the screen is, where that matters.
     """
 
     glyphs: Glyphs = COLOUR
@@ -95,18 +96,18 @@ class FleetView(Struct, frozen=True):
     utc_offset_s: float = 0.0
 
 
-def _by(field: str, sign: Literal[1, -1]) -> Callable[[GpuGroup], tuple[bool, float, str]]:
-    """The smallest first, with -1 the greatest; what is not measured last."""
+def _sort_key(field: str, sign: Literal[1, -1]) -> Callable[[GpuGroup], tuple[bool, float, str]]:
+    """Sort by a field, the unmeasured last; ``sign`` -1 is descending."""
     return lambda group: ((number := getattr(group, field)) is None, sign * (number or 0.0), group.name)
 
 
 SORTS: dict[str, Callable[[GpuGroup], tuple[object, ...]]] = {
     "worst": worst_first,
-    "waste": _by("waste_gpu_h", -1),
-    "gap": _by("gap_pct", -1),
-    "sm": _by("sm_active_pct", 1),
-    "util": _by("util_pct", 1),
-    "power": _by("power_w", -1),
+    "waste": _sort_key("waste_gpu_h", -1),
+    "gap": _sort_key("gap_pct", -1),
+    "sm": _sort_key("sm_active_pct", 1),
+    "util": _sort_key("util_pct", 1),
+    "power": _sort_key("power_w", -1),
     "stragglers": lambda group: (-group.stragglers, *worst_first(group)),
     "name": lambda group: (group.name,),
 }
@@ -119,7 +120,7 @@ def sorted_by(view: FleetView, name: str) -> FleetView:
 
 
 def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
-    """The rows of the panel that shows hosts, jobs or users: filtered, in order."""
+    """Rows of hosts, jobs or users: filtered and sorted."""
     by = GROUPED.get(view.panel, "host")
     order_key = (by, view.sort, str(view.inverted), view.filter.text)
     rows = frame.orders.get(order_key)
@@ -132,7 +133,7 @@ def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
 
 
 def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:
-    """The names of the panel's rows, as the cursor goes through them."""
+    """Names of the panel's rows, in the cursor's order."""
     if view.panel == "stragglers":
         return [f"{straggler.host}\t{straggler.gpu}" for straggler in frame.stragglers]
     if view.panel == "waste":
@@ -157,7 +158,7 @@ def moved(rows: Sequence[str], view: FleetView, step: int, page: int) -> FleetVi
 
 
 def drawn_hosts(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[str, ...]:
-    """The hosts whose GPUs are drawn."""
+    """Hosts whose GPUs are drawn."""
     if frame is None:
         return ()
     if view.panel == "host":
@@ -167,7 +168,7 @@ def drawn_hosts(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[s
 
 
 def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
-    """The host that the cursor's row belongs to; None where it belongs to none."""
+    """The host of the cursor's row; None if it has none."""
     if view.panel == "host":
         return view.host
     rows = rows_of(frame, view)

@@ -21,10 +21,10 @@ DAY_S = 86400.0
 
 
 class FleetInventory:
-    """The result of the last discovery. ``schema`` names no dialect until some were found."""
+    """The GPUs of a fleet. ``schema`` names no dialect until some were found."""
 
     def __init__(self, engine: Engine, hosts: Mapping[Place, str] | None = None) -> None:
-        """``hosts`` are those of a part of a large fleet, by the places that are recorded: its GPUs are theirs."""
+        """``hosts`` are the hosts of a part of a large fleet, by recorded place."""
         self._engine, self._hosts = engine, hosts
         self.schema = FleetSchema(select=engine.select)
         self.identities: dict[SeriesKey, GpuIdentity] = {}
@@ -60,9 +60,10 @@ class FleetInventory:
             self._forget()
 
     def identify(self, at: float | None, now: float, *, looks_back: bool) -> list[str]:
-        """Find out which GPUs there are. Returns messages for people. Raises FleetError where none is known.
+        """Ask which GPUs there are; return lines for people.
 
-        ``looks_back`` also asks for those that are not there any more; else they are those that were there before.
+        ``looks_back`` also asks for removed ones; else the known ones that are missing now. Raises FleetError if none
+        is known.
         """
         texts = {
             "who": queries.identities(self.schema),
@@ -71,7 +72,7 @@ class FleetInventory:
         answers = self._engine.asked(texts, at, needs=() if self.identities else ("who",))
         if "who" not in answers.rows:
             return answers.problems
-        rows = [*answers.of("who"), *answers.of("before")]
+        rows = [*answers.rows_of("who"), *answers.rows_of("before")]
         metrics = frozenset(bytes(row.metric) for row in rows)
         if metrics != self._metrics:
             labels = [label_cache.labels_of(row.metric) for row in rows]
@@ -96,7 +97,7 @@ class FleetInventory:
         return answers.problems
 
     def notes(self) -> list[str]:
-        """What is to be said of the GPUs that are known, for people."""
+        """Lines for people on the known GPUs."""
         present = [one for one in self.identities.values() if not one.gone and one.uuid and not one.mig]
         slots = Counter((host, gpu) for host, gpu, _ in dict.fromkeys((one.host, one.gpu, one.uuid) for one in present))
         # Two GPUs of one number.
@@ -106,7 +107,7 @@ class FleetInventory:
         return [say] if twice else []
 
     def _read(self, rows: Sequence[Labels]) -> None:
-        """Take the GPUs that these series name, which are others than before."""
+        """Replace the identified GPUs by those that these series name."""
         schema, self.host_names, self._identified, self.exporters = decode_labels.discovered(rows, self.schema)
         if not schema.labels:
             raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
@@ -117,7 +118,7 @@ class FleetInventory:
     def _missing(
         self, present: Mapping[SeriesKey, GpuIdentity], now: float, *, looks_back: bool
     ) -> dict[SeriesKey, GpuIdentity]:
-        """The GPUs that were there within the last day and are not there now, whatever they were called by."""
+        """GPUs of the last day that are not there now."""
         uuids = {identity.uuid for identity in present.values() if identity.uuid}
         # Those that are there come first: a host that was renamed has the same GPUs under its new name.
         before = {**self._identified, **self.identities}
@@ -152,8 +153,11 @@ class FleetInventory:
         self._identified = {key: identity for key, identity in self._identified.items() if key not in keys}
 
     def name_jobs(self, facts_by_gpu: Mapping[SeriesKey, SeriesFacts]) -> None:
-        """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
-        told = {key: facts.whose for key, facts in facts_by_gpu.items() if facts.whose[0]}
+        """Add jobs and users that series of their own name.
+
+        A number without a scheduler takes the name it has elsewhere.
+        """
+        told = {key: facts.job_and_user for key, facts in facts_by_gpu.items() if facts.job_and_user[0]}
         owners = {key: told.get(key, (of.job, of.user)) for key, of in self.identities.items()}
         jobs = with_schedulers([job.within(self.identities[key].cluster) for key, (job, _) in owners.items()])
         for (key, (_, user)), job in zip(owners.items(), jobs, strict=True):

@@ -1,4 +1,4 @@
-"""The state of each GPU of a fleet, from five minutes of data: the first rule that holds. Pure."""
+"""Judge the state of a GPU from five minutes of data. Pure."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ LEVELS: Mapping[FleetState, Level] = MappingProxyType({
 
 
 def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
-    """A GPU's state, and what it was decided by: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``.
+    """A GPU's state, and the source that decided.
 
-    ``down`` is the kind in which its host is without values. The order is that of the rules for Prometheus.
+    The source is ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``; ``down`` is the kind in which its host is without
+    values. The rules for Prometheus have the same order.
     """
     if down:
         return ("late" if down == "late" else "down"), "up"
@@ -43,7 +44,7 @@ def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
 
 
 def judged(gpu: GpuReading) -> tuple[GpuState, str]:
-    """The state of a GPU that is there, and what it was decided by."""
+    """The state of a GPU that is there, and its source."""
     if gpu.own_state is not None:
         return ("allocated_unused" if gpu.own_state == "idle" and gpu.is_allocated else gpu.own_state), "gputop"
     if gpu.util_pct is None or (gpu.is_quiet is None and gpu.util_pct < SURELY_BUSY_UTIL):
@@ -68,7 +69,7 @@ def judged(gpu: GpuReading) -> tuple[GpuState, str]:
 
 
 def lost_hours(state: FleetState, util_pct: float | None, hours: float) -> float:
-    """The part of ``hours`` in a state that was not work, GPU-hours; split by utilisation as in a node's ledger."""
+    """The part of ``hours`` in a state that was no work."""
     if state == "busy_not_working":
         return hours
     if state in FLEET_NOT_WORK:

@@ -17,7 +17,7 @@ from gputop.model.quantity import duration, memory
 
 
 class FleetVerdict(Struct, frozen=True):
-    """``state`` is the worst among the GPUs; ``text`` begins with how many of them it holds for."""
+    """The worst state of a group, with its level and words."""
 
     state: FleetState
     level: Level
@@ -33,14 +33,14 @@ ORDER: tuple[FleetState, ...] = (
 
 
 def severity(verdict: FleetVerdict) -> float:
-    """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
+    """Sort key of a verdict; a straggler comes before GPUs that only wait."""
     if verdict.straggles and verdict.state in ("working", "idle_allocated", "allocated_unused", "unmeasured"):
         return ORDER.index("starved") + 0.5
     return float(ORDER.index(verdict.state))
 
 
 def cause_words(cause: str) -> str:
-    """A cause of waste in words: a verdict's title, or a state's word, with one wording where both mean the same."""
+    """A cause of waste in words: a verdict's title or a state."""
     cause = "idle_holding_memory" if cause == "idle_allocated" else cause
     return titles().get(cause) or WORDS.get(cause, cause)
 
@@ -52,8 +52,11 @@ def verdict_of(
     straggling: Sequence[Straggler],
     of_job: Mapping[JobName, Straggler],
 ) -> FleetVerdict:
-    """The verdict on these GPUs, by their number in each state; ``gpus`` are all of them, or none where they are not
-    known one by one. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
+    """The verdict on a group, by its GPUs' states.
+
+    ``gpus`` are all of them, or none where they are not known one by one. ``straggling`` are those among them,
+    ``of_job`` the stragglers of all jobs.
+    """
     if down is not None:
         if down.kind == "pending":
             return FleetVerdict("pending", LEVELS["pending"], down.reason)
@@ -102,7 +105,7 @@ def _straggles(straggler: Straggler, *, with_host: bool) -> str:
 def _waits_for(
     gpus: Sequence[tuple[GpuReading, FleetState]], straggling: Sequence[Straggler], of_job: Mapping[JobName, Straggler]
 ) -> str:
-    """The straggler elsewhere for which these GPUs' job waits; empty if nothing shows that it waits."""
+    """The straggler for which these GPUs are known to wait."""
     if straggling:
         return ""
     jobs = (group_of(gpu.job) for gpu, _ in gpus if gpu.job)
@@ -118,7 +121,7 @@ ABSENT_REMEDIES: Mapping[str, str] = {
 
 
 def remedy_of(gpus: Iterable[GpuReading], state: FleetState) -> str:
-    """The remedy for these GPUs, which are in that state, in the words of the node's rules."""
+    """The remedy for GPUs in this state, as the node words it."""
     remedies = {row.id: row.remedy for row in verdict_rows()}
     own_verdict = next((gpu.own_verdict for gpu in gpus if gpu.own_verdict is not None), "")
     if remedies.get(own_verdict):

@@ -39,21 +39,21 @@ _PAGES = "export --stdout --until-silent 10"
 
 
 class SshOptions(Struct, frozen=True):
-    """``config`` is a file for ssh's -F, ``gputop`` where the program is on the hosts if not in PATH."""
+    """``config`` is ssh's -F, ``gputop`` the program's path on the hosts."""
 
     config: str = ""
     gputop: str = ""
 
 
 def ssh_words(host: str, options: SshOptions, *more: str) -> list[str]:
-    """The command that reaches a host: the user's own configuration, agent and host keys, and no question asked."""
+    """The ssh command for a host: the user's configuration, no questions."""
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ControlMaster=no",
              "-o", "ServerAliveInterval=5"]  # fmt: skip
     return [*words, *(("-F", options.config) if options.config else ()), "--", host, *more]
 
 
 def _far(options: SshOptions, words: str) -> str:
-    """What the far shell, whichever that is, does: run gputop with these words, from the first of its usual places."""
+    """The far shell's command: run gputop from its usual places."""
     places = ["gputop", '"$HOME/.local/bin/gputop"', *([shlex.quote(options.gputop)] if options.gputop else ())]
     return f"sh -c {shlex.quote(_FAR.format(' '.join(places), words))}"
 
@@ -65,7 +65,10 @@ def own_screen(host: str, options: SshOptions) -> list[str]:
 
 
 class HostLink:
-    """One host. ``reason`` says why there is no connection; it may be read from any thread."""
+    """One host and its newest page.
+
+    ``reason`` says why there is no connection. May be read from any thread.
+    """
 
     def __init__(self, host: str, connect: Callable[[HostLink], None]) -> None:
         self.host = host
@@ -127,7 +130,7 @@ def scraped(url: str) -> Callable[[HostLink], None]:
 
 
 def over_ssh(options: SshOptions, slots: threading.Semaphore) -> Callable[[HostLink], None]:
-    """Connect by ssh: read pages until ssh ends or the link is stopped.
+    """Connect by ssh and read pages until it ends.
 
     A slot is held until the first page, or for ``CONNECT_S``: a login that hangs keeps no other host waiting.
     """
@@ -159,7 +162,10 @@ class _Talk:
         self._is_over = False
 
     def hear(self, at_most_s: float | None = None) -> None:
-        """Read pages until the connection is over; with a limit also until the first page or the limit."""
+        """Read pages until the connection ends.
+
+        With a limit only until the first page or the limit.
+        """
         link, first = self._link, self._link.pages
         until = None if at_most_s is None else time.monotonic() + at_most_s
         try:
@@ -175,7 +181,7 @@ class _Talk:
                 end(self._child)
 
     def _look(self) -> bool:
-        """Read what came, and say that somebody still reads; whether it is over."""
+        """Read from ssh and write a byte; return whether it is over."""
         readable, _, _ = select.select([self._out, self._err], [], [], KEEPS_S / 3.0)
         if self._err in readable:
             self._errors = (self._errors + os.read(self._err, MOST_WORDS))[-MOST_WORDS:]

@@ -1,4 +1,4 @@
-"""Decode what is said of scraped addresses, and the alerts that fire. Pure."""
+"""Decode marks of scraped addresses, and alerts. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
 def marked_places(
     rows: Iterable[tuple[Labels, float]], place: Sequence[str]
 ) -> tuple[dict[str, dict[Place, float]], tuple[FiringAlert, ...]]:
-    """What is said of scraped addresses, by mark, of several values the greatest; and the alerts that fire, by name and
-    host."""
+    """Values of scraped addresses by mark, and the firing alerts.
+
+    Of several values of an address the greatest counts.
+    """
     marked: dict[str, dict[Place, float]] = {
         queries.UP: {},
         queries.LATE: {},

@@ -12,7 +12,7 @@ from gputop.model.source import UsageError
 
 
 def is_address(host: str) -> bool:
-    """Whether it is scraped, and not reached by ssh."""
+    """Whether it is scraped by HTTP."""
     return host.startswith(("http://", "https://"))
 
 
@@ -23,8 +23,10 @@ _RANGE = re.compile(r"([^\[\]]*)\[([0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*)\]
 
 
 def expanded(words: Iterable[str]) -> tuple[str, ...]:
-    """The hosts that the words name: ``gpu[01-08,12]`` are nine. Raises UsageError for more than ``MOST_HOSTS``, and
-    for a word that ssh or a shell could take for something else."""
+    """The hosts that words name: ``gpu[01-08,12]`` are nine.
+
+    Raises UsageError for more than ``MOST_HOSTS``, and for a word that ssh or a shell could take for something else.
+    """
     hosts: dict[str, None] = {}
     for word in words:
         for host in _expanded(word):

@@ -89,7 +89,7 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
 
 
 def _held(schema: queries.FleetSchema, name: str) -> str:
-    """Memory of idle GPUs that hold some: the answer is as small as they are few."""
+    """Memory of idle GPUs that hold some: a short answer."""
     signals = DIALECTS[name].signals
     memory, util = queries.of_dialect(schema, name, "mem_used_bytes"), queries.of_dialect(schema, name, "util_pct")
     held, quiet = HELD_BYTES / signals["mem_used_bytes"].factor, QUIET_UTIL / signals["util_pct"].factor
@@ -97,29 +97,29 @@ def _held(schema: queries.FleetSchema, name: str) -> str:
 
 
 def read_hour(engine: Engine, inventory: FleetInventory, end: float) -> LastHour | None:
-    """Ask for the hour before ``end`` and judge it; None if it was not answered."""
+    """Ask for the hour before ``end`` and judge it; None if unanswered."""
     questions = hour_questions(inventory.schema, end)
     answers = engine.asked(questions)
     if answers.rows.keys() < questions.keys():
         return None
     reader = _HourReader(inventory, end)
-    reader.take_util(answers.of("util"))
-    reader.take_sm(answers.of("sm"))
-    for hour, _, column, _ in reader.minutes(answers.of("held")):
+    reader.take_util(answers.rows_of("util"))
+    reader.take_sm(answers.rows_of("sm"))
+    for hour, _, column, _ in reader.minutes(answers.rows_of("held")):
         hour.held.add(column)
-    for hour, labels, column, _ in reader.minutes(answers.of("states"), "gputop"):
+    for hour, labels, column, _ in reader.minutes(answers.rows_of("states"), "gputop"):
         if (state := STATES_BY_NAME.get(labels.get("state", ""))) is not None:
             hour.states[column] = state
-    for hour, _, column, value in reader.minutes(answers.of("counted"), "gputop"):
+    for hour, _, column, value in reader.minutes(answers.rows_of("counted"), "gputop"):
         hour.counted_s[column] = value
     for name in ("owners", "pods"):
-        for hour, labels, column, _ in reader.minutes(answers.of(name), "gputop"):
+        for hour, labels, column, _ in reader.minutes(answers.rows_of(name), "gputop"):
             of_column = hour.owners if name == "owners" else hour.pods
             job, user = owner_of(labels)
             owner = job.within(hour.identity.cluster), user
             of_column[column] = first_owner(of_column.get(column, owner), owner)
     lost, minutes = reader.judged()
-    return LastHour(lost, STEP_S * minutes, by="samples")
+    return LastHour(lost, STEP_S * minutes, source="samples")
 
 
 class _HourReader:
@@ -163,7 +163,7 @@ class _HourReader:
                     yield hour, labels, column, value
 
     def judged(self) -> tuple[list[Lost], int]:
-        """Lost GPU-hours by GPU, owner and state; and in how many minutes there were samples."""
+        """Lost GPU-hours, and the number of minutes with samples."""
         lost: dict[tuple[str, str, JobName, str, GpuState], float] = defaultdict(float)
         sampled: set[int] = set()
         for hour in self._hours.values():
@@ -179,7 +179,7 @@ class _HourReader:
         )
 
     def _series(self, rows: Iterable[SeriesRow], key: str) -> list[tuple[SeriesKey, Labels, list[tuple[int, float]]]]:
-        """Series with their points in the catalogue's unit, in the order in which they overwrite each other."""
+        """Series with points in the catalogue's unit, in the order of overwriting."""
         found = []
         for row in rows:
             labels, points = labels_of(row.metric), self._points(row)
@@ -207,9 +207,9 @@ class _HourReader:
         return points
 
     def _hour(self, gpu: SeriesKey, labels: Labels | None = None) -> _GpuHour | None:
-        """The minutes of a GPU; ``labels`` identify one that was there within the hour and is not any more.
+        """The minutes of a GPU; None for an unknown or split one.
 
-        None for an unknown GPU, and for one that is split into instances.
+        ``labels`` identify one that was there within the hour and is not any more.
         """
         if gpu in self._by_key:
             return self._by_key[gpu]

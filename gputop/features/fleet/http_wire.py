@@ -1,4 +1,4 @@
-"""Fetch one answer over HTTP: kept connections, a total deadline, a size limit, proxies of the environment."""
+"""Fetch answers over HTTP with a deadline and a size limit."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def cut(text: str) -> str:
 
 
 class WireError(Exception):
-    """Why no answer came, in words."""
+    """No answer, with the reason in words."""
 
 
 class LateError(WireError):
-    """The time for an answer ran out."""
+    """An answer that did not come in time."""
 
 
 class Reply(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Reply(Struct, frozen=True):
 
 
 class Wire:
-    """Connections to one address, kept open between questions. ``fetch`` may be called from several threads."""
+    """Kept connections to one address. ``fetch`` may be called from several threads."""
 
     def __init__(self, url: str, ca: str | None = None, *, connections: int, most_bytes: int) -> None:
         """Raises OSError or ssl.SSLError for a ``ca`` file without certificates, UsageError without httpcore."""
@@ -73,8 +73,10 @@ class Wire:
         )
 
     def fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes, limit_s: float) -> Reply:
-        """The whole answer, unpacked. One that takes longer than ``limit_s`` ends all others with it. Raises
-        WireError."""
+        """Fetch a whole answer within ``limit_s``. Raises WireError.
+
+        An answer that takes longer ends all others with it.
+        """
         end = monotonic() + limit_s
         # The library's limits are those of each wait: an answer that drips in would never end.
         watchdog = threading.Timer(limit_s, self._pool.close)
@@ -102,7 +104,7 @@ class Wire:
         self._pool.close()
 
     def _whole(self, parts: Iterable[bytes], is_packed: bool) -> bytes:
-        """The body; a bomb is cut where it passes the limit, and not unpacked first."""
+        """Read and unpack a body; a bomb is cut at the limit."""
         unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if is_packed else None
         whole = bytearray()
         try:
@@ -134,7 +136,10 @@ class Wire:
 
 
 def proxy_of(url: str) -> tuple[str, tuple[str, str] | None] | None:
-    """Address and user of the proxy that the environment names for https; plain http would show a proxy the headers."""
+    """Address and user of the environment's proxy for https.
+
+    Plain http would show a proxy the headers.
+    """
     parts, proxies = urlsplit(url), getproxies()
     named = proxies.get("https") or proxies.get("all")
     if parts.scheme != "https" or named is None or proxy_bypass(parts.netloc):

@@ -26,7 +26,7 @@ class LabelCache(Generic[T]):
         self._before: dict[bytes, T] = {}
         """Entries from before the last turn that have not been looked up since."""
 
-    def of(self, metric: Raw) -> T:
+    def value(self, metric: Raw) -> T:
         """The value for these labels. Raises FleetError for invalid ones."""
         raw = bytes(metric)
         if raw in self._value_of_labels:

@@ -1,7 +1,7 @@
-"""Read the GPU time lost in the last hour: as the rules recorded it, else from samples.
+"""Read the GPU time lost in the last hour, by rules or samples.
 
-What the rules record is read once a minute. Without rules the hour is judged from samples every five minutes, beside
-the screen and not before its first frame.
+Records are read once a minute. Without rules the hour is judged from samples every five minutes, beside the screen and
+not before its first frame.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class HourReader:
         self._recorded: LabelCache[RecordedHost] = LabelCache(recorded_host)
         self._end, self._hour, self._every_s = 0.0, LastHour(), 0.0
 
-    def at(self, t: float) -> LastHour | None:
+    def known(self, t: float) -> LastHour | None:
         """The hour before ``t`` if it was read."""
         return self._hour if 0.0 <= t - self._end < self._every_s + MINUTE_S else None
 
     def read(self, t: float, names: HostNames, inventory: FleetInventory) -> LastHour | None:
-        """The hour before ``t``, asked for unless it was read; None if it was not answered.
+        """The hour before ``t``; None if it was not answered.
 
         ``inventory`` gives the GPUs whose samples are judged if no rules record the hour.
         """
-        if (known := self.at(t)) is not None:
-            return known
+        if (hour := self.known(t)) is not None:
+            return hour
         end = floor(t / MINUTE_S) * MINUTE_S
         hour, every_s = self._by_rules(end, names), RULES_EVERY_S
         if hour is not None and not hour.span_s:
@@ -65,9 +65,9 @@ class HourReader:
         if len(answers.rows) < len(questions):
             return None
         self._recorded.turn()
-        recorded = max((value for _, value in values(answers.of("minutes"), self._recorded)), default=0.0)
-        lost = lost_of(list(values(answers.of("lost"), self._recorded)), names)
-        return LastHour(lost, min(HOUR_S, MINUTE_S * recorded), by="rules")
+        recorded = max((value for _, value in values(answers.rows_of("minutes"), self._recorded)), default=0.0)
+        lost = lost_of(list(values(answers.rows_of("lost"), self._recorded)), names)
+        return LastHour(lost, min(HOUR_S, MINUTE_S * recorded), source="rules")
 
     def _by_samples(self, end: float, inventory: FleetInventory) -> LastHour:
         if (gpus := len(inventory.identities)) > MOST_GPUS:

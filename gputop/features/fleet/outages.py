@@ -1,4 +1,4 @@
-"""Know which hosts give no values, and why: what the engine says of scraped addresses, and what it no longer lists.
+"""Know which hosts give no values, and why.
 
 Takes the marks of ``queries.marks`` at each refresh; their ages at every second one. Where the engine says which
 addresses are scraped, that alone decides: how old values are is shown, and changes no state.
@@ -42,7 +42,7 @@ class HostOutages:
 
     def take(self, answers: FleetAnswers, t: float) -> None:
         """Read an answer to ``queries.marks``."""
-        marks = values(answers.of("marks"), self.labels)
+        marks = values(answers.rows_of("marks"), self.labels)
         self._marks, self.alerts = marked_places(marks, self._inventory.schema.place)
         if ages := {place: seen for place, seen in self._marks[queries.AGE].items() if abs(t - seen) < DAY_S}:
             self._ages = ages
@@ -71,7 +71,7 @@ class HostOutages:
         return f"the engine has values of {len(now)} of {len(before)} GPUs: it may have paused; the last ones stay"
 
     def hosts_down(self, measured: Collection[Place], t: float) -> dict[str, Down]:
-        """Hosts on which no exporter answers; forgets GPUs of hosts that nothing lists any more.
+        """Hosts on which no exporter answers; forgets removed hosts.
 
         ``measured`` are the addresses that give utilisation.
         """
@@ -99,7 +99,10 @@ class HostOutages:
         return {**self._inventory.host_names, **named}
 
     def _places_down(self, measured: Collection[Place], t: float) -> dict[Place, Down | None]:
-        """Addresses without current values and the reason, None if nothing lists the address any more."""
+        """Addresses without current values and the reason.
+
+        None as reason: nothing lists the address any more.
+        """
         up, late, dead = (self._marks.get(mark, {}) for mark in (queries.UP, queries.LATE, queries.DEAD))
         places = self._places()
         self._last_seen = {place: seen for place, seen in self._last_seen.items() if place in places}

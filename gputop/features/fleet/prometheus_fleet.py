@@ -1,9 +1,8 @@
-"""A fleet read from its Prometheus: queries, remembers what seldom changes, and gives readings.
+"""A fleet read from its Prometheus: the order of a refresh.
 
-What the rules record is read where it is there: the last hour always, the hosts of a large fleet as well.
-
-Live queries carry no time, so that a wrong clock here does no harm; going back in time queries everything at that
-time. At most ten queries per refresh.
+Names are discovered every 40th refresh, GPUs every 4th, values each time or every second time; the last hour is read
+beside them. Live queries carry no time, so that a wrong clock here does no harm; going back in time asks everything at
+that time. At most ten queries per refresh.
 """
 
 from __future__ import annotations
@@ -51,11 +50,10 @@ LONGEST_MATCHER = 600
 
 
 class PrometheusFleet(FleetSource):
-    """One engine. Not for several threads at once. Every method blocks.
+    """One engine. Not for several threads at once; every method blocks.
 
-    Each GPU is asked for, but of more than ``most_gpus`` that the rules record: hosts and jobs are then what these
-    record, and GPUs are asked for on the hosts in sight, each part of them by a reader of its own. The last hour is
-    what the rules record, however large the fleet.
+    Each GPU is asked for. Of more than ``most_gpus`` that the rules record, hosts and jobs are read from the records,
+    and GPUs on the hosts in sight, each part of them by a reader of its own.
     """
 
     def __init__(
@@ -68,8 +66,11 @@ class PrometheusFleet(FleetSource):
         most_gpus: int | None = None,
         hosts: Mapping[Place, str] | None = None,
     ) -> None:
-        """``clock`` is Unix time, and only compared with the engine's. Without ``most_gpus`` every GPU is asked for.
-        With ``hosts`` it is this part of a large fleet: no GPU is known that was there within the last day."""
+        """``clock`` is Unix time, compared with the engine's.
+
+        Without ``most_gpus`` every GPU is asked for. With ``hosts`` this is a part of a large fleet: removed GPUs are
+        unknown.
+        """
         self.source = source
         self._most_gpus, self._keeps_past, self._clock = most_gpus, hosts is None, clock
         self._engine = Engine(client, select)
@@ -88,12 +89,12 @@ class PrometheusFleet(FleetSource):
 
     @property
     def interval_s(self) -> float:  # type: ignore[override]
-        """How often a query is worthwhile: never faster than exporters are scraped, but for what the first one left."""
+        """Seconds between refreshes: a scrape, or none after the first."""
         return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
 
     @property
     def _is_looking_back(self) -> bool:
-        """Whether what is not there any more has still to be looked for."""
+        """Whether removed GPUs have still to be looked for."""
         return self._keeps_past and not self._is_large and self._refreshes <= self._looks_back_at
 
     def settle(self) -> None:
@@ -116,7 +117,7 @@ class PrometheusFleet(FleetSource):
         self._is_large = reading is not None and bool(reading.shares)
         reading = replace(reading, gpus=self._gpus) if reading and self._is_large else self._every_gpu(at)
         self._refreshes += 1
-        return with_hour(reading, self._hour.at(reading.t))
+        return with_hour(reading, self._hour.known(reading.t))
 
     def _is_recorded_large(self, at: float | None) -> bool:
         if self._most_gpus is None:
@@ -149,7 +150,7 @@ class PrometheusFleet(FleetSource):
         return replace(reading, problems=tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes()))))
 
     def hour(self, t: float) -> LastHour | None:
-        """The GPU time lost in the hour before ``t``; None if it was not answered."""
+        """The GPU time lost in the hour before ``t``; None if unanswered."""
         known = self._inventory.identities.values()
         names = self._records.names if self._is_large else NamesAmongGpus(known, several=bool(self.clusters))
         return self._hour.read(t, names, self._inventory)
@@ -162,8 +163,10 @@ class PrometheusFleet(FleetSource):
     # -- the hosts in sight -------------------------------------------------------------------------------------------
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
-        """The GPUs of these hosts, and of those on which a job is held up; None where ``ask`` gives every GPU. Raises
-        FleetError."""
+        """GPUs of these hosts, and of hosts whose job has a straggler.
+
+        None if ``ask`` gives every GPU. Raises FleetError.
+        """
         if not self._is_large:
             return None
         wanted_hosts = dict.fromkeys((*hosts, *self._records.of_straggling_jobs()))
@@ -178,7 +181,7 @@ class PrometheusFleet(FleetSource):
         return gpus
 
     def _narrowed(self, hosts: Mapping[Place, str]) -> PrometheusFleet:
-        """These hosts as a fleet of their own, asked GPU by GPU."""
+        """A fleet of these hosts alone, asked GPU by GPU."""
         select = self._within({address for _, address in hosts})
         return PrometheusFleet(self._engine.client, self.source, select, self._clock, hosts=hosts)
 
@@ -186,8 +189,10 @@ class PrometheusFleet(FleetSource):
         return ",".join(part for part in (any_of("instance", sorted(instances)), self._engine.select) if part)
 
     def _asked_for(self, host: str) -> tuple[FleetInventory, queries.FleetSchema] | None:
-        """Who knows this host's GPUs, in a large fleet the reader of a part, and how to ask for them alone; None where
-        nothing is known of it."""
+        """The inventory that knows a host's GPUs, and a schema narrowed to it.
+
+        In a large fleet the inventory is a part's. None for an unknown host.
+        """
         inventory = self._inventory
         if self._is_large:
             for hosts in _parts(self._records.addresses, (host,)) if host not in self._part_of else ():
@@ -212,8 +217,8 @@ class PrometheusFleet(FleetSource):
         lines: dict[str, dict[str, list[float | None]]] = {}
         for key in questions:
             moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
-            for row in answers.of(key):
-                gpu = inventory.gpus.of(row.metric)
+            for row in answers.rows_of(key):
+                gpu = inventory.gpus.value(row.metric)
                 for moment, text in row.points():
                     if (value := number(text)) is not None:
                         moments[moment].append((gpu, value))
@@ -232,14 +237,14 @@ class PrometheusFleet(FleetSource):
         answers = self._engine.asked({key: queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS)
         by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
         for key in answers.rows:
-            for gpu, value in in_units(values(answers.of(key), inventory.gpus), key).items():
+            for gpu, value in in_units(values(answers.rows_of(key), inventory.gpus), key).items():
                 if (identity := inventory.identities.get(gpu)) is not None and identity.host == host:
                     by_gpu[identity.gpu].setdefault(key, value)
         return by_gpu
 
 
 def _parts(addresses: Mapping[str, set[Place]], hosts: Iterable[str]) -> Iterator[dict[Place, str]]:
-    """These hosts by the places of theirs that are known, in parts whose addresses fit into a selector."""
+    """Divide hosts into parts whose addresses fit into one selector."""
     part: dict[Place, str] = {}
     length = 0
     for host in islice((host for host in hosts if host in addresses), MOST_LOOKED_AT):

@@ -1,7 +1,7 @@
-"""PromQL, written in one place: its parts as text, and the series of an exporter as queries ask for them. Pure.
+"""Write PromQL: its parts as text, and the series of an exporter. Pure.
 
-Rules, alerts, dashboards, ``fleet queries`` and the screen are all made of these. A ``Scope``, ``q`` where queries are
-written, says under whose names is asked: ``rule_scope`` gives that of the rules, ``plan.FleetSchema`` those of the
+Rules, alerts, dashboards, ``fleet queries`` and the screen are made of these. A ``Scope``, ``q`` where queries are
+written, holds the names of one exporter; ``rule_scope`` makes scopes of rules, ``queries.FleetSchema`` scopes of the
 screen.
 """
 
@@ -23,7 +23,7 @@ _SPECIAL = re.compile(r"([.+*?()|\[\]{}^$\\])")
 
 
 def selector(name: str, *matchers: str) -> str:
-    """A series by its name and by matchers such as ``cluster="a"``; empty ones are left out."""
+    """A series by name and matchers; empty matchers are left out."""
     joined = ",".join(part for part in matchers if part)
     return f"{name}{{{joined}}}" if joined else name
 
@@ -54,12 +54,12 @@ def window(seconds: float) -> str:
 
 
 def over(function: str, series: str, seconds: float, *arguments: str) -> str:
-    """A function of a selector's samples in a window; arguments stand before it, as a quantile does."""
+    """Apply a function to a window; ``arguments`` come first, as for a quantile."""
     return f"{function}({', '.join((*arguments, f'{series}[{window(seconds)}]'))})"
 
 
 def over_minutes(function: str, series: str) -> str:
-    """A sum or count over an hour of a series that is recorded once a minute.
+    """A sum or count over an hour of a series recorded once a minute.
 
     Takes the last sample of each minute: two writers of one engine record each minute twice. A millisecond less than a
     minute and an hour leaves out the sample at the first edge, which older engines take as well.
@@ -68,7 +68,7 @@ def over_minutes(function: str, series: str) -> str:
 
 
 def max_by(labels: Iterable[str], expr: str) -> str:
-    """One series per combination of labels: drops the second of two replicas, and keeps MIG instances apart."""
+    """One series per combination of labels; drops the second of two replicas."""
     return f"max by ({', '.join(dict.fromkeys(labels))}) ({expr})"
 
 
@@ -78,7 +78,7 @@ def marked(expr: str, label: str, value: str) -> str:
 
 
 def renamed(expr: str, to: str, label: str, pattern: str = "(.+)") -> str:
-    """The series with label ``to``: the first group of a pattern matched on another label."""
+    """Copy a label: ``to`` becomes the pattern's first group in ``label``."""
     return f'label_replace({expr}, "{to}", "$1", "{label}", "{pattern}")'
 
 
@@ -113,7 +113,7 @@ _BASE: Mapping[str, float] = MappingProxyType({series.key: series.divisor for se
 
 
 def base_factor(dialect: Dialect, key: str) -> float:
-    """What makes base units of the exported value."""
+    """The factor from an exported value to base units."""
     return dialect.signals[key].factor / _BASE[key]
 
 
@@ -123,12 +123,13 @@ def job_mean(word: str, seconds: float | None = None) -> str:
 
 
 class Scope(Struct, frozen=True):
-    """Under whose names a query asks, by which ``labels`` it tells GPUs apart, and which matchers ``select`` them.
+    """Names, labels and matchers of one exporter's GPUs.
 
-    No window is shorter than ``least_s`` seconds. With ``uses_records`` the means of jobs and sums over an hour are
-    those that the rules record; ``of_sums`` are the matchers of recorded sums, which have no host and no GPU, where
-    they differ from ``select``. ``job`` is a regular expression of job numbers, empty for all GPUs. ``price`` is the
-    user's own price of a GPU-hour, or the dashboards' variable: without it no question about money is asked.
+    ``labels`` tell GPUs apart, ``select`` narrows every series. No window is shorter than ``least_s`` seconds. With
+    ``uses_records`` the means of jobs and sums over an hour are those that the rules record; ``of_sums`` are the
+    matchers of recorded sums, which have no host and no GPU, where they differ from ``select``. ``job`` is a regular
+    expression of job numbers, empty for all GPUs. ``price`` is the user's own price of a GPU-hour, or the dashboards'
+    variable: without it no question about money is asked.
     """
 
     dialect: Dialect
@@ -156,7 +157,7 @@ class Scope(Struct, frozen=True):
         return ", ".join(self.dialect.hosts)
 
     def series(self, name: str, *matchers: str, **labels: str) -> str:
-        """A series by its name, within what is selected."""
+        """A series within the selection."""
         job = ""
         if self.job and name.startswith(("gputop_job_info", "gputop_step_")):
             job = f'job_id=~"{self.job}"'
@@ -165,7 +166,7 @@ class Scope(Struct, frozen=True):
         return selector(name, *matchers, *starmap(equal, labels.items()), self.select, job)
 
     def record(self, name: str, *matchers: str) -> str:
-        """A recorded series: a cluster may load the rules of several names."""
+        """A recorded series; a cluster may load the rules of several names."""
         is_sum = name.startswith(("gputop:fleet:", "gputop:job:"))
         select = self.of_sums if is_sum and self.of_sums is not None else self.select
         return selector(name, equal(NAMES_LABEL, self.dialect.id), *matchers, select)
@@ -175,27 +176,27 @@ class Scope(Struct, frozen=True):
         return self.series("up", self.dialect.targets)
 
     def exported(self, key: str, *matchers: str) -> str:
-        """A key of the catalogue as its exporter gives it. Raises KeyError where it gives none."""
+        """A key of the catalogue as exported. Raises KeyError if it is not."""
         signal = self.dialect.signals[key]
         return self.series(signal.name, *signal.matchers, *matchers)
 
     def utilisation(self, *matchers: str) -> str:
-        """The series that say how busy GPUs are: of a MIG instance its engine, as the driver gives no utilisation."""
+        """Utilisation of GPUs, and of MIG instances' engines."""
         engines = [self.exported(ENGINE, *self.instances, *matchers)] if self.instances else []
         return union((self.exported("util_pct", *self.whole, *matchers), *engines))
 
     def moment(self, *matchers: str) -> str:
-        """The gauges by any of which a GPU exists: counters and facts outlive one that is lost."""
+        """Gauges of the moment: a GPU exists if one of them has a value."""
         return union(self.exported(key, *matchers) for key in MOMENT_KEYS if key in self.dialect.signals)
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """The matcher of what is no MIG instance, where there could be some."""
+        """The matcher of whole GPUs, without MIG instances."""
         return tuple(f'{label}=""' for label in self.dialect.instance)
 
     @property
     def instances(self) -> tuple[str, ...]:
-        """The matcher of MIG instances, where there could be some."""
+        """The matcher of MIG instances."""
         return tuple(f'{label}!=""' for label in self.dialect.instance)
 
     def over(self, function: str, series: str, seconds: float = WINDOW_S, *arguments: str) -> str:
@@ -207,22 +208,28 @@ class Scope(Struct, frozen=True):
         return max_by((*self.labels, *labels), expr)
 
     def says(self, name: str, **labels: str) -> str:
-        """GPUs of which a flag is up."""
+        """GPUs whose flag is 1."""
         return f"{self.per_gpu(self.series(name, **labels))} == 1"
 
     def gpu(self, word: str, function: str = "", seconds: float = WINDOW_S, *arguments: str) -> str:
-        """A signal of every GPU in base units, at present or over a window. Raises KeyError where none is exported."""
+        """A signal of every GPU in base units, now or over a window.
+
+        Raises KeyError if the exporter has none.
+        """
         return self.per_gpu(self._measured(word, (), function, seconds, *arguments))
 
     def mean(self, word: str, seconds: float = WINDOW_S) -> str:
-        """A signal's mean over the window of a state; of those that states follow from, as recorded."""
+        """A signal's mean over the window of a state, as recorded where it is."""
         if self.uses_records and seconds == WINDOW_S and word in MEANS:
             return self.per_gpu(self.record(MEANS[word]))
         return self.gpu(word, "avg_over_time", seconds)
 
     def of_jobs(self, word: str, seconds: float | None = None) -> str:
-        """The mean of a signal of GPUs whose job is known, by cluster, ``workload`` and GPU: over so long, or over the
-        shortest window. Only jobs that are known have stragglers, and each cluster counts its jobs from 1."""
+        """A signal's mean of GPUs with a job, by ``workload`` and GPU.
+
+        Over ``seconds``, or over the shortest window; then without MIG instances, which do not wait for each other.
+        Each cluster counts its jobs from 1.
+        """
         if self.uses_records:
             return self.record(job_mean(word, seconds))
         mean = ("avg_over_time", seconds or self.least_s)
@@ -277,7 +284,7 @@ def rule_scope(
     price: float | str | None = None,
     of_sums: str | None = None,
 ) -> Scope:
-    """The scope of rules and dashboards under these names; ``scrape_s`` is the time between two scrapes."""
+    """The scope of rules and dashboards; ``scrape_s`` is the time between scrapes."""
     dialect = DIALECTS[names]
     labels = ("cluster", *dialect.hosts, *dialect.number, *dialect.instance, *dialect.uuid)
     text = price if isinstance(price, str) else f"{price:.10g}" if price else ""
@@ -288,7 +295,10 @@ def rule_scope(
 
 
 def mean_seconds(q: Scope, name: str, by: str) -> str:
-    """The mean of a summary that gputop exports, over the window of a state; of one that did not rise there is none."""
+    """The mean of one of gputop's summaries over the window of a state.
+
+    A summary that did not rise has none.
+    """
     seconds, times = (q.over("rate", q.series(f"{name}_{part}")) for part in ("sum", "count"))
     return f"sum by ({by}) ({seconds}) / sum by ({by}) ({times} > 0)"
 

@@ -1,8 +1,8 @@
-"""Write the queries of the screen. Pure: a ``FleetSchema`` in, PromQL out.
+"""Write the screen's queries. Pure: a ``FleetSchema`` in, PromQL out.
 
-Every question is one query over the names that exist, each name with its own selector: a regular expression over
-eight names takes seconds at 8,000 GPUs, eight selectors do not. ``max by`` the labels that identify a GPU drops the
-second of two replicas and keeps MIG instances apart. Utilisation of a MIG instance is that of its engine.
+Every question is one query over the names that exist, each name with its own selector: a regular expression over eight
+names takes seconds at 8,000 GPUs, eight selectors do not. ``max by`` the labels that identify a GPU drops the second of
+two replicas and keeps MIG instances apart. A MIG instance is as busy as its engine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ Wrap = Callable[[str], str]
 
 
 class FleetSchema(Struct, frozen=True):
-    """The dialects that have series within ``select``, and the labels that tell their GPUs apart."""
+    """The dialects that have series, and the labels of their GPUs.
+
+    ``select`` narrows every query.
+    """
 
     names: tuple[str, ...] = ()
     labels: dict[str, tuple[str, ...]] = {}
@@ -76,7 +79,7 @@ class FleetSchema(Struct, frozen=True):
 
     @property
     def only(self) -> str:
-        """The dialect of all series if there is only one: they carry no mark then."""
+        """The dialect if there is only one: its series carry no mark."""
         return next(iter(self.labels)) if len(self.labels) == 1 else ""
 
     def marked(self, expr: str, q: Scope) -> str:
@@ -90,9 +93,10 @@ def marked(expr: str, mark: str) -> str:
 
 
 def names(select: str, *, is_past: bool = False) -> str:
-    """Number of series by dialect: of utilisation, of MIG engines, and of gputop's exporters whose driver hangs.
+    """Number of series by dialect.
 
-    ``is_past`` looks at some moments of the last day instead.
+    Counts utilisation, MIG engines, and gputop's exporters whose driver hangs. ``is_past`` looks at some moments of the
+    last day instead.
     """
 
     def counts(series: str) -> str:
@@ -108,7 +112,7 @@ def names(select: str, *, is_past: bool = False) -> str:
 
 
 def scrapes(select: str) -> str:
-    """Number of samples in five minutes by dialect, of the first GPU of each host."""
+    """Samples in five minutes by dialect, of each host's first GPU."""
     return union(
         marked(f"max({over('count_over_time', first, WINDOW_S)})", dialect.id)
         for dialect in DIALECTS.values()
@@ -176,15 +180,18 @@ def _same(dialect: Dialect) -> str:
 
 
 def metric(schema: FleetSchema, key: str, wrap: Wrap = str, *, by: Iterable[str] = ()) -> str:
-    """One key of the catalogue in every dialect that has it, as exported; empty if none has it.
+    """One key in every dialect that has it; empty if none has.
 
-    ``by`` are further labels to keep, of those that a dialect has.
+    Values are as exported. ``by`` are further labels to keep, of those that a dialect has.
     """
     return union(filter(None, (of_dialect(schema, name, key, wrap, by) for name in DIALECTS if name in schema.labels)))
 
 
 def of_dialect(schema: FleetSchema, name: str, key: str, wrap: Wrap = str, by: Iterable[str] = ()) -> str:
-    """One key in one dialect; engines of MIG instances are in the unit of utilisation."""
+    """One key in one dialect.
+
+    Engines of MIG instances are in the unit of utilisation.
+    """
     q, has_instances, parts = schema.scope(name), key == "util_pct" and schema.has_instances(name), []
     kept = [label for label in by if label in q.dialect.labels]
     if key in q.dialect.signals:
@@ -201,7 +208,7 @@ def mean(series: str) -> str:
 
 
 def quiet(schema: FleetSchema) -> str:
-    """The 95th percentile of utilisation, only of GPUs where it means idle: a short answer."""
+    """GPUs whose 95th percentile of utilisation means idle."""
     parts = []
 
     def percentile(series: str) -> str:
@@ -215,9 +222,10 @@ def quiet(schema: FleetSchema) -> str:
 
 
 def marks(schema: FleetSchema, *, ages: bool) -> str:
-    """Marks of scraped addresses (``UP``, ``LATE``, ``DEAD``, with ``ages`` also ``AGE``), and the alerts that fire.
+    """Marks of scraped addresses, and the alerts that fire.
 
-    An address is up unless it failed twice in a row; only jobs that export GPUs are asked for.
+    With ``ages`` also ``AGE``. An address is up unless it failed twice in a row; only jobs that export GPUs are asked
+    for.
     """
     utils = [
         series for name in schema.labels for series in _utils(schema.scope(name))[: 1 + schema.has_instances(name)]
@@ -238,7 +246,10 @@ def marks(schema: FleetSchema, *, ages: bool) -> str:
 
 
 def node_facts(schema: FleetSchema) -> str:
-    """States, verdicts, owners and steps as gputop on the nodes exports them; empty if it runs on none."""
+    """States, verdicts, owners and steps from gputop on the nodes.
+
+    Empty if it runs on none.
+    """
     if "gputop" not in schema.labels:
         return ""
     q = schema.scope("gputop")

@@ -1,4 +1,4 @@
-"""What a fleet can be asked, in PromQL of one exporter's names: to read, to paste, to learn from."""
+"""Print the questions to a fleet as PromQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def named(command: argparse.ArgumentParser) -> None:
-    """Whose names the queries use."""
+    """Add the option for exporters' names."""
     text = "names of gputop export (default), of dcgm-exporter 4.9 and newer, or of older ones (legacy)"
     command.add_argument("--names", choices=ALL_NAMES, default="gputop", help=text)
 

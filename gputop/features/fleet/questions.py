@@ -1,8 +1,8 @@
-"""Every question to a fleet, with its alert: rules, dashboards, `fleet queries` and the help are made of these rows.
+"""Every question to a fleet, with its alert, as rows.
 
-A query is a function of a ``promql.Scope`` that gives PromQL: ``q.gpu("sm")`` is a signal of every GPU in base units,
-``q.mean`` its mean over the window of a state, ``q.series`` a series by its own name, ``q.record`` one that the rules
-record. It has the selection, names and units of the caller.
+Rules, dashboards, ``fleet queries`` and docs are made of these. A query is a function of a ``promql.Scope`` that gives
+PromQL: ``q.gpu("sm")`` is a signal of every GPU in base units, ``q.mean`` its mean over the window of a state,
+``q.series`` a series by its own name, ``q.record`` one that the rules record.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ Severity = Literal["critical", "warning", "info"]
 
 
 class AlertRule(Struct, frozen=True):
-    """When a query's answer is worth a page. ``when`` follows the query; ``lasts`` is how long it must hold.
+    """When a question's answer is worth a page.
 
-    ``about`` says whose labels an alert carries: a target is known by its address alone.
+    ``when`` follows the query, ``lasts`` is how long it must hold. ``about`` says whose labels an alert carries: a
+    target is known by its address alone.
     """
 
     name: str
@@ -76,7 +77,10 @@ Query = Callable[[Scope], str]
 
 
 class FleetQuestion(Struct, frozen=True):
-    """One question. ``dcgm`` is the query for dcgm-exporter where it differs, None where it cannot answer."""
+    """One question; ``dcgm`` is its query for dcgm-exporter.
+
+    ``dcgm`` is None where dcgm-exporter cannot answer.
+    """
 
     id: str
     mode: Mode
@@ -93,7 +97,7 @@ class FleetQuestion(Struct, frozen=True):
         return names == "gputop" or self.dcgm is not None
 
     def promql(self, q: Scope) -> str | None:
-        """The query in PromQL, None where it cannot be asked under these names, or needs a price that is not given."""
+        """The query in PromQL; None if it cannot be asked."""
         query = self.query if q.is_own or self.dcgm == "same" else self.dcgm
         if query is None or (self.needs_price and not q.price):
             return None
@@ -496,7 +500,7 @@ def _in_hours(q: Scope, state: GpuState) -> str:
 
 
 def _no_work(q: Scope) -> str:
-    """GPU-minutes of the last hour that were no work: what nodes counted, or what the rules made of means."""
+    """GPU-minutes of the last hour that were no work."""
     return _minutes(q, of=JOB_LOST)
 
 

@@ -1,6 +1,7 @@
-"""A fleet as its rules record it: hosts and jobs of a large one by their sums, and the last hour of any.
+"""Read hosts and jobs of a large fleet from what its rules record.
 
-Its questions grow with hosts, not with GPUs.
+Takes the sums by host and owner that rules record once a minute; returns a reading without GPUs, with ``shares``. Its
+questions grow with hosts, not with GPUs.
 """
 
 from __future__ import annotations
@@ -39,16 +40,19 @@ MOST_ABSENT = 256
 STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
 
 
-def _before(select: str) -> str:
-    """The most GPUs that each address had at some moments of the last day."""
+def _past_addresses(select: str) -> str:
+    """The most GPUs of each address at some moments of the last day."""
     series = selector(state_rules.HOST_ADDRESS, select)
     past = [promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S]
     return f"max without (back) ({promql.union(past)})"
 
 
 def _troubles(select: str) -> str:
-    """Addresses that did not answer twice in a row, drivers that are late, alerts that fire, and when the rules were
-    last evaluated, Unix seconds."""
+    """Write the query for silent addresses, late drivers, alerts and ages.
+
+    An address is silent that did not answer twice in a row; the age is the time of the rules' last evaluation, Unix
+    seconds.
+    """
     by = f"max by ({', '.join(PLACE)})"
     twice = over("max_over_time", selector("up", select), 2 * SCRAPE_S)
     return promql.union([
@@ -60,8 +64,7 @@ def _troubles(select: str) -> str:
 
 
 def _answering(instances: Sequence[str], select: str) -> str:
-    """Of these addresses those that are still scraped and answer, and under ``HOST`` those that give utilisation,
-    recorded or not."""
+    """Write the query for addresses that are scraped, and that give utilisation (``HOST``)."""
     matchers = (promql.any_of("instance", instances), select)
     names = [DIALECTS[name].signals["util_pct"].name for name in ALL_NAMES]
     measured = f"count by ({', '.join(PLACE)}) ({named(names, *matchers)})"
@@ -69,7 +72,7 @@ def _answering(instances: Sequence[str], select: str) -> str:
 
 
 class RecordedHosts:
-    """The hosts that the rules of one engine record, at the present or at one moment of the past."""
+    """Reads recorded hosts at the present or at one past moment."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -93,13 +96,19 @@ class RecordedHosts:
         self.shares: Sequence[HostShare] = ()
 
     def size(self, at: float | None) -> int:
-        """How many GPUs the rules record; 0 where there are no rules, or older ones. Raises FleetError."""
+        """Number of GPUs that the rules record; 0 without rules.
+
+        Raises FleetError.
+        """
         text = f"sum({selector(state_rules.HOST_ADDRESS, self._engine.select)})"
-        rows = self._engine.asked({"size": text}, at, needs=("size",)).of("size")
+        rows = self._engine.asked({"size": text}, at, needs=("size",)).rows_of("size")
         return round(next((value for _, value in values(rows, self._labels)), 0.0))
 
     def ask(self, at: float | None, source: str, now: float) -> FleetReading:
-        """The fleet without its GPUs and its last hour. Raises FleetError where the sums cannot be read."""
+        """Return the fleet without GPUs and last hour.
+
+        Raises FleetError if the states were not answered.
+        """
         select, reads_names = self._engine.select, self._refreshes % NAMES_EVERY == 0
         turn = self._refreshes % 2 if self._refreshes else None
         names = promql.max_by((*CLUSTER_LABELS, "instance", "hostname"), selector("gputop_host_info", select))
@@ -108,7 +117,7 @@ class RecordedHosts:
             "means": "" if turn == 1 else named(MEANS, select),
             "addresses": "" if turn == 0 else selector(state_rules.HOST_ADDRESS, select),
             "troubles": _troubles(select),
-            "before": _before(select) if reads_names else "",
+            "before": _past_addresses(select) if reads_names else "",
             "names": names if reads_names else "",
         }, at, needs=("states",))  # fmt: skip
         if reads_names:
@@ -127,7 +136,7 @@ class RecordedHosts:
 
     def _take(self, answers: FleetAnswers, t: float) -> None:
         if "troubles" in answers.rows:
-            places, self._alerts = marked_places(values(answers.of("troubles"), self._labels), PLACE)
+            places, self._alerts = marked_places(values(answers.rows_of("troubles"), self._labels), PLACE)
             self._silent, self._late = (
                 frozenset(recorded_place(dict(zip(PLACE, place, strict=True))) for place in places[mark])
                 for mark in (UP, LATE)
@@ -136,11 +145,11 @@ class RecordedHosts:
             self._age_s = None if newest is None else max(0.0, t - newest)
         # Nobody is missing by the word of an engine that may not have looked everywhere.
         taken = answers.rows.keys() - ({"addresses"} & answers.warned)
-        rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in taken}
+        rows = {name: list(values(answers.rows_of(name), self._recorded)) for name in self._rows if name in taken}
         if "names" in answers.rows:
             self._hostnames = {
                 recorded_place(labels): name
-                for labels, _ in values(answers.of("names"), LabelCache(dict))
+                for labels, _ in values(answers.rows_of("names"), LabelCache(dict))
                 if (name := labels.get("hostname"))
             }
         elif all(of == self._rows[name] for name, of in rows.items()):
@@ -152,20 +161,20 @@ class RecordedHosts:
             self.addresses = {}
         self.names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *now, *before)))
         for recorded, _ in (*now, *before):
-            self.addresses.setdefault(self.names.of(recorded), set()).add(recorded.place)
+            self.addresses.setdefault(self.names.name_of(recorded), set()).add(recorded.place)
         self._present, self._past = self._counted(now), self._counted(before)
         self.shares = shares_of([*states, *self._rows["means"]], self.names)
 
     def _counted(self, rows: Sequence[Recorded]) -> dict[str, int]:
-        """GPUs by host: of one that is scraped at two addresses the most."""
+        """GPUs by host; of a host with two addresses the most."""
         gpus_of_host: dict[str, int] = {}
         for recorded, value in rows:
-            host = self.names.of(recorded)
+            host = self.names.name_of(recorded)
             gpus_of_host[host] = max(gpus_of_host.get(host, 0), round(value))
         return gpus_of_host
 
     def _absent(self, at: float | None) -> tuple[dict[str, Down], dict[str, RemovedHost], dict[str, int], list[str]]:
-        """Hosts that are down, those that are gone, how many GPUs each host has no more, and lines for people."""
+        """Find hosts that are down or removed, and lost GPUs by host."""
         # Before the first answer on which hosts there are, none is missing.
         present, before = self._present, self._past if self._rows["addresses"] else {}
         down: dict[str, Down] = {}
@@ -196,8 +205,11 @@ class RecordedHosts:
         return down, gone, missing, problems
 
     def _scraped(self, hosts: Sequence[str], at: float | None) -> tuple[set[Place], set[Place], list[str]]:
-        """Which addresses of these hosts the engine still scrapes, and which of them give values that no rule records;
-        what was not asked for, or not answered, counts as both: what was not looked for is not missing."""
+        """Ask whether the engine still scrapes these hosts.
+
+        Returns the addresses that are scraped, those that give values that no rule records, and lines for people. An
+        address that was not asked for or not answered is in both sets: it is not missing.
+        """
         places = sorted({place for host in hosts for place in self.addresses[host]}, key=lambda place: place[1])
         if not places:
             return set(), set(), []
@@ -205,14 +217,14 @@ class RecordedHosts:
         answers = self._engine.asked({"up": _answering(instances, self._engine.select)}, at)
         if "up" not in answers.rows or answers.warned:
             return set(places), set(places), answers.problems
-        marked_labels = [labels for labels, _ in values(answers.of("up"), self._labels)]
+        marked_labels = [labels for labels, _ in values(answers.rows_of("up"), self._labels)]
         rest = set(places[MOST_ABSENT:])
         up = rest | {recorded_place(labels) for labels in marked_labels}
         measured = {recorded_place(labels) for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
         return up, rest | measured, answers.problems
 
     def of_straggling_jobs(self) -> list[str]:
-        """The hosts of jobs that an alert says are held up: all of them, so that they can be compared."""
+        """All hosts of the jobs in which an alert names a straggler."""
         straggling = {alert.host for alert in self._alerts if alert.name in STRAGGLER_ALERTS}
         jobs = {share.job for share in self.shares if share.job and share.host in straggling} if straggling else ()
         return [share.host for share in self.shares if share.job in jobs] if jobs else []

@@ -21,14 +21,17 @@ _STATES: Mapping[str, GpuState] = {str(code): state for state, code in state_rul
 
 
 class RecordedHost(NamedTuple):
-    """Which host a recorded series is of, under whose names, and whose GPUs they are. ``what`` is a state or a name."""
+    """Host, owner and quantity of a recorded series.
+
+    ``quantity`` is a state or the series' name.
+    """
 
     names: str
     place: Place
     host: str
     job: JobName = NO_JOB
     user: str = ""
-    what: str = ""
+    quantity: str = ""
 
     @property
     def cluster(self) -> str:
@@ -39,7 +42,7 @@ Recorded = tuple[RecordedHost, float]
 
 
 def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
-    """Those of these addresses that are among ``places``, of their cluster or where no cluster is named."""
+    """Addresses that are among ``places``, with their cluster or without one."""
     return {place for place in addresses if place in places or ("", place[1]) in places}
 
 
@@ -52,7 +55,10 @@ def recorded_host(labels: Labels) -> RecordedHost:
 
 
 class HostNames:
-    """What hosts are called: by gputop's exporter where it says so, with the cluster where several have one name."""
+    """Names of recorded hosts.
+
+    gputop's exporter names a host; a name in several clusters has its cluster before it.
+    """
 
     def __init__(self, names_by_place: Mapping[Place, str], present: Iterable[RecordedHost]) -> None:
         self._names_by_place = names_by_place
@@ -62,15 +68,21 @@ class HostNames:
         self._ambiguous = {host for host, of_host in clusters.items() if len(of_host) > 1}
         self.several = len({cluster for of_host in clusters.values() for cluster in of_host}) > 1
 
-    def of(self, recorded: RecordedHost) -> str:
+    def name_of(self, recorded: RecordedHost) -> str:
         host = self._plain(recorded)
         return f"{recorded.cluster or '-'}/{host}" if host in self._ambiguous else host
 
     def owners(self, rows: Iterable[Recorded]) -> list[tuple[str, JobName, str]]:
-        """On which host each of these is, and whose job and user it is of; a job whose number alone is known is the one
-        that a scheduler gives that number."""
+        """Host, job and user of each row.
+
+        A job that is known by its number alone takes the name that a scheduler gives that number.
+        """
         owners = [
-            (self.of(recorded), recorded.job.within(recorded.cluster) if self.several else recorded.job, recorded.user)
+            (
+                self.name_of(recorded),
+                recorded.job.within(recorded.cluster) if self.several else recorded.job,
+                recorded.user,
+            )
             for recorded, _ in rows
         ]
         jobs = with_schedulers([job for _, job, _ in owners])
@@ -81,13 +93,16 @@ class HostNames:
 
 
 class NamesAmongGpus(HostNames):
-    """What hosts are called among GPUs that are known one by one; ``several`` says whether there are clusters."""
+    """Names of recorded hosts among GPUs that are known one by one.
+
+    ``several`` says whether there are clusters.
+    """
 
     def __init__(self, identities: Iterable[GpuIdentity], *, several: bool) -> None:
         self._by_place = {identity.place: identity.host for identity in identities}
         self._hosts, self.several = frozenset(self._by_place.values()), several
 
-    def of(self, recorded: RecordedHost) -> str:
+    def name_of(self, recorded: RecordedHost) -> str:
         for place in (recorded.place, recorded.place[1:]):
             if place in self._by_place:
                 return self._by_place[place]
@@ -100,9 +115,9 @@ def shares_of(rows: Sequence[Recorded], names: HostNames) -> list[HostShare]:
     counts: dict[tuple[str, JobName, str], Counter[FleetState]] = defaultdict(Counter)
     measured: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
     for (recorded, value), owner in zip(rows, names.owners(rows), strict=True):
-        if recorded.what in GPU_STATES and 0 < value < 1e6:
-            counts[owner][recorded.what] += round(value)
-        elif (word := MEANS.get(recorded.what)) is not None and 0.0 <= value < 1e7:
+        if recorded.quantity in GPU_STATES and 0 < value < 1e6:
+            counts[owner][recorded.quantity] += round(value)
+        elif (word := MEANS.get(recorded.quantity)) is not None and 0.0 <= value < 1e7:
             measured[owner][word] = value if word == "power_w" else min(100.0, 100.0 * value)
     return [
         HostShare(host, job, user, states, **measured.get((host, job, user), {}))
@@ -113,7 +128,7 @@ def shares_of(rows: Sequence[Recorded], names: HostNames) -> list[HostShare]:
 def lost_of(rows: Sequence[Recorded], names: HostNames) -> list[Lost]:
     """The last hour by host, owner and state."""
     return [
-        Lost(host, "", job, user, recorded.what, value)
+        Lost(host, "", job, user, recorded.quantity, value)
         for (recorded, value), (host, job, user) in zip(rows, names.owners(rows), strict=True)
-        if recorded.what in GPU_STATES and 0.0 < value < 1e6
+        if recorded.quantity in GPU_STATES and 0.0 < value < 1e6
     ]

@@ -1,7 +1,4 @@
-"""Prometheus' rules made of the queries: what is recorded, and what alerts.
-
-The YAML is written here without a library: the files are for people, and need none of its features.
-"""
+"""Write Prometheus' recording and alerting rules."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def alerts(names: Names) -> Iterator[tuple[FleetQuestion, AlertRule]]:
 def recorded(
     names: Names, price: float | None = None, scrape_s: float = 15.0
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
+    """Groups of recording rules: names with their PromQL, in order."""
     q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     by_gpu = of_gpus(q, QUESTIONS["gpus_by_state"].promql(q) or "")
     read = " ".join((*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names))))
@@ -45,7 +42,11 @@ def recorded(
 
 
 def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15.0) -> str:
-    """The recording and alerting rules; those of cost only where there is a price of a GPU-hour."""
+    """The recording and alerting rules as YAML.
+
+    Rules of cost only with a price of a GPU-hour. Written without a library: the files are for people, and need none of
+    its features.
+    """
     lines = ["groups:"]
     for group, rows in recorded(names, price, scrape_s):
         lines += [f"  - name: {group}", "    interval: 1m", "    rules:"]
@@ -71,9 +72,9 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
 
 
 def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
-    """When an alert fires, in PromQL: the threshold compares the query's number, whatever the query ends with.
+    """The condition of an alert in PromQL.
 
-    Alerts about a GPU carry its owner, those about a host its name: of labels that collide with no target's.
+    Alerts about a GPU carry its owner, those about a host its name, in labels that collide with no target's.
     """
     expr = f"({query.promql(q)}){alert.when}"
     if alert.about == "fleet":
@@ -93,7 +94,7 @@ def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
 
 
 def _summary(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
-    """What it is, and where."""
+    """Title and place of an alert, as Prometheus' template."""
     where = {
         "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}", "fleet": "{{ $labels.cluster }}",
     }.get(alert.about, "{{ $labels.hostname }}")  # fmt: skip

@@ -93,7 +93,7 @@ class ScrapedHost:
         self._known: dict[GpuId, tuple[GpuIdentity, GpuReading]] = {}
 
     def take(self, page: str, t: float) -> str | None:
-        """Read a page that came at ``t``; return the reason if it has no GPU."""
+        """Read a page; return the reason if it has no GPU."""
         rows = page_rows(page, NAMES)
         self.own_name = next(
             (decode_labels.label_text(labels.get("hostname", "")) for labels, _ in rows.get(_HOST, ())), self.own_name
@@ -111,7 +111,7 @@ class ScrapedHost:
         return "its page has no GPU"
 
     def lost(self, t: float) -> list[Lost]:
-        """GPU time lost in the hour before ``t``, as far as it was observed."""
+        """GPU time lost in the hour before ``t``."""
         hours: dict[Owned, float] = defaultdict(float)
         for minute in self._minutes:
             for owned, gpu_h in minute.lost.items() if t - minute.begun < HOUR_S else ():
@@ -185,12 +185,12 @@ class ScrapedHost:
         for key in ("util_pct", "sm_active_pct"):
             if key in present:
                 present[key] = fmean(of_page[key] for of_page in past if key in of_page)
-        job, user = facts.whose
+        job, user = facts.job_and_user
         owned = replace(identity, job=job, user=user)
         return reading_of(series, owned, facts, present, is_quiet=None)
 
     def _placed(self, labels: Mapping[str, str], mark: str = "gputop") -> dict[str, str]:
-        """The labels as an engine would give them, with the scraped address and a mark."""
+        """The labels as an engine would give them, with a mark."""
         return {**labels, "instance": self.name, DIALECT_LABEL: mark}
 
     def _facts(self, rows: PageRows, schema: FleetSchema) -> Iterable[tuple[FactLabels | None, float]]:
@@ -207,7 +207,7 @@ class ScrapedHost:
                 yield fact_labels(self._placed(dict(rank), mark), schema), seconds / times
 
     def _count(self, gpus: Mapping[GpuId, tuple[GpuIdentity, GpuReading]]) -> None:
-        """Add the time lost since the previous page, and a point of each GPU's chart.
+        """Add time lost since the previous page, and chart points.
 
         The node's own count of lost seconds comes before an estimate from its state.
         """

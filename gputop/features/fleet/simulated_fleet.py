@@ -1,6 +1,6 @@
-"""A simulated fleet of any size: jobs that work, waste or wait, stragglers of both kinds, hosts that are down.
+"""A simulated fleet: jobs that work or waste, stragglers, absent hosts.
 
-Every value follows from seed, GPU and time alone, so that any moment can be generated, and what its jobs do is known.
+Every value follows from seed, GPU and time alone, so that any moment can be generated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STARTED = 1_763_000_100.0
 
 
 class Fate(Struct, frozen=True):
-    """What a job's GPUs do: means in percent, memory in GiB, power as a share of the limit."""
+    """Means of a job's GPUs: percent, GiB, and share of the power limit."""
 
     util: float
     sm: float
@@ -77,8 +77,10 @@ STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
 
 
 class SimulatedJob(Struct, frozen=True):
-    """A job on whole hosts. It began ``begun_s`` before the fleet was first looked at. ``straggler`` is a GPU of it,
-    counted over all its hosts, or None."""
+    """A job on whole hosts.
+
+    It began ``begun_s`` before the fleet's start. ``straggler`` is a GPU of it, counted over all its hosts, or None.
+    """
 
     name: JobName
     user: str
@@ -104,7 +106,7 @@ class SimulatedFleet(FleetSource):
         self._job_of = [job for job in self.jobs for _ in range(job.hosts)]
 
     def _placed(self) -> list[SimulatedJob]:
-        """Jobs one after another until every host has one. Small fleets first get one of each kind."""
+        """Place jobs on hosts until every host has one."""
         jobs: list[SimulatedJob] = []
         at, number = 0, 0
         while at < self.hosts:
@@ -152,7 +154,7 @@ class SimulatedFleet(FleetSource):
 
     @cached_property
     def lost_gpu(self) -> tuple[int, int] | None:
-        """Host and number of the GPU that cannot be read any more, where there are enough hosts."""
+        """Host and number of the GPU that cannot be read; None in small fleets."""
         fates = (WORKING, SERVING)
         host = self._first(
             lambda host: not self.is_down(host) and host != self.late and self.job_of(host).fate in fates,
@@ -207,7 +209,7 @@ class SimulatedFleet(FleetSource):
         return down
 
     def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
-        """What the last hour lost: what these GPUs do at ``t``, since their jobs began; before, they were idle."""
+        """Lost hours: as at ``t`` since jobs began, idle before."""
         lost = []
         for position, gpu in enumerate(gpus):
             job = self._job_of[position // self.gpus]
@@ -233,7 +235,7 @@ class SimulatedFleet(FleetSource):
         return FleetReading(t, self.source, gpus, down, names, 3.0, LastHour(self.lost(gpus, t)), alerts)
 
     def history(self, host: str, t: float) -> History:
-        """Utilisation and SM activity of a host's GPUs in the hour before ``t``; None where its job had not begun."""
+        """Utilisation and SM activity by minute; None before the job began."""
         at = next((i for i in range(self.hosts) if self.host_name(i) == host), None)
         if at is None:
             return {}

@@ -1,12 +1,9 @@
-"""What the rules record of each GPU and each host: its state, from the screen's thresholds in the order of
-``judge.judged``; what of its time was no work; whose it is.
+"""Write the recording rules of GPUs and hosts: states, lost time, owners.
 
-One series says which GPUs there are, each once, however many exporters and addresses it is scraped under; one has the
-state as its number, each minute; one the share of the minute that was no work; one says whose GPU it is. Hours,
-dashboards and alerts are sums and joins of these. Where gputop itself judges on the node its own state is taken,
-whatever the numbers say. A large fleet is read from what is recorded of hosts alone: a host of eight GPUs has one
-series for each state that it is in, three for its means and its power, and one for each state in which time was lost,
-whatever the number of its GPUs.
+States follow from the screen's thresholds in the order of ``gpu_state.judged``. One series says which GPUs there are,
+each once, however many exporters and addresses it is scraped under; one has the state as its number, each minute; one
+the share of the minute that was no work; one says whose GPU it is. Hours, dashboards and alerts are sums and joins of
+these. Where gputop itself judges on the node its own state is taken.
 """
 
 from __future__ import annotations
@@ -58,10 +55,10 @@ def in_state(q: Scope, state: GpuState) -> str:
 
 
 def identity(q: Scope) -> str:
-    """One series for each GPU and MIG instance, with the part of a GPU that it is as its value: an instance's slices.
+    """Write the series of each GPU; its value is its share.
 
     ``id`` is the same whoever exports it: the UUID and the instance, or host and number where there is no UUID. Of two
-    addresses of one exporter one is taken, of two exporters the one that stands first among ``DIALECTS``.
+    addresses of one exporter one is taken, of two exporters the first one among ``DIALECTS``.
     """
     if q.is_own:
         # An exporter from before there were shares knows no parents either.
@@ -84,8 +81,11 @@ def identity(q: Scope) -> str:
 
 
 def _shares(q: Scope) -> str:
-    """The GPUs under DCGM's names: whole ones, and instances by the slices that their profile names, or as equal parts.
-    A GPU that has instances is not counted besides."""
+    """Write the shares of GPUs under DCGM's names.
+
+    A whole GPU is 1; an instance has the slices of its profile, or an equal part. A GPU that has instances is not
+    counted besides.
+    """
     gpu = f"cluster, {q.host}, {q.dialect.number[0]}"
     four, seven = (f'{q.dialect.model[0]}{op}".*(?:{"|".join(OF_FOUR)}).*"' for op in ("=~", "!~"))
     instances = q.per_gpu(q.moment(*q.instances))
@@ -101,8 +101,10 @@ def _shares(q: Scope) -> str:
 
 
 def state_of(q: Scope) -> str:
-    """The number of each GPU's state: the node's own, or by the first rule that holds, as other exporters give no
-    verdicts."""
+    """Write the number of each GPU's state.
+
+    The node's own, or the first rule that holds: other exporters give no verdicts.
+    """
     if q.is_own:
         of_states = {state: f"({q.says('gputop_gpu_state', state=state)})" for state in STATES}
         pods, jobs = (q.per_gpu(q.series(f"gputop_{name}_info")) for name in ("pod", "job"))
@@ -129,8 +131,11 @@ def state_of(q: Scope) -> str:
 
 
 def lost(q: Scope) -> str:
-    """The part of each GPU's time that was not work: what its node counts, which knows the share of each second; else
-    all of it while busy and not working, and what was idle. Of a MIG instance that much of its share."""
+    """Write the share of each GPU's time that was no work.
+
+    The node's own count comes first, which knows the share of each second; else all of it while busy and not working,
+    and the idle part. Of a MIG instance that much of its share.
+    """
     state = q.per_gpu(q.record(STATE))
     by_state = (
         f"{in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
@@ -142,8 +147,10 @@ def lost(q: Scope) -> str:
 
 
 def _in_states(q: Scope) -> str:
-    """GPUs by state over a minute, an instance as its share: of nodes that count their seconds, from those; they count
-    an unused GPU of a job as idle."""
+    """Write GPUs by state over a minute, an instance as its share.
+
+    Nodes that count their seconds give them; they count an unused GPU of a job as idle.
+    """
     share = f"on ({q.by}) group_left () {q.record(IDENTITY)}"
     if not q.is_own:
         of_states = (marked(f"{in_state(q, state)} * 0 + 1", "state", state) for state in GPU_STATES)
@@ -184,8 +191,10 @@ def _renamed(expr: str, **labels: str) -> str:
 
 
 def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
-    """The recorded series of GPUs, hosts, jobs and the fleet, each of those before it; ``by_state`` is the query of
-    ``BY_STATE``."""
+    """The recording rules of GPUs, hosts, jobs and the fleet, in order.
+
+    ``by_state`` is the query of ``BY_STATE``.
+    """
     owned = (*OWNER_LABELS, "scheduler")
     whose = f"cluster, {q.host}, {', '.join(owned)}"
     place = "cluster, instance" if q.is_own else f"cluster, {q.host}, instance"

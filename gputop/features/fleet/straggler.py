@@ -1,9 +1,8 @@
-"""Find the GPU of a job that holds the others up. Pure; thresholds are those of the node's diagnosis.
+"""Find the GPU of a job for which the others wait. Pure.
 
-In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
-the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer
-comes first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
-own time counts, else only those are found that do not wait.
+The thresholds are the node's. In a synchronous job ranks that wait spin in NCCL at low SM activity: the straggler does
+more. Or it starves, while all others are busy. Announced step times come first; ranks that wait for each other in every
+step take equal time, so their own part of a step counts, where all announce it.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ By = Literal["step", "own_step", "sm", "power", "util"]
 
 
 class Straggler(Struct, frozen=True):
-    """A GPU that holds its job up, or all GPUs of a host where ``gpu`` is empty.
+    """A GPU, or a host's GPUs, that hold their job up.
 
     ``value`` and ``median`` are its own and the others' percent of SM activity or utilisation, watts, or seconds of a
-    step; with ``own_step`` without the wait in it.
+    step; with ``own_step`` without the wait in it. ``gpu`` is empty for a host.
     """
 
     host: str
@@ -48,12 +47,12 @@ class Straggler(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Its place, for people."""
+        """The place for people."""
         return f"{self.host} GPU {self.gpu}" if self.gpu else f"all of {self.host}"
 
     @property
     def words(self) -> str:
-        """Its own value and the others', for people."""
+        """The values for people: its own, and the others'."""
         if self.by in ("step", "own_step"):
             # Both in one unit.
             scale, unit = (1.0, "s") if self.value >= 0.9995 else (1000.0, "ms")
@@ -82,7 +81,7 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
 
 
 def _witnessed(late: Straggler, members: Sequence[GpuReading]) -> Straggler:
-    """The straggler, and whether the others wait for it: ranks that wait in NCCL spin at low SM activity."""
+    """Add whether the others wait: ranks in NCCL spin at low SM activity."""
     others = [gpu for gpu in members if gpu.host != late.host or (late.gpu and gpu.gpu != late.gpu)]
     sms = [gpu.sm_active_pct for gpu in others if gpu.sm_active_pct is not None]
     spin = len(sms) == len(others) and median(sms) < HEALTHY_SM
@@ -90,8 +89,10 @@ def _witnessed(late: Straggler, members: Sequence[GpuReading]) -> Straggler:
 
 
 def _of_hosts(members: Sequence[GpuReading]) -> Straggler | None:
-    """The straggler of a job: one GPU, or a host as a whole where each of its GPUs alone would be one beside those of
-    the others."""
+    """The straggler of a job: one GPU, or all GPUs of one host.
+
+    A host straggles where each of its GPUs would be a straggler beside the other hosts' GPUs.
+    """
     late = _of_job(members)
     idlers = {gpu.host for gpu in members if (gpu.util_pct or 0.0) < ALL_UTIL}
     host = late.host if late is not None else next(iter(idlers)) if len(idlers) == 1 else ""
@@ -111,7 +112,7 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     slow = _by_steps(members)
     if slow is not None:
         return slow
-    least, util, others = _apart([-(gpu.util_pct or 0.0) for gpu in members])
+    least, util, others = _split_at_greatest([-(gpu.util_pct or 0.0) for gpu in members])
     if -max(others) < ALL_UTIL:
         return None
     if -util >= ALL_UTIL:
@@ -120,20 +121,20 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     return _straggler(members, least, "starved", "util", -util, middle) if middle + util > LEAST_POINTS else None
 
 
-def _apart(values: Sequence[float]) -> tuple[int, float, list[float]]:
-    """The position of the greatest value, the value, and the others."""
+def _split_at_greatest(values: Sequence[float]) -> tuple[int, float, list[float]]:
+    """Position and value of the greatest, and the others."""
     at = max(range(len(values)), key=values.__getitem__)
     return at, values[at], [value for i, value in enumerate(values) if i != at]
 
 
 def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
-    """The one whose steps take longer, among those that announce them: their own time where all of these know it."""
+    """The rank whose steps take longer; their own part where all announce it."""
     ranks = [gpu for gpu in members if gpu.step_s is not None]
     if len(ranks) < LEAST_GPUS:
         return None
     own_steps = [gpu.own_step_s for gpu in ranks if gpu.own_step_s is not None]
     is_own = len(own_steps) == len(ranks)
-    at, longest, others = _apart(own_steps if is_own else [gpu.step_s or 0.0 for gpu in ranks])
+    at, longest, others = _split_at_greatest(own_steps if is_own else [gpu.step_s or 0.0 for gpu in ranks])
     middle = median(others)
     if longest <= STEP_FACTOR * middle:
         return None
@@ -142,7 +143,7 @@ def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
 
 
 def _slow(members: Sequence[GpuReading]) -> Straggler | None:
-    """The one that does more than the others, while all are busy."""
+    """The GPU that does more than the others, while all are busy."""
     by: By = "sm"
     values = [gpu.sm_active_pct for gpu in members if gpu.sm_active_pct is not None]
     scale = 1.0
@@ -153,7 +154,7 @@ def _slow(members: Sequence[GpuReading]) -> Straggler | None:
         scale = 100.0 / max(values, default=1.0) if max(values, default=0.0) > 0 else 0.0
     if len(values) < len(members):
         return None
-    at, value, others = _apart(values)
+    at, value, others = _split_at_greatest(values)
     middle = median(others)
     spread = median(abs(other - middle) for other in others)
     if (value - middle) * scale <= max(LEAST_POINTS, MAD_FACTOR * spread * scale):

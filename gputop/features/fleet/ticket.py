@@ -13,7 +13,7 @@ from gputop.output.document import text_lines
 
 
 def ticket_text(frame: FleetFrame, view: FleetView) -> str:
-    """What somebody who was not there needs: where, when, what, whose, the evidence, the remedy."""
+    """A selected row for a ticket: place, time, owner, evidence, remedy."""
     lines = _lines(frame, view)
     moment = datetime.fromtimestamp(frame.t, timezone.utc)
     lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
@@ -47,7 +47,7 @@ def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
     for gpu in group.gpus[:16]:
         read = gpu.read
         lines.append(
-            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.by}); util {number(read.util_pct)}, "
+            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.state_by}); util {number(read.util_pct)}, "
             f"SM {number(read.sm_active_pct)} ({read.names or 'n/a'}); {read.uuid}"
         )
     if len(group.gpus) > 16:

@@ -1,4 +1,4 @@
-"""Keeps a fleet's newest frame, from a thread of its own: a screen that shows it never waits for an engine."""
+"""Keep a fleet's newest frame on a thread, so that no screen waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gputop.system.worker import Worker
 
 
 class ShownFrame(Struct, frozen=True):
-    """What a screen shows: the newest frame, why there is no newer one, and the host whose hour was read."""
+    """The newest frame, an error, and the history of one host."""
 
     frame: FleetFrame | None = None
     error: str | None = None
@@ -24,7 +24,7 @@ class ShownFrame(Struct, frozen=True):
 
 
 class FleetWatch:
-    """Queries repeatedly until it is closed. ``shown`` may be read from any thread."""
+    """Refreshes a fleet until closed. ``shown`` may be read from any thread."""
 
     def __init__(self, fleet: FleetSource) -> None:
         self.fleet = fleet
@@ -67,7 +67,7 @@ class FleetWatch:
         self._worker.wake()
 
     def see(self, hosts: tuple[str, ...], host: str | None) -> None:
-        """These hosts are on screen: of a large fleet their GPUs are read, too; and the last hour of one of them."""
+        """Name the hosts on screen, and the one whose hour is drawn."""
         if (hosts, host) != self._in_sight:
             self._in_sight = hosts, host
             self._worker.wake()
@@ -75,7 +75,7 @@ class FleetWatch:
     # -- the thread -------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Ask for what is due and for what has come on screen, and then for the last hour."""
+        """Ask for due answers, for hosts on screen, and for the last hour."""
         at = self._at
         if monotonic() >= self._due or at is not self._asked_at:
             self._guarded(lambda: self._refresh(at))
@@ -95,7 +95,7 @@ class FleetWatch:
             self._guarded(work)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do the work. Whatever goes wrong in it is shown, and the loop goes on: no answer ends the screen."""
+        """Do the work and show any error; no answer ends the screen."""
         try:
             work()
             return
@@ -118,7 +118,7 @@ class FleetWatch:
             self._show(replace(self.shown, frame=frame, error=None))
 
     def _read_hour(self, t: float) -> None:
-        """Read the last hour, where the newest answer did not have it yet."""
+        """Read the last hour unless the newest answer had it."""
         hour, frame = self.fleet.hour(t), self.shown.frame
         if hour is not None and frame is not None and hour != frame.read.hour:
             self._show(replace(self.shown, frame=fleet_frame(with_hour(frame.read, hour), frame)))
@@ -140,7 +140,7 @@ class FleetWatch:
         self._show(replace(self.shown, frame=frame, host=host, history=history))
 
     def _detailed(self, read: FleetReading) -> FleetReading:
-        """The reading with what was queried only for the host on screen."""
+        """The reading with details of the host on screen."""
         host, of = self._details
         if not of:
             return read

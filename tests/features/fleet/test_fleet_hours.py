@@ -108,7 +108,7 @@ class _engine:
 
 
 def test_hours_are_exact_by_job_and_state_and_of_the_job_that_had_the_gpu_then(hour: LastHour) -> None:
-    assert (hour.by, hour.span_s) == ("samples", 3600.0)
+    assert (hour.source, hour.span_s) == ("samples", 3600.0)
     found: dict[tuple[str, str], float] = defaultdict(float)
     for lost in hour.lost or ():
         found[str(lost.job), lost.state] += lost.gpu_h
@@ -143,5 +143,5 @@ def test_two_writers_of_one_engine_double_no_hour(name: str, tmp_path: Path) -> 
         fleet.ask(END)
         hour = fleet.hour(END)
         fleet.close()
-    assert hour is not None and (hour.by, hour.span_s) == ("rules", 3600.0)
+    assert hour is not None and (hour.source, hour.span_s) == ("rules", 3600.0)
     assert sum(lost.gpu_h for lost in hour.lost or ()) == pytest.approx(8.0)

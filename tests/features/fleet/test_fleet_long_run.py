@@ -54,8 +54,8 @@ def test_labels_are_read_once_for_as_long_as_they_are_looked_up() -> None:
     known = LabelCache(lambda labels: read.append(labels["host"]) or labels["host"])
     stays = msgspec.Raw(b'{"host":"stays"}')
     for number in range(100):
-        assert known.of(stays) == "stays"
-        assert known.of(msgspec.Raw(json.dumps({"host": f"h{number}"}).encode())) == f"h{number}"
+        assert known.value(stays) == "stays"
+        assert known.value(msgspec.Raw(json.dumps({"host": f"h{number}"}).encode())) == f"h{number}"
         if number % 10 == 0:
             known.turn()
     assert read.count("stays") == 1 and len(read) == 101
