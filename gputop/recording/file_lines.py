@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from math import nan
 from typing import BinaryIO
@@ -24,7 +25,7 @@ from gputop.system.given_file import open_regular
 _MAGIC = b"\x1f\x8b\x08\x00"
 """The beginning of a recorder's member: without a name, which gzip(1) gives to the whole file."""
 _GZIP = 31
-_CHUNK, _PEEK = 1 << 18, 1 << 14
+_CHUNK, _PEEK, _LITTLE = 1 << 18, 1 << 14, 64
 _SEARCHED = 8 << 20
 _MOST_HELD = 16 << 20
 """A larger member is handed out before its checksum is known: no recorder writes one, but gzip(1) does."""
@@ -140,29 +141,42 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
 
 def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
     """Yield the lines of members that are whole, and the sound lines of a file's only member. Raises Damage."""
-    held, size = [b""], 0
-    pieces = _unpacked(file, part.begin, part.end, _CHUNK)
-    while True:
-        try:
-            text, is_end = next(pieces)
-        except StopIteration:
-            return
-        except Damage:
-            if part.is_only:
-                yield from b"".join(held).split(b"\n")[:-1]
-            raise
-        held.append(text)
-        size += len(text)
-        if not is_end and size <= _MOST_HELD:
-            continue
-        whole = b"".join(held)
-        cut = len(whole) if is_end else whole.rfind(b"\n") + 1
-        held, size = [whole[cut:]], len(whole) - cut
-        if size > MOST_LINE_BYTES:
-            raise Damage(_LONG)
-        # One by one: millions of empty lines would be a bomb by themselves.
-        for line in BytesIO(whole[:cut]):
-            yield line.rstrip(b"\n")
+    held, size, given = [b""], 0, 0
+    try:
+        for text, is_end in _unpacked(file, part.begin, part.end, _CHUNK):
+            held.append(text)
+            size += len(text)
+            if not is_end and size <= _MOST_HELD:
+                continue
+            whole = b"".join(held)
+            cut = len(whole) if is_end else whole.rfind(b"\n") + 1
+            held, size = [whole[cut:]], len(whole) - cut
+            if size > MOST_LINE_BYTES:
+                raise Damage(_LONG)
+            given += cut
+            # One by one: millions of empty lines would be a bomb by themselves.
+            for line in BytesIO(whole[:cut]):
+                yield line.rstrip(b"\n")
+    except Damage:
+        if part.is_only:
+            yield from _lines_before_damage(file, part, given)
+        raise
+
+
+def _lines_before_damage(file: BinaryIO, part: FilePart, given: int) -> Iterator[bytes]:
+    """Yield the whole lines between the first ``given`` bytes of a damaged member's text and its damage."""
+    pieces, size = list[bytes](), 0
+    with suppress(Damage):
+        # An error discards what its call has unpacked: so little at a time.
+        for piece, _ in _unpacked(file, part.begin, part.end, _LITTLE):
+            size += len(piece)
+            if size > given:
+                pieces.append(piece[given - size :])
+            if size > given + _MOST_HELD:
+                break
+    text = b"".join(pieces)
+    for line in BytesIO(text[: text.rfind(b"\n") + 1]):
+        yield line.rstrip(b"\n")
 
 
 def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:

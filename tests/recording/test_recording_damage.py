@@ -74,6 +74,75 @@ def test_a_flipped_byte_costs_at_most_its_member_and_shows_as_a_gap(tmp_path: Pa
             assert [event.kind for event in after.events] == ["gap"]
 
 
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 200), marks=pytest.mark.slow)], ids=["20", "200"])
+def test_random_damage_costs_no_frame_of_an_undamaged_member(tmp_path: Path, seeds: range) -> None:
+    whole = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1).read_bytes()
+    offsets = [*members_of(whole), len(whole)]
+    truth = {s.t: s.gpus for s in (rounded(s) for s in frames(240, gpus=1, processes=1))}
+    path = tmp_path / "damaged"
+    for seed in seeds:
+        draw = random.Random(seed)
+        damaged, hit = bytearray(whole), set()
+        for _ in range(draw.randrange(1, 4)):
+            # A burst of bytes within one member, as a bad block leaves it.
+            member = draw.randrange(4)
+            begin = draw.randrange(offsets[member], offsets[member + 1])
+            end = min(offsets[member + 1], begin + draw.choice((1, 1, 64, 512)))
+            damaged[begin:end] = draw.randbytes(end - begin)
+            hit.add(member)
+        path.write_bytes(damaged)
+        try:
+            found = list(read_snapshots(str(path)))
+        except RecordingError as error:
+            assert len(hit) == 4 and "\n" not in str(error)
+            continue
+        assert {T0 + k for k in range(240) if k // 60 not in hit} <= {s.t for s in found}, seed
+        assert all(s.gpus == truth[s.t] for s in found), seed
+
+
+def test_the_frames_that_a_damaged_member_has_lost_are_counted(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl.gz", 200, gpus=1, processes=1)
+    data = bytearray(path.read_bytes())
+    for member in (0, 2):
+        place = members_of(path.read_bytes())[member] + 200
+        data[place : place + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    gaps = [event.text for s in read_snapshots(str(path)) for event in s.events if event.kind == "gap"]
+    assert gaps == [
+        "the recording is damaged before this: 60 frames are lost",
+        "no data for 61 s: the recording is damaged here: 60 frames are lost",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_file_whose_only_member_is_damaged_the_frames_before_are_read(tmp_path: Path, seed: int) -> None:
+    path = written(tmp_path / "r.jsonl.gz", 50, gpus=1, processes=1)
+    data = bytearray(path.read_bytes())
+    place = random.Random(seed).randrange(len(data) // 2, len(data) - 20)
+    data[place : place + 16] = b"\xff" * 16
+    path.write_bytes(data)
+    found = list(read_snapshots(str(path)))
+    assert [s.t for s in found] == [T0 + k for k in range(len(found))] and 15 < len(found) < 50
+    assert found[-1].events[-1].text == "the recording is damaged after this"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"hello\n", "not a line of a recording"),
+        (b"\x1f\x8b\x08\x00" + b"x" * 200, "a damaged member"),
+        (b'{"k":"machine","version":2}\n', "no frame of a recording in it"),
+    ],
+)
+def test_a_file_without_a_frame_says_why(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(content)
+    for read in (lambda: list(read_snapshots(str(path))), lambda: Recording(str(path))):
+        with pytest.raises(RecordingError, match=said):
+            read()
+
+
 @pytest.mark.parametrize(("lost", "said"), [(0, "before this"), (1, "damaged here"), (3, "after this")])
 @pytest.mark.parametrize("place", [2, -12], ids=["header", "end"])
 def test_a_lost_member_is_called_damage_wherever_it_stood(tmp_path: Path, lost: int, said: str, place: int) -> None:
@@ -238,6 +307,13 @@ def test_a_bomb_costs_neither_three_seconds_nor_200_mb(tmp_path: Path, names: li
     done = subprocess.run(read, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) < 200
+
+
+def test_a_bomb_alone_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "bomb"
+    path.write_bytes(BOMBS["members"]())
+    with pytest.raises(RecordingError, match="unpacks to more than 100 times its size"):
+        Recording(str(path))
 
 
 def test_what_came_before_a_bomb_is_read_and_the_loss_is_shown(tmp_path: Path) -> None:

@@ -177,7 +177,9 @@ def test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers(
     hold.set()
 
 
-def test_a_mark_outlives_the_frame_that_a_slow_disk_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_and_verdicts_outlive_the_frame_that_a_slow_disk_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow, entered = threading.Event(), threading.Event()
     recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
     write = recorder._writer.write
@@ -192,7 +194,8 @@ def test_a_mark_outlives_the_frame_that_a_slow_disk_cost(tmp_path: Path, monkeyp
     assert entered.wait(10.0)
     for k in range(1, QUEUE_FRAMES + 1):
         recorder.offer(frame(k))
-    recorder.offer(replace(frame(500), events=(Event(T0 + 500, "mark", "epoch 5"),)))
+    verdict = Event(T0 + 500, "verdict", "healthy", 0, verdict="healthy")
+    recorder.offer(replace(frame(500), events=(Event(T0 + 500, "mark", "epoch 5"),)), [verdict])
     recorder.event(Event(T0 + 501, "mark", "epoch 6"))
     assert recorder.dropped == 1
     slow.set()
@@ -203,6 +206,9 @@ def test_a_mark_outlives_the_frame_that_a_slow_disk_cost(tmp_path: Path, monkeyp
     assert recorder.path is not None
     last = list(read_snapshots(recorder.path))[-1]
     assert [event.text for event in last.events if event.kind == "mark"] == ["epoch 5", "epoch 6"]
+    recording = Recording(recorder.path)
+    assert verdict in recording.events()
+    recording.close()
 
 
 def test_a_target_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
