@@ -7,7 +7,7 @@ value that was not measured is None, and ``unavailable`` says why by key; it is 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_args
@@ -300,6 +300,15 @@ _WAITS: Mapping[str, str] = {
 """The wait state that each share of time stands for."""
 
 
+def _waits_of(kind: type[FeedTime | MainTime]) -> tuple[tuple[str, ...], Callable[[Any], tuple[float | None, ...]]]:
+    """The wait states that a kind of shares has, and what reads those shares."""
+    names = [name for name in kind.__struct_fields__ if name in _WAITS]
+    return tuple(_WAITS[name] for name in names), attrgetter(*names)
+
+
+_FEED_WAITS, _MAIN_WAITS = _waits_of(FeedTime), _waits_of(MainTime)
+
+
 class ProcessSample(Struct, frozen=True, omit_defaults=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
@@ -358,12 +367,14 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
         if self.main_looks is not None:
             waits = {state: count for state, count in self.main_looks.counts if state != "run"}
             return max(waits, key=lambda state: waits[state], default=None)
-        time = self.main if self.role == "gpu" else self.feed
-        shares = {state: getattr(time, state) or 0.0 for state in _WAITS if hasattr(time, state)}
-        most = max(shares, key=lambda state: shares[state])
-        if most == "network" and self.feed_by == "pipe":
-            return "pipe"
-        return _WAITS[most] if shares[most] > (time.unread or 0.0) else None
+        time: FeedTime | MainTime = self.main if self.role == "gpu" else self.feed
+        names, read = _MAIN_WAITS if self.role == "gpu" else _FEED_WAITS
+        shares = [share or 0.0 for share in read(time)]
+        most = max(shares)
+        if most <= (time.unread or 0.0):
+            return None
+        wait = names[shares.index(most)]
+        return "pipe" if wait == "network" and self.feed_by == "pipe" else wait
 
     @property
     def main_waits(self) -> str | None:

@@ -48,8 +48,9 @@ def test_a_recording_begun_later_says_what_the_screen_said(tmp_path: Path, scena
     recording = Recording(str(path))
     again = replayed(list(recording.snapshots()))
     recording.close()
-    said = [[(d.verdict, d.title, d.level, d.evidence) for d in at] for at in live]
-    assert [[(d.verdict, d.title, d.level, d.evidence) for d in at] for at in again][30:] == said[30:]
+    # How long the main thread has been in one wait is no part of what a recording knows of the time before it.
+    said = [[(d.verdict, d.title, d.level, d.evidence[:1]) for d in at] for at in live]
+    assert [[(d.verdict, d.title, d.level, d.evidence[:1]) for d in at] for at in again][30:] == said[30:]
     assert [d.verdict for d in again[FIRST_VERDICT]] == [d.verdict for d in live[FIRST_VERDICT]]
 
 
