@@ -91,10 +91,10 @@ class Busy(Struct, frozen=True):
 def busy(events: DeviceEvents, begin: int, end: int) -> Busy:
     """The unions of a device's events by kind, inside of [begin, end)."""
 
-    def of(kind: int) -> Intervals:
+    def union_of(kind: int) -> Intervals:
         is_kind = map(kind.__eq__, events.kind)
         return clip(union(compress(zip(events.start, events.end, strict=True), is_kind)), begin, end)
 
-    compute, comm, copy = of(COMPUTE), of(COMM), of(COPY)
+    compute, comm, copy = union_of(COMPUTE), union_of(COMM), union_of(COPY)
     kernels = union(sorted(compute + comm)) if comm else compute
     return Busy(compute, comm, copy, kernels, union(sorted(kernels + copy)) if copy else kernels)

@@ -9,7 +9,7 @@ from itertools import compress
 from gputop.features.traces.columns import ABSENT, Calls, Interval, Intervals, Spans, Trace, union
 from gputop.features.traces.host_causes import STEP
 
-NOTHING = "between operators"
+NOTHING = "Python between operators"
 """No call, operator, function or range was open: Python that the trace does not hold."""
 Times = dict[str, int]
 _Open = tuple[int, int, int, int]

@@ -122,11 +122,11 @@ class _Export:
                 if isinstance(index, int):
                     self._trace.devices[index] = TraceDevice(
                         index,
-                        _of(str, name),
-                        _of(int, count) or _of(int, counts.get(index)),
-                        _of(int, major),
-                        _of(int, memory),
-                        _of(str, uuid),
+                        _typed(str, name),
+                        _typed(int, count) or _typed(int, counts.get(index)),
+                        _typed(int, major),
+                        _typed(int, memory),
+                        _typed(str, uuid),
                     )
 
     def _work(self) -> None:
@@ -218,7 +218,7 @@ def _number(value: Any) -> int:
     return value if isinstance(value, int) else ABSENT
 
 
-def _of(kind: type, value: Any) -> Any:
+def _typed(kind: type, value: Any) -> Any:
     return value if isinstance(value, kind) else None
 
 

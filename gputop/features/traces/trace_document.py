@@ -145,12 +145,13 @@ def _rank(rank: RankReport, extent: Extent, top: int, *, is_alone: bool) -> Iter
     for gpu in rank.gpus:
         # How long that took is for who waits, not for who reads a page.
         read = () if extent.is_page else (f"read {file_size(rank.size_bytes)} in {rank.read_s:.1f} s",)
-        yield Items((" · ".join((*_what(rank, gpu.measures), *read)),))
+        words = " · ".join((*_gpu_words(rank, gpu.measures), *read))
+        yield Heading(words) if len(rank.gpus) > 1 else Items((words,))
         yield from _gpu(gpu, extent, top)
     yield Notes(rank.notes)
 
 
-def _what(rank: RankReport, m: Measures) -> list[str]:
+def _gpu_words(rank: RankReport, m: Measures) -> list[str]:
     """``NVIDIA H100``, ``6 steps``, ``20.0 ms a step (19.9–20.1)``."""
     parts = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
     if m.named_steps:
@@ -173,6 +174,7 @@ def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
     if best is not None and gpu.gain_pct:
         unit = " a step" if m.named_steps else ""
         gain = f"at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
+        gain += ", other streams beside the busiest one" if gpu.gain_pct > (verdict.saves_pct or 0.0) + 1.0 else ""
     aside = f"{verdict.id} · confidence {verdict.confidence}"
     also = tuple(("also", note) for note in verdict.notes)
     yield Verdict(verdict.level, verdict.headline, aside, verdict.evidence, verdict.remedy, gain, also)

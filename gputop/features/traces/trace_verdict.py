@@ -385,10 +385,10 @@ def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion
 
 def _notes(trace: Trace, m: Measures, conclusion: _Conclusion, stacks: bool) -> tuple[str, ...]:
     """Other findings of the trace, and its limits."""
-    return tuple(words for holds, words in (*_beside(m, conclusion), *_unsure(trace, m, stacks)) if holds)
+    return tuple(words for holds, words in (*_other_costs(m, conclusion), *_unsure(trace, m, stacks)) if holds)
 
 
-def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
+def _other_costs(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
     """Other costs, each with whether it occurs."""
     comm, loading, cause = m.share_pct["comm_exposed"], m.idle_cause_pct["module_load"], conclusion.cause
     exposed = conclusion.id != "communication" and comm >= SOME_COMM
@@ -402,7 +402,10 @@ def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
     )
     flag = _flag(m)
     yield flag is not None and conclusion.flag is None, f"busy but not working ({flag})"
-    yield cause != "module_load" and loading >= SOME_COMM, f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}"
+    yield (
+        conclusion.remedy != WARM_UP and loading >= SOME_COMM,
+        f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}",
+    )
 
 
 _STEP_CALL = "call profiler.step() after each one to see them"
