@@ -253,11 +253,10 @@ def test_a_comparison_is_of_the_same_gpu_in_both_and_says_which(
                 maker.t = maker.free + 100
             document = maker.document(traceEvents=[]) | {"traceEvents": [*document["traceEvents"], *maker.events]}
         paths.append(str(written(tmp_path / f"{name}.json", document)))
-    changes = [now / was for was, now in zip(before, after, strict=True)]
-    text = trace_said(capsys, "--compare", *paths)[1]
-    assert f"compared: GPU {changes.index(max(changes))}, which changed most of 2" in text
     data = json.loads(trace_said(capsys, "--compare", *paths, "--json")[1])
-    assert data["before"]["index"] == data["after"]["index"]
+    index = data["before"]["index"]
+    assert data["after"]["index"] == index and data["gpu"] == f"rank 0, GPU {index}"
+    assert f"compared: rank 0, GPU {index}, which changed most of 2" in trace_said(capsys, "--compare", *paths)[1]
 
 
 def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
