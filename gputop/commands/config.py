@@ -1,4 +1,4 @@
-"""The configuration file: its path, a commented template, its mistakes, and changes; settings as TOML."""
+"""`gputop config`: the configuration file and the settings in force."""
 
 from __future__ import annotations
 
@@ -74,13 +74,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _with_origin(lines: str, origin: str | None) -> str:
-    """A setting as TOML with a comment that says where it comes from."""
+    """A setting as TOML with its origin as a comment."""
     first, end, rest = lines.partition("\n")
     return f"{first}  # {terminal_safe(origin or 'default')}{end}{rest}" if first else lines
 
 
 def setting_line(settings: Settings, name: str) -> str:
-    """A setting in force as TOML. An address may hold a password, and this is pasted into tickets."""
+    """A setting in force as TOML.
+
+    An address may hold a password, and this is pasted into tickets.
+    """
     value = getattr(settings, name)
     return assignment(name, masked_text(value) if isinstance(value, str) else value)
 
@@ -112,7 +115,7 @@ def _check(path: Path) -> int:
 
 
 def template() -> str:
-    """A configuration file with every setting, its documentation and its default, all commented out."""
+    """A configuration file with every setting commented out."""
     parts = [HEAD]
     tables = {"keys": EXAMPLE, "alert": hook("examples", "alert")(), "fleet": CLUSTERS}
     for setting in declared().values():
@@ -142,7 +145,7 @@ def problems(path: Path) -> list[str]:
 
 
 def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
-    """What is wrong with the ``[keys]`` table."""
+    """Mistakes in the ``[keys]`` table."""
     from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
 
     tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))
@@ -177,7 +180,10 @@ class ConfigWatch:
         self._last_stamp = self._stamp()
 
     def poll(self, now: float) -> Reload | None:
-        """Call with a monotonic time as often as you like; returns something only when the file changed."""
+        """New settings if the file changed, else None.
+
+        Call it with a monotonic time as often as you like.
+        """
         if now < self._next:
             return None
         self._next = now + self._every_s
@@ -202,7 +208,7 @@ class ConfigWatch:
 
 
 def assignment(name: str, value: Any) -> str:
-    """A setting as TOML; of alerts and clusters nothing that may hold a secret."""
+    """A setting as TOML, without secrets of alerts and clusters."""
     if name == "alert":
         return "".join(f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}" for alert in value)
     if name == "fleet":
@@ -218,13 +224,13 @@ def assignment(name: str, value: Any) -> str:
 
 
 def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
-    """An alert without what may hold a secret: the arguments of its program."""
+    """An alert without the arguments of its program."""
     run = alert.get("run")
     return {**alert, "run": (run[0], *[MASK] * len(run[1:]))} if run else dict(alert)
 
 
 def masked_cluster(table: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
-    """A cluster without what may hold a secret, and where it is."""
+    """A cluster without secrets and their places."""
     return {
         key: f"/{MASK}" if key in SECRET else masked_text(value) if isinstance(value, str) else value
         for key, value in table.items()

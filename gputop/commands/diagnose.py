@@ -1,4 +1,7 @@
-"""Verdicts in words, live or on a recording. Exit 0: nothing wrong, 1: findings."""
+"""`gputop diagnose`: verdicts in words.
+
+Exit 0: nothing wrong, 1: findings.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ def _snapshots(args: argparse.Namespace, settings: Settings) -> Iterable[Snapsho
 
 
 def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
-    """Snapshots of this machine for a while, with a progress line on stderr where that is a terminal."""
+    """Snapshots of this machine for a while.
+
+    Progress is shown on a terminal's stderr.
+    """
     from gputop.sources.local import open_local, with_servers_of
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))

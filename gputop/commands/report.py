@@ -1,4 +1,4 @@
-"""The report of a recording: where the GPU time went, and what to do about it."""
+"""`gputop report`: account of a recording's GPU time."""
 
 from __future__ import annotations
 

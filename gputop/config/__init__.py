@@ -32,11 +32,14 @@ _WORDS = {"yes": True, "on": True, "no": False, "off": False, "": False}
 
 
 class ConfigError(Exception):
-    """A setting is malformed or the file is unreadable. One line of text: what is wrong, how to fix it."""
+    """A malformed setting or an unreadable file.
+
+    One line with reason and fix.
+    """
 
 
 class Settings(Struct, frozen=True):
-    """What the user chose. The text below each setting describes it for the user, too."""
+    """The user's settings; the text below each one documents it."""
 
     interval: Annotated[float, Meta(ge=LEAST_INTERVAL_S, le=3600.0, extra={"unit": "seconds"})] = 1.0
     """Seconds between two measurements, at least 0.25."""
@@ -97,7 +100,7 @@ class Settings(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """One declared setting: its type without the bounds, its bounds and its default."""
+    """A declared setting: type, bounds and default."""
 
     name: str
     kind: Any
@@ -106,7 +109,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """What the text below it says."""
+        """Text below the setting."""
         return _descriptions()[self.name]
 
 
@@ -125,23 +128,30 @@ def declared() -> Mapping[str, Setting]:
 
 @cache
 def setting(name: str) -> Setting:
-    """One of the ``Settings``: a start with one flag reads one annotation, not all."""
+    """One of the ``Settings``.
+
+    A start with one flag reads one annotation, not all.
+    """
     annotation = Settings.__annotations__[name]
     kind, meta = get_args(annotation) if hasattr(annotation, "__metadata__") else (annotation, Meta())
     return Setting(name, kind, meta, getattr(Settings(), name))
 
 
 class Reload(Struct, frozen=True):
-    """What a changed file gives: new settings, or None where it cannot be used; and messages, one line each."""
+    """Settings of a changed file, and messages.
+
+    ``settings`` is None where the file cannot be used.
+    """
 
     settings: Settings | None
     messages: list[str]
 
 
 def default_path() -> str:
-    """Where the configuration file lives for this user, as the XDG Base Directory Specification has it.
+    """Path of this user's configuration file.
 
-    Always absolute, even where no home is known: a file in the current directory must not become settings.
+    By the XDG Base Directory Specification. Always absolute, even where no home is known: a file in the current
+    directory must not become settings.
     """
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(folder):
@@ -165,7 +175,10 @@ def load(
 def load_with_origins(
     path: str | None, env: Mapping[str, str], flags: Mapping[str, Any], *, strict: bool = False
 ) -> tuple[Settings, list[str], Mapping[str, str]]:
-    """Settings, warnings, and for each setting that is not the default the file, variable or flag that gives it."""
+    """Settings, warnings, and the origin of each changed setting.
+
+    An origin is a file, a variable or a flag.
+    """
     warnings: list[str] = []
     settings, values = Settings(), dict[str, Any]()
     named = path or env.get("GPUTOP_CONFIG")
@@ -201,7 +214,10 @@ def _is_within_reach(path: str) -> bool:
 
 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
-    """The file's values; without the file none, unless it is required. Raises ConfigError."""
+    """Values of the file; empty if it is missing and not required.
+
+    Raises ConfigError.
+    """
     if is_named_pipe(path):
         raise ConfigError(f"cannot read {path}: it is a named pipe; use --config FILE")
     try:
@@ -230,9 +246,10 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
 
 
 def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:
-    """The settings with these values in them; ``origin`` is where they come from, for messages.
+    """Settings with new values.
 
-    Raises ConfigError for a value that a setting cannot take; an unknown name is a warning with the nearest match.
+    ``origin`` names their source in messages. An unknown name is a warning with the nearest match. Raises ConfigError
+    for a value that a setting cannot take.
     """
     changes: dict[str, Any] = {}
     for name, value in values.items():
@@ -249,7 +266,10 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
 
 
 def _converted(setting: Setting, value: Any) -> Any:
-    """A value as the setting's type. Numbers and booleans may come as text: variables and flags have nothing else."""
+    """A value as the setting's type.
+
+    Numbers and booleans may come as text: variables and flags have nothing else.
+    """
     if isinstance(value, str):
         if setting.kind is bool:
             value = _WORDS.get(value.strip().lower(), value.strip())
@@ -278,7 +298,7 @@ _MUST_BE = {
 
 
 def _refusal(setting: Setting, value: Any) -> str:
-    """Why a value is not of a setting's type, or out of its bounds."""
+    """Reason why a value has the wrong type or range."""
     name, kind, meta = setting.name.replace("_", "-"), setting.kind, setting.meta
     if get_origin(kind) is Literal:
         return _not_one_of(get_args(kind), str(value), name)
@@ -306,7 +326,7 @@ def _not_one_of(allowed: Iterable[str], value: str, kind: str) -> str:
 
 
 def _objection(name: str, value: Any) -> str | None:
-    """What is wrong with a value of the right type, where a setting asks for more than a type; None if it is right."""
+    """Reason why a value of the right type is wrong, or None."""
     if name == "theme":
         from gputop.paint.theme import THEME_NAMES
 
@@ -324,7 +344,7 @@ def _objection(name: str, value: Any) -> str | None:
 
 
 def _wrong_column(chosen: tuple[str, ...]) -> str | None:
-    """What is wrong with columns of the process table: unknown ones, and duplicates."""
+    """Reason why a list of columns is wrong, or None."""
     from gputop.model.expression import nearest
     from gputop.paint.process_columns import COLUMNS
 

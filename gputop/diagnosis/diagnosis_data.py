@@ -55,7 +55,7 @@ LINE_KEYS = (
 def line_values(
     snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
 ) -> list[dict[str, object]]:
-    """Values of each GPU in ``as_json``, with those of the machine."""
+    """Values of each GPU with the machine's, for ``--format``."""
     diagnoses = list(diagnoses)
     whole = as_json(snapshot, diagnoses, begin, steps)
     common = {key: whole[key] for key in COMMON_KEYS}

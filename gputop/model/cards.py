@@ -1,4 +1,4 @@
-"""Peak performance of cards by their data sheets, MIG shares, and the smallest card for a job.
+"""Cards: peak performance, MIG shares, and a smaller one for a job.
 
 Few rows, each with its document. A card that is not listed has no figure and is never proposed: a guess would give a
 guessed utilisation.
@@ -20,7 +20,10 @@ _Row = TypeVar("_Row", bound=Struct)
 
 
 def _table(kind: type[_Row], text: str) -> tuple[_Row, ...]:
-    """A row a line, below the names of its fields. Names are as NVML has them; every source is a document of NVIDIA."""
+    """Parse a table with a card a line.
+
+    Names are NVML's; every source is a document of NVIDIA.
+    """
     head, *lines = table_rows(text)
     rows = ({field: cell for field, cell in zip(head, line, strict=True) if cell != "–"} for line in lines)
     return tuple(convert({**row, "source": f"NVIDIA {row['source']}"}, kind, strict=False) for row in rows)
@@ -32,16 +35,19 @@ profiles."""
 
 
 def mig_share(name: str) -> float | None:
-    """The part of its card's slices that a MIG instance has, by product and profile in its name: ``3g.40gb`` is 3 of 7;
-    None where its name has no profile."""
+    """Share of the card's slices by a MIG instance's name.
+
+    ``3g.40gb`` is 3 of 7; None for a name without a profile.
+    """
     profile = re.search(r"(?:^|\s)(?:\dc\.)?(\d)g\.\d+gb", name)
     return int(profile[1]) / (4 if any(card in name for card in OF_FOUR) else SLICES) if profile else None
 
 
 def card_shares(gpus: Iterable[GpuStatic]) -> dict[str, float]:
-    """Share of a card by UUID: 1 for a whole GPU, 0 for one that MIG has split, and its slices for an instance.
+    """Share of the card of each GPU by UUID.
 
-    Without a profile in their names the instances of a card have equal shares.
+    1 for a whole GPU, 0 for one that MIG has split, and its slices for an instance. Without a profile in their names
+    the instances of a card have equal shares.
     """
     gpus = list(gpus)
     parts = Counter(gpu.mig_parent for gpu in gpus if gpu.mig_parent is not None)
@@ -62,7 +68,10 @@ _TERA = 1e12
 
 
 class Peak(Struct, frozen=True):
-    """One product: TFLOPS without sparsity, None where its data sheet gives none. ``fp32`` is without tensor cores."""
+    """Peak TFLOPS of a product without sparsity.
+
+    None where its data sheet gives none. ``fp32`` is without tensor cores.
+    """
 
     name: str
     source: str
@@ -104,7 +113,10 @@ class NoPeak(Exception):
 
 
 def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
-    """FLOP/s of one GPU by its NVML name, and the data sheet. Raises NoPeak."""
+    """FLOP/s of a GPU by its NVML name, and the data sheet.
+
+    Raises NoPeak.
+    """
     product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", gpu.strip())
     row = next((row for row in PEAKS if re.fullmatch(row.name, product)), None)
     if row is None:
@@ -119,7 +131,10 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
 
 
 class Card(Struct, frozen=True):
-    """One product. Memory in GB as its sheet has it, bandwidth in GB/s, board power in W, ``source`` the document."""
+    """A product: memory in GB, bandwidth in GB/s, power in W.
+
+    By its data sheet, ``source``.
+    """
 
     name: str
     label: str
@@ -153,7 +168,7 @@ B200(?: \d+GB)?         B200        –                     180      8000     10
 
 
 def card_of(name: str) -> Card | None:
-    """The card with this NVML name; None where it is not listed."""
+    """The card with this NVML name, or None."""
     product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", re.sub(r"^(?:NVIDIA|Tesla)\s+", "", name.strip()))
     return next((card for card in CARDS if re.fullmatch(card.name, product)), None)
 
@@ -170,11 +185,11 @@ _GB, _GIB = 1e9, 2.0**30
 
 
 class SmallerCard(Struct, frozen=True):
-    """What one GPU of a recording would have needed, and the smallest card that has it.
+    """Needs of one GPU's job, and the smallest card for it.
 
     ``held_bytes`` is the most that was held, ``wanted_bytes`` that with its margin. ``is_fast`` says whether the card's
     bandwidth and tensor cores would have done the same work in the same time; None where that was not measured, and
-    ``why`` says what is known of it.
+    ``why`` gives the figures.
     """
 
     gpu: int
@@ -190,8 +205,11 @@ class SmallerCard(Struct, frozen=True):
 def smaller_card(
     gpu: int, name: str, held_bytes: float, dram_pct: float | None, tensor_pct: float | None
 ) -> SmallerCard | None:
-    """The smallest card with less memory than this one that would hold the job and, where measured, keep up with it;
-    else the smallest that would hold it. None where there is none, or this card is not listed."""
+    """The smallest card with less memory that fits the job.
+
+    One that keeps up with it, where that was measured; else the smallest that would hold it. None without one, or for a
+    card that is not listed.
+    """
     present = card_of(name)
     if present is None or held_bytes <= 0.0:
         return None
@@ -208,7 +226,7 @@ def smaller_card(
 def _keeps_up(
     card: Card, present: Card, name: str, dram_pct: float | None, tensor_pct: float | None
 ) -> tuple[bool | None, str]:
-    """Whether the means of bandwidth and tensor work fit into a card, and in words what they would take of it."""
+    """Whether a card has the bandwidth and tensor cores, in words."""
     if dram_pct is None or tensor_pct is None:
         return None, "how fast it would be is not known: DRAM and tensor activity were not measured"
     bandwidth = dram_pct / 100.0 * present.gb_per_s / card.gb_per_s
@@ -223,7 +241,10 @@ def _keeps_up(
 
 
 def card_words(smaller: SmallerCard) -> str:
-    """``GPU 3: at most 18.2 GiB held, 20.0 with a margin of 10 %: a GPU with 24 GB would do (L4; …)``."""
+    """A smaller card in words.
+
+    ``GPU 3: at most 18.2 GiB held, 20.0 with a margin of 10 %: a GPU with 24 GB would do (L4; …)``.
+    """
     memory_words = (
         f"at most {smaller.held_bytes / _GIB:.1f} GiB held, {smaller.wanted_bytes / _GIB:.1f} with a margin of 10 %"
     )

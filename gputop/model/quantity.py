@@ -77,14 +77,17 @@ def of_hundred(value: float | None) -> float | None:
 
 
 def mfu_words(value: float) -> str:
-    """Model FLOPs utilisation: ``MFU 41 %``; above 100 % the reason why it is wrong."""
+    """Model FLOPs utilisation: ``MFU 41 %``.
+
+    Above 100 % it is wrong, which is said in its place.
+    """
     if value > 100.0:
         return f"MFU n/a ({value:.0f} % cannot be)"
     return f"MFU {value:.{0 if value >= 9.5 else 1}f} %"
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Sorted numbers, runs of three or more as ranges: ``0, 2-5, 7``."""
+    """Sorted numbers with ranges: ``0, 2-5, 7``."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][-1] + 1:
@@ -120,12 +123,12 @@ def gib(value: float | None, width: int = 0) -> str:
 
 
 def memory(value: float | None) -> str:
-    """Bytes of device memory in GiB, the unit of NVIDIA's tools: ``58 GiB``, ``1.5 GiB``."""
+    """Bytes of device memory in GiB: ``58 GiB``, ``1.5 GiB``."""
     return NOT_MEASURED if value is None else f"{value / GIB:.{0 if value >= 10 * GIB else 1}f} GiB"
 
 
 def memory_size(value: float) -> str:
-    """Bytes of device memory in PyTorch's form: ``51.0 GiB``, ``512 MiB``, ``4 KiB``."""
+    """Bytes of device memory in PyTorch's form: ``51.0 GiB``, ``4 KiB``."""
     number, prefix = _scaled(value, 1024.0)
     return f"{number:.{1 if prefix in ('G', 'T') else 0}f} {prefix.upper()}{'i' if prefix else ''}B"
 
@@ -134,7 +137,7 @@ _BINARY = ("B", "K", "M", "G", "T", "P")
 
 
 def size(value: float | None, width: int = 0) -> str:
-    """Bytes with a binary unit in htop's form: ``58.1 G``; ``–`` for none."""
+    """Bytes in htop's form: ``58.1 G``; ``–`` for none."""
     if value is None:
         return f"{'–':>{width}}"
     number, unit = value, 0
@@ -146,13 +149,13 @@ def size(value: float | None, width: int = 0) -> str:
 
 
 def file_size(size: float) -> str:
-    """Bytes of a file with a decimal unit, as ``ls -h --si`` counts them: ``28 kB``, ``1.2 MB``."""
+    """Bytes of a file in decimal units: ``28 kB``, ``1.2 MB``."""
     number, prefix = _scaled(size, 1000.0)
     return f"{number:.{1 if prefix in ('M', 'G', 'T') and number < 99.95 else 0}f} {prefix}B"
 
 
 def rate(value: float | None, width: int = 0) -> str:
-    """Bytes a second with a decimal unit: ``1.1 GB/s``, ``456 MB/s``, ``12 kB/s``."""
+    """Bytes a second: ``1.1 GB/s``, ``456 MB/s``, ``12 kB/s``."""
     return f"{NOT_MEASURED if value is None else f'{file_size(value)}/s':>{width}}"
 
 
@@ -162,7 +165,7 @@ def gb_per_s(value: float | None, width: int = 0) -> str:
 
 
 def _scaled(value: float, base: float) -> tuple[float, str]:
-    """A value in the largest unit that it fills, and the unit's prefix."""
+    """A value in the largest unit that it fills."""
     power = 0
     while abs(value) >= base - 0.5 and power < len(_PREFIXES) - 1:
         value /= base
@@ -179,7 +182,7 @@ def seconds(value: float) -> str:
 
 
 def step_time(value: float) -> str:
-    """A step time with three significant digits: ``0.52 ms``, ``41.2 ms``, ``412 ms``, ``3.42 s``."""
+    """A step time: ``0.52 ms``, ``41.2 ms``, ``3.42 s``."""
     scaled, unit = (value, "s") if value >= 0.9995 else (1000.0 * value, "ms")
     return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {unit}"
 
@@ -190,7 +193,7 @@ def per_second(value: float) -> str:
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """A duration rounded to two or three digits: ``45 s``, ``90 s``, ``1.5 min``, ``12 min``, ``2.5 h``.
+    """A duration: ``45 s``, ``90 s``, ``1.5 min``, ``12 min``, ``2.5 h``.
 
     A ``whole`` one has no decimals, so that it seldom changes.
     """
@@ -199,7 +202,10 @@ def duration(seconds: float, *, whole: bool = False) -> str:
 
 
 def duration_of(part_s: float, whole_s: float) -> str:
-    """Part of a duration in the unit of the whole: ``8 of 13 min``; only the whole where the part rounds to 0."""
+    """Part of a duration: ``8 of 13 min``.
+
+    Both are in the unit of the whole; a part that rounds to 0 is left out.
+    """
     unit = _unit(whole_s)
     part = _in_unit(min(part_s, whole_s), unit, whole_s)
     return duration(whole_s) if part == "0" else f"{part} of {duration(whole_s)}"
@@ -213,13 +219,13 @@ def _unit(seconds: float) -> str:
 
 
 def _in_unit(seconds: float, unit: str, precision_of: float) -> str:
-    """Seconds in a unit, with a decimal where the duration ``precision_of`` has one."""
+    """Seconds in a unit, with the decimals of ``precision_of``."""
     has_decimal = precision_of < {"s": 0.0, "min": 597.0, "h": 99.95 * HOUR_S}[unit]
     return f"{seconds / _SECONDS_IN[unit]:.{int(has_decimal)}f}".removesuffix(".0")
 
 
 def length(seconds: float) -> str:
-    """A duration rounded to two units: ``42 s``, ``12 min 3 s``, ``3 h 4 min``."""
+    """A duration in two units: ``12 min 3 s``, ``3 h 4 min``."""
     if 0.0 < seconds < 0.995:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
     if (whole := round(seconds)) < 60:
@@ -240,7 +246,7 @@ def elapsed(seconds: float | None, width: int = 0) -> str:
 
 
 def age(seconds: float | None, width: int = 0) -> str:
-    """An age in whole minutes, which seldom changes: ``41m``, ``3h 12m``, ``5d 02h``."""
+    """An age in whole minutes: ``41m``, ``3h 12m``, ``5d 02h``."""
     if seconds is None:
         return f"{NOT_MEASURED:>{width}}"
     minutes = max(0, int(seconds)) // 60
@@ -261,7 +267,10 @@ _ENERGY = {"kWh": 1.0, "Wh": 1e-3, "J": 1.0 / 3.6e6}
 
 
 def energy_words(kwh: float, largest_kwh: float | None = None) -> str:
-    """``1.23 kWh``, ``45.6 Wh``, ``214 J``, in the unit that suits ``largest_kwh``, the largest of a column."""
+    """Energy: ``1.23 kWh``, ``45.6 Wh``, ``214 J``.
+
+    The unit suits ``largest_kwh``, the largest of a column.
+    """
     largest = kwh if largest_kwh is None else largest_kwh
     unit = "kWh" if largest >= 1.0 else "Wh" if largest >= 1e-3 else "J"
     decimals = {"kWh": 2 if largest < 100.0 else 0, "Wh": 1, "J": 0}[unit]
@@ -273,7 +282,10 @@ LEAST_GPU_H = 0.5
 
 
 def gpu_time(seconds: float, whole_s: float | None = None) -> str:
-    """Time of GPUs added up: ``2.25 GPU-h``, ``98 GPU-s``; the whole decides about the unit."""
+    """Time of several GPUs: ``2.25 GPU-h``, ``98 GPU-s``.
+
+    The unit suits the whole.
+    """
     in_seconds = (seconds if whole_s is None else whole_s) < LEAST_GPU_H * HOUR_S
     least, amount = (1.0, f"{seconds:.0f}") if in_seconds else (0.01, f"{seconds / HOUR_S:.2f}")
     is_tiny = 0.0 < seconds < least / 2 * (1.0 if in_seconds else HOUR_S)
@@ -281,9 +293,9 @@ def gpu_time(seconds: float, whole_s: float | None = None) -> str:
 
 
 def typed_number(text: str, unit: Unit) -> float:
-    """A number as people type it beside a metric of that unit: ``10G`` bytes, ``90s``, ``85``, ``20%``, ``yes``.
+    """Parse a number as people type it: ``10G``, ``90s``, ``20%``, ``yes``.
 
-    Raises ValueError with what is wrong.
+    ``unit`` is the metric's. Raises ValueError with the reason.
     """
     if unit == "bool":
         if text.lower() not in _TRUTHS:
@@ -321,14 +333,20 @@ _UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069
 
 
 def clean_text(text: str) -> str:
-    """One line of at most 4096 characters; control, escape, direction and half characters become ``?``."""
+    """Clean a text from outside to one line.
+
+    At most 4096 characters; control, escape, direction and half characters become ``?``.
+    """
     if text.isascii() and text.isprintable() and len(text) <= MOST_TEXT:
         return text
     return re.sub(_UNPRINTABLE, "?", re.sub(_SPACES, " ", text[:MOST_TEXT]))
 
 
 def is_terminal_safe(char: str) -> bool:
-    """Whether a character may reach a terminal as it is: printable, not combining, not right-to-left, not private."""
+    """Whether a character may reach a terminal.
+
+    It is printable, not combining, not right-to-left, not private.
+    """
     category = unicodedata.category(char)
     if category[0] in "CM" or (category[0] == "Z" and char != " "):
         return False
@@ -337,34 +355,41 @@ def is_terminal_safe(char: str) -> bool:
 
 @lru_cache(maxsize=512)
 def terminal_safe(text: str) -> str:
-    """Text that is safe on a terminal: control, escape, combining and right-to-left characters become ``·``."""
+    """Make a text safe for a terminal.
+
+    Control, escape, combining and right-to-left characters become ``·``.
+    """
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
 
 
 def csv_cell(value: object) -> object:
-    """A cell of a CSV file: empty for None, and never a formula, which a spreadsheet would run."""
+    """A cell of a CSV file.
+
+    None is empty, and no text is a formula, which a spreadsheet would run.
+    """
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
     return "" if value is None else value
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value from outside is a number that a float can hold, and not a truth value."""
+    """Whether a value is a number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def error_words(error: BaseException) -> str:
-    """What was raised by code that is not ours: its name and the first line of its text, harmless."""
+    """Name and first line of a foreign exception."""
     lines = str(error).strip().splitlines()
     return clean_text(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
 
 
 def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_words: bool = False) -> list[str]:
-    """Prose in lines of at most ``width`` characters, none for an empty text. Options and names are not broken at their
-    hyphens. The first line begins with ``first``, the others with ``further``. ``whole_words`` are longer than a line
-    rather than broken.
+    """Wrap prose to lines of ``width`` characters; none if empty.
+
+    Options and names are not broken at their hyphens. The first line begins with ``first``, the others with
+    ``further``. ``whole_words`` are longer than a line rather than broken.
     """
     # Not imported at a start: the first picture seldom needs it.
     from textwrap import wrap
@@ -380,7 +405,7 @@ def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_
 
 
 def rounded(data: Any, digits: int) -> Any:
-    """Data for JSON (dicts, lists, plain values) with every float rounded, and null for one that is no number."""
+    """Round all floats in data for JSON; NaN becomes null."""
     if isinstance(data, float):
         return round(data, digits) if math.isfinite(data) else None
     if isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""Painted rows as text for a terminal or a file: with SGR colours, or plain."""
+"""Painted rows as plain or coloured text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def plain_text(rows: Sequence[Row]) -> str:
 
 
 def ansi_text(rows: Sequence[Row], theme: Theme, depth: Depth = "truecolor", newline: str = "\n") -> str:
-    """The rows with SGR sequences of a colour depth. Every row ends reset, so that it can be cut off anywhere."""
+    """Rows with SGR sequences of a colour depth.
+
+    Every row ends reset, so that it can be cut off anywhere.
+    """
     lines = []
     codes: dict[str, str] = {}
     for row in rows:
@@ -54,7 +57,7 @@ def _colour(colour: str, depth: Depth, *, ground: bool) -> str:
 
 
 def _nearest_256(r: int, g: int, b: int) -> int:
-    """The nearest of the 6×6×6 cube and the 24 greys of the 256-colour palette."""
+    """The nearest colour of the 256-colour palette."""
     levels = (0, 95, 135, 175, 215, 255)
     cube = [min(range(6), key=lambda i, v=v: abs(levels[i] - v)) for v in (r, g, b)]  # type: ignore[misc]
     grey = min(range(24), key=lambda i: abs(8 + 10 * i - (r + g + b) // 3))
@@ -74,7 +77,7 @@ def _flags(look: Look) -> list[str]:
 
 
 def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
-    """SGR parameters of the text's colour and of its ground, where it has them."""
+    """SGR parameters of foreground and background."""
     if depth == "none" or theme.colourless:
         return []
     pair = ((look.fg or theme.foreground, False), (look.bg or theme.background, True))

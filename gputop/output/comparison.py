@@ -1,4 +1,4 @@
-"""Two reports side by side: what a change has made better or worse, by how much, and how certain that is."""
+"""Compare two reports: differences, their direction, and their certainty."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ LEAST_COLUMNS = 8
 
 
 class MeanChange(Struct, frozen=True):
-    """A mean before and after, percent, and half the width of the 95 % interval of the difference, or None."""
+    """A mean before and after in percent.
+
+    ``within`` is half the width of the 95 % interval of the difference, None if the recordings are too short for one.
+    """
 
     measure: str
     before: float
@@ -47,7 +50,10 @@ class MeanChange(Struct, frozen=True):
 
 
 def change(before: Pictured, after: Pictured) -> MeanChange | None:
-    """SM activity where both have it, else util; over all GPUs. None where either has nothing."""
+    """Change of mean SM activity over all GPUs, else of util.
+
+    None where either recording has neither.
+    """
     for measure in ("SM", "util"):
         pair = [_series(pictured, measure) for pictured in (before, after)]
         if all(pair):
@@ -59,7 +65,7 @@ def change(before: Pictured, after: Pictured) -> MeanChange | None:
 
 
 def sentence(mean_change: MeanChange | None) -> str:
-    """What improved and how sure that is."""
+    """The change and its certainty in words."""
     if mean_change is None:
         return "How certain that is cannot be told: nothing was measured in one of them"
     measured = "SM activity" if mean_change.measure == "SM" else "Util (SM activity was not measured in both)"
@@ -74,7 +80,7 @@ def sentence(mean_change: MeanChange | None) -> str:
 
 
 def _series(pictured: Pictured, measure: str) -> list[float]:
-    """Column by column the mean over the GPUs that have a value."""
+    """Means over the GPUs with a value, column by column."""
     rows: list[float] = []
     for columns in zip(*pictured.lanes.values(), strict=True):
         values = [
@@ -88,7 +94,7 @@ def _series(pictured: Pictured, measure: str) -> list[float]:
 
 
 def _error(series: Sequence[float]) -> float | None:
-    """The standard error of a mean of columns that resemble their neighbours."""
+    """Standard error of the mean of autocorrelated columns."""
     n, mean = len(series), fmean(series)
     if n < LEAST_COLUMNS:
         return None
@@ -110,14 +116,20 @@ Pair = tuple[float, float]
 
 
 def _moved(change: float, least: float, sign: int) -> Direction:
-    """What a change means, where more is better (1), worse (-1) or neither (0); below ``least`` it is none."""
+    """Direction of a change.
+
+    More is better for ``sign`` 1, worse for -1 and neither for 0; a change below ``least`` is none.
+    """
     if abs(change) < least:
         return "same"
     return "changed" if sign == 0 else "better" if change * sign > 0.0 else "worse"
 
 
 class Difference(Struct, frozen=True):
-    """One measure before and after. ``unit`` is ``%`` (compared in points) or a unit (compared in ratio)."""
+    """One measure before and after.
+
+    ``unit`` is ``%``, compared in points, or a unit, compared in ratio.
+    """
 
     key: str
     label: str
@@ -133,7 +145,7 @@ class Difference(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """Every measure of two reports, and the findings that went and came."""
+    """Every measure of two reports, with gone and new findings."""
 
     before: JobReport
     after: JobReport
@@ -143,8 +155,10 @@ class Comparison(Struct, frozen=True):
 
     @property
     def step_s(self) -> Pair | None:
-        """Seconds a step, by what both jobs announced, else by what the rhythm of their GPUs showed; None where one of
-        them has neither."""
+        """Seconds a step before and after; None where one is unknown.
+
+        Announced by both jobs, else seen in the rhythm of their GPUs.
+        """
         before, after = self.before, self.after
         if before.steps and after.steps:
             return before.steps[0].mean_s, after.steps[0].mean_s
@@ -154,25 +168,29 @@ class Comparison(Struct, frozen=True):
 
     @property
     def lost_pct(self) -> Pair | None:
-        """How much of the judged GPU time was lost; None where nothing was judged in one of them."""
+        """Lost share of the judged time in percent, before and after.
+
+        None where nothing was judged in one of them.
+        """
         was, now = self.before.time.lost_share, self.after.time.lost_share
         return None if was is None or now is None else (100.0 * was, 100.0 * now)
 
     @property
     def direction(self) -> Direction:
-        """What ``first_line`` says: of the step where both have one, else of the GPU time that was lost."""
+        """Direction of the step time, else of the lost GPU time."""
         return _moved(self.step_s[1] / self.step_s[0] - 1.0, SAME_RATIO, -1) if self.step_s else self.lost_direction
 
     @property
     def lost_direction(self) -> Direction:
-        """Of the GPU time that was lost."""
+        """Direction of the lost GPU time."""
         return _moved(self.lost_pct[1] - self.lost_pct[0], SAME_POINTS, -1) if self.lost_pct else "unknown"
 
 
 def compare(before: JobReport, after: JobReport) -> Comparison:
-    """Compare two reports, over all GPUs of each. Shares, not seconds: the two may differ in length.
+    """Compare two reports over all GPUs of each.
 
-    Of several runs in a recording, the steps of the run that the recording is of are compared.
+    Shares, not seconds: the two may differ in length. Of several runs in a recording, the steps of the run that the
+    recording is of are compared.
     """
     before, after = (with_steps_of(report, report.own_steps) for report in (before, after))
     values = {measure.key: (measure.read(before), measure.read(after)) for measure in _MEASURES}
@@ -192,7 +210,10 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
 
 
 class _Measure(Struct, frozen=True):
-    """What is compared; more of it is better (``sign`` 1), worse (-1) or neither (0)."""
+    """A compared measure.
+
+    More of it is better for ``sign`` 1, worse for -1 and neither for 0.
+    """
 
     key: str
     label: str
@@ -202,7 +223,10 @@ class _Measure(Struct, frozen=True):
 
 
 def _share(state: State) -> _Measure:
-    """A state's share of the judged GPU time, in percent; the share of all time that was not judged."""
+    """Share of a state in the judged GPU time.
+
+    Time that was not judged has its share of all measured time.
+    """
 
     def read(report: JobReport) -> float | None:
         time = report.time
@@ -214,7 +238,7 @@ def _share(state: State) -> _Measure:
 
 
 def _mean(key: str, label: str, unit: str, sign: int, divisor: float = 1.0) -> _Measure:
-    """The mean of the GPUs that have it."""
+    """Mean of the GPUs that have the value."""
 
     def of_gpu(gpu: GpuReport) -> float | None:
         value: float | None = getattr(gpu, key)
@@ -224,7 +248,10 @@ def _mean(key: str, label: str, unit: str, sign: int, divisor: float = 1.0) -> _
 
 
 def _of_steps(key: str, label: str, unit: str) -> _Measure:
-    """A figure of the run that is compared; a utilisation above 100 % is none."""
+    """A step figure of the compared run.
+
+    A utilisation above 100 % is wrong and left out.
+    """
 
     def read(report: JobReport) -> float | None:
         value: float | None = getattr(report.steps[0], key) if report.steps else None
@@ -234,7 +261,7 @@ def _of_steps(key: str, label: str, unit: str) -> _Measure:
 
 
 def _of_server(key: str, label: str, unit: str, sign: int) -> _Measure:
-    """A figure of the only server that was asked; of several it belongs to none."""
+    """A figure of the only server; None for several."""
 
     def read(report: JobReport) -> float | None:
         return getattr(report.servers[0], key) if len(report.servers) == 1 else None
@@ -281,13 +308,13 @@ def _finding_names(report: JobReport) -> dict[str, str]:
 
 
 def slower_pct(comparison: Comparison) -> float | None:
-    """How much longer a step takes after the change, in percent; None where no step is known in one of them."""
+    """Increase of the step time in percent; None without steps."""
     steps = comparison.step_s
     return None if steps is None else 100.0 * (steps[1] / steps[0] - 1.0)
 
 
 def more_waste(comparison: Comparison) -> float | None:
-    """How much more of the judged GPU time was lost, in points; None where nothing was judged in one of them."""
+    """Increase of the lost share in points; None without judged time."""
     lost = comparison.lost_pct
     return None if lost is None else lost[1] - lost[0]
 
@@ -296,7 +323,10 @@ def more_waste(comparison: Comparison) -> float | None:
 
 
 def first_line(comparison: Comparison) -> str:
-    """``slower: 76.8 → 116.9 ms a step (+52 %)``; without steps, what became of the GPU time."""
+    """The result: ``slower: 76.8 → 116.9 ms a step (+52 %)``.
+
+    Without steps it is the change of the lost GPU time.
+    """
     steps = comparison.step_s
     if steps is None:
         return verdict_line(comparison)
@@ -306,7 +336,10 @@ def first_line(comparison: Comparison) -> str:
 
 
 def _two_times(was: float, now: float) -> str:
-    """``76.8 → 116.9 ms``: one unit where both have the same, as many digits as the shorter one has."""
+    """Two step times: ``76.8 → 116.9 ms``.
+
+    One unit where both have the same, and as many digits as the shorter one has.
+    """
     if was < 0.9995 and now < 0.9995:
         shorter = 1000.0 * min(was, now)
         digits = 2 if shorter < 9.995 else 1 if shorter < 99.95 else 0
@@ -315,7 +348,7 @@ def _two_times(was: float, now: float) -> str:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """The result in one line: the GPU time, and the steps where both jobs announced them."""
+    """Change of the lost GPU time, and of announced steps."""
     words = "Not comparable: there is no judged GPU time in one of them."
     if comparison.lost_pct is not None:
         was, now = comparison.lost_pct
@@ -331,7 +364,7 @@ def verdict_line(comparison: Comparison) -> str:
 
 
 def _harder(comparison: Comparison) -> str:
-    """How much harder the pipes or the memory were driven, where the shares of time do not tell."""
+    """Change of the work, where the shares of time are equal."""
     (work,) = (d for d in comparison.differences if d.key == "work_pct")
     if work.before is None or work.after is None or abs(work.after - work.before) < CLEAR_POINTS:
         return ""
@@ -339,7 +372,10 @@ def _harder(comparison: Comparison) -> str:
 
 
 def different_gpus(comparison: Comparison) -> str:
-    """Which GPUs each had, where they differ: figures of different GPUs are not a change of the job alone."""
+    """GPUs of both recordings if they differ; else empty.
+
+    Figures of different GPUs are not a change of the job alone.
+    """
     was, now = (
         kinds(sorted(gpu.name for gpu in report.gpus)) or "none" for report in (comparison.before, comparison.after)
     )
@@ -347,7 +383,7 @@ def different_gpus(comparison: Comparison) -> str:
 
 
 def run_lines(comparison: Comparison) -> list[str]:
-    """Return which run of each recording is compared, a line each; none where no steps are compared."""
+    """The compared run of each recording; none without steps."""
     if not (comparison.before.steps and comparison.after.steps):
         return []
     sides = (("before", comparison.before), ("after", comparison.after))
@@ -384,7 +420,10 @@ def compare_json(comparison: Comparison) -> str:
 def compare_document(
     comparison: Comparison, head_lines: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
 ) -> Document:
-    """The comparison, the result first. A page has ``head_lines`` in its head, how certain it is, and pictures."""
+    """The comparison with its result first.
+
+    A page adds ``head_lines``, the certainty and pictures.
+    """
     before, after = comparison.before, comparison.after
     title, gpus = first_line(comparison), different_gpus(comparison)
     lead = (

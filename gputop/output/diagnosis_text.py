@@ -1,4 +1,4 @@
-"""The diagnosis as a document, and one GPU's verdict for a ticket or a fired alert."""
+"""The diagnosis as a document, and one GPU's verdict as a ticket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from gputop.report.job_report import JobReport
 
 
 def diagnosis_document(frame: Frame, report: JobReport) -> Document:
-    """Machine and time, a verdict a GPU, and the report's account of the GPU time up to this frame."""
+    """The machine, a verdict for each GPU, and the GPU time.
+
+    The GPU time is the report's up to this frame.
+    """
     snapshot = frame.snapshot
     utc_offset_s = float(time.localtime(snapshot.t).tm_gmtoff)
     verdicts = [
@@ -39,7 +42,7 @@ def diagnosis_document(frame: Frame, report: JobReport) -> Document:
 
 
 def diagnosis_json(frame: Frame, report: JobReport) -> dict[str, object]:
-    """The diagnosis as JSON, with the report's account of the GPU time."""
+    """The diagnosis as JSON, with the report's GPU time."""
     return {
         **as_json(frame.snapshot, frame.diagnoses, report.begin, frame.steps),
         "duration_s": report.duration_s,
@@ -97,9 +100,9 @@ _FACTS = ("role", "gpu_mem_bytes", "cpu_pct", "main_run_pct", "state", "waiting_
 
 
 def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
-    """One GPU's verdict as data; command lines are those of the frame, which are masked.
+    """One GPU's verdict and processes as JSON.
 
-    With a ``process`` only that one is included, with what it does.
+    Command lines are masked, as in the frame. With a ``process`` only that one is included, with its activity.
     """
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     return {
@@ -122,14 +125,14 @@ def ticket_data(frame: Frame, position: int, process: ProcessSample | None = Non
 
 
 def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> list[ProcessSample]:
-    """The process that was chosen, or those that hold a context on the GPU of that index."""
+    """The chosen process, else all processes with a context there."""
     if process is not None:
         return [process]
     return [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
 
 
 def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
-    """What the chosen process does, by the catalogue's keys; empty for any other."""
+    """Activity of the chosen process by catalogue key; empty for others."""
     return {key: value(process, key) for key in _FACTS} if process is chosen else {}
 
 
@@ -139,7 +142,7 @@ def ticket_json(frame: Frame, position: int, process: ProcessSample | None = Non
 
 
 def ticket_text(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
-    """What somebody who was not there needs: where, what, since when, the evidence, the remedy."""
+    """One GPU's verdict as text: place, time, evidence, remedy, processes."""
     snapshot, told = frame.snapshot, summarize(frame.diagnoses[position])
     gpu = snapshot.gpus[position]
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)

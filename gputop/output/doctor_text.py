@@ -14,7 +14,10 @@ _SHOWN = ("name", "architecture", "sm_source", "lost_reason")
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """GPUs of which the same is to be said, grouped: numbers that change with each second do not tell them apart."""
+    """Group GPUs with the same facts and sources.
+
+    Numbers that change every second do not separate them.
+    """
     groups: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
     for gpu in gpus:
         sources = tuple((row["rung"], row["ok"], row["ok"] or row["reason"], row["fix"]) for row in gpu["rungs"])
@@ -26,12 +29,12 @@ _PRESENT = {True: "yes", False: "no", None: "n/a"}
 
 
 def doctor_text(report: Mapping[str, Any]) -> str:
-    """For a terminal."""
+    """The report as text for a terminal."""
     return plain(doctor_document(report))
 
 
 def doctor_document(report: Mapping[str, Any]) -> Document:
-    """GPUs with their sources, the machine, and last what is wrong and how to fix it."""
+    """GPUs with their sources, the machine, and all problems."""
     machine = (report["host"], f"driver {report['driver'] or 'none'}", f"NVML {report.get('nvml') or NOT_MEASURED}",
                report.get("library") or "")  # fmt: skip
     blocks = [block for alike in _alike(report["gpus"]) for block in _gpus(alike)]
@@ -44,7 +47,10 @@ def doctor_document(report: Mapping[str, Any]) -> Document:
 
 
 def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    """GPUs of one kind, and what tells their SM activity; what else could, where nothing measures it."""
+    """GPUs of one kind and their source of SM activity.
+
+    Where nothing measures it, all sources with the reason and the fix.
+    """
     gpu = alike[0]
     kind = f"{gpu['name']}   {gpu['architecture'] or ''}".strip()
     if len(alike) > 1:
@@ -69,7 +75,7 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The machine, exporters, the socket that hears steps, optional parts, and files that hold tokens."""
+    """Kernel, permissions, terminal, alerts, exporters, extras, files and versions."""
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
     yield "kernel", (f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
                      f"   wait channel {_PRESENT[kernel['wait_channel']]}")  # fmt: skip

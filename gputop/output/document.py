@@ -1,5 +1,4 @@
-"""What a report or a page says, apart from how it looks: a document, and its writers for a terminal, Markdown and HTML;
-and the writer of JSON. Pure.
+"""Documents and their writers for a terminal, Markdown and HTML.
 
 A writer lays out, and makes every text harmless where it will be read, as any may be from outside: no control character
 reaches a terminal, no name becomes markup. Headings, paragraphs, entries and remedies are mostly gputop's own words, in
@@ -51,43 +50,46 @@ _ACTIVE = re.compile(r"[\\*]|\](?=[(\[:])|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
 
 
 class Heading(Struct, frozen=True):
-    """The title of a part."""
+    """The title of a section."""
 
     text: str
 
 
 class Paragraph(Struct, frozen=True):
-    """Prose, apart from what is before it."""
+    """A paragraph of prose."""
 
     text: str
 
 
 class Items(Struct, frozen=True):
-    """Sentences that belong to what is before them, each on a line of its own."""
+    """Sentences below the previous block, one a line."""
 
     texts: tuple[str, ...]
 
 
 class Notes(Struct, frozen=True):
-    """What a reader must know beside all that."""
+    """Remarks at the end, one a line."""
 
     texts: tuple[str, ...]
 
 
 class Code(Struct, frozen=True):
-    """Lines to copy: none of them is broken."""
+    """Lines to copy, which are never broken."""
 
     lines: tuple[str, ...]
 
 
 class Bar(Struct, frozen=True):
-    """A cell with shares side by side. A terminal draws that of a single share, where there is room for it."""
+    """A cell with shares side by side.
+
+    A terminal draws it if it has one share and there is room.
+    """
 
     parts: tuple[Part, ...]
 
 
 class LevelText(Struct, frozen=True):
-    """A cell with a judgement, in the colour of its level."""
+    """A cell in the colour of a level."""
 
     level: Level
     text: str
@@ -97,9 +99,10 @@ Cell = str | Bar | LevelText
 
 
 class Table(Struct, frozen=True):
-    """Rows of cells under their names. ``sides`` has a character a column: ``<`` texts, ``>`` numbers, ``~`` the one
-    that is cut where a terminal has no room for it, ``=`` bars. A column without a cell is not shown. ``below`` has a
-    remark on each row, or an empty text.
+    """Rows of cells under column heads.
+
+    ``sides`` has a character a column: ``<`` text, ``>`` number, ``~`` text that is cut where a terminal has no room,
+    ``=`` bar. A column without cells is hidden. ``below`` has a remark on each row, or an empty text.
     """
 
     head: tuple[str, ...]
@@ -108,13 +111,14 @@ class Table(Struct, frozen=True):
     below: tuple[str, ...] = ()
 
     def columns(self, *, bars: bool) -> list[int]:
-        """Which columns are shown."""
+        """Indices of the visible columns."""
         return [i for i, side in enumerate(self.sides) if any(row[i] for row in self.rows) and (bars or side != "=")]
 
 
 class Entries(Struct, frozen=True):
-    """Rows to look things up in: the first column names its row, the second is the main text. A terminal shows the
-    others after their heads.
+    """Rows to look up: a name, its text, and further columns.
+
+    A terminal shows the further columns after their heads.
     """
 
     head: tuple[str, ...]
@@ -126,8 +130,10 @@ class Entries(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """A judgement: how bad, on what and what; ``aside`` is how sure or for how long. ``gain`` is what the remedy would
-    win, ``more`` has further texts with their labels. Each but the headline may be empty.
+    """A judgement with evidence and remedy.
+
+    ``aside`` is its confidence or duration, ``gain`` the gain of the remedy, ``more`` has labelled texts. Each but the
+    headline may be empty.
     """
 
     level: Level
@@ -140,19 +146,19 @@ class Verdict(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """Figures: their names, values, and remarks that may be empty."""
+    """Figures with their names and remarks."""
 
     rows: tuple[tuple[str, str | LevelText, str], ...]
 
 
 class Breakdown(Struct, frozen=True):
-    """The parts of a whole, in percent of it."""
+    """Parts of a whole in percent."""
 
     parts: tuple[Part, ...]
 
 
 class Drawing(Struct, frozen=True):
-    """A picture, which only a page shows."""
+    """A picture, shown on pages only."""
 
     markup: Markup
 
@@ -161,7 +167,10 @@ Block = Heading | Paragraph | Items | Notes | Code | Table | Entries | Verdict |
 
 
 class Document(Struct, frozen=True):
-    """A report or a page. ``lead`` says the most important thing first; a terminal shows it in place of the title."""
+    """A report or a page.
+
+    ``lead`` has the most important lines first; a terminal shows it in place of the title.
+    """
 
     title: str
     blocks: tuple[Block, ...]
@@ -169,7 +178,7 @@ class Document(Struct, frozen=True):
 
     @property
     def entries(self) -> list[tuple[str, Entries]]:
-        """The rows to look things up in, with the title above them."""
+        """All entries with the titles above them."""
         title, titled = self.title, []
         for block in self.blocks:
             if isinstance(block, Heading):
@@ -180,7 +189,7 @@ class Document(Struct, frozen=True):
 
 
 def part(title: str, *blocks: Block | None) -> tuple[Block, ...]:
-    """A heading with what is below it; nothing where nothing is."""
+    """A heading with its non-empty blocks; nothing without them."""
     inside = tuple(block for block in blocks if block is not None and not _is_empty(block))
     return (Heading(title), *inside) if inside else ()
 
@@ -195,14 +204,14 @@ def _is_empty(block: Block) -> bool:
 
 
 def _below_title(document: Document) -> list[str]:
-    """The lead without what the title says: a terminal shows it in place of the title, Markdown and pages below it."""
+    """Lines of the lead that the title does not repeat."""
     return [text for text in document.lead if text not in (document.title, f"gputop: {document.title}")]
 
 
 def section(
     title: str, text: Iterable[str], head: tuple[str, ...] = (), rows: tuple[tuple[str, ...], ...] = ()
 ) -> tuple[Block, ...]:
-    """A part of a page: paragraphs, and rows to look things up in."""
+    """A section of a page: paragraphs and entries."""
     return part(title, *map(Paragraph, text), Entries(head, rows) if rows else None)
 
 
@@ -215,7 +224,10 @@ def page(title: str, text: Iterable[str], sections: Iterable[Iterable[Block]]) -
 
 
 def indented_json(data: Mapping[str, Any]) -> str:
-    """One JSON object, a line a value; a NaN that got this far is an error, not output."""
+    """JSON with one value a line.
+
+    Raises ValueError for NaN, which is no JSON.
+    """
     return json.dumps(data, allow_nan=False, indent=1) + "\n"
 
 
@@ -223,7 +235,7 @@ def indented_json(data: Mapping[str, Any]) -> str:
 
 
 def plain(document: Document, width: int = WIDTH, *, is_ascii: bool = False) -> str:
-    """For a terminal of that many columns."""
+    """Lay out a document for a terminal of ``width`` columns."""
     width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
     lines = [line for text in document.lead or (_bare(document.title),) for line in _labelled("", text, width, 2)]
     before: Block | None = None
@@ -240,12 +252,15 @@ def plain(document: Document, width: int = WIDTH, *, is_ascii: bool = False) -> 
 
 
 def text_lines(lines: Iterable[str]) -> str:
-    """Lines as one text, safe on a terminal."""
+    """Join lines into text that is safe on a terminal."""
     return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
 
 
 def _labelled(label: str, text: str, width: int, indent: int | None = None) -> list[str]:
-    """A text after its label, further lines below the text, or indented by ``indent``."""
+    """Wrap a text behind its label.
+
+    Further lines are indented by ``indent``, else by the label's width.
+    """
     return wrapped(text, width, label, " " * (len(label) if indent is None else indent)) or [label]
 
 
@@ -290,8 +305,10 @@ def _verdict(block: Verdict, width: int) -> list[str]:
 
 
 def _columns(table: Table, width: int) -> list[str]:
-    """The head and the rows in columns as wide as their widest cell. Only a column that may be is cut: a figure without
-    its end is worse than a line that a terminal breaks. A bar is drawn in the room that is left.
+    """Lay out a table in columns of their widest cell.
+
+    Only a ``~`` column is cut: a figure without its end is worse than a line that a terminal breaks. A bar fills the
+    room that is left.
     """
     shown = table.columns(bars=False)
     cells = [[row[i] for i in shown] for row in (table.head, *table.rows)]
@@ -319,7 +336,7 @@ def _cell_text(cell: Cell) -> str:
 
 
 def _cut(name: str, width: int) -> str:
-    """A name without its middle where it is too long: begin and end tell names apart."""
+    """Shorten a name in its middle: begin and end identify it."""
     if len(name) <= width:
         return name
     begin = (width - 1) * 2 // 3
@@ -327,7 +344,7 @@ def _cut(name: str, width: int) -> str:
 
 
 def _bar(row: Sequence[Cell], room: int) -> str:
-    """The bar of a row that has one of a single part; nothing where there is no room."""
+    """Draw a bar with a single share; empty without room."""
     for cell in row:
         if isinstance(cell, Bar) and len(cell.parts) == 1 and room >= LEAST_BAR:
             whole, rest = divmod(round(cell.parts[0][2] / 100.0 * room * 8), 8)
@@ -343,7 +360,7 @@ _INDENT = 4
 
 
 def _entries(head: tuple[str, ...], rows: tuple[tuple[str, ...], ...], width: int) -> list[str]:
-    """Each row's name with its text beside it, or below it where the name is too long for its column."""
+    """Lay out names with their texts beside or below them."""
     names = [_bare(row[0]) for row in rows]
     column = min(max(map(len, names), default=0), width // 3) + _INDENT
     lines = []
@@ -358,7 +375,7 @@ def _entries(head: tuple[str, ...], rows: tuple[tuple[str, ...], ...], width: in
 
 
 def _texts(head: tuple[str, ...], row: tuple[str, ...], width: int, indent: int) -> list[str]:
-    """The second column, and what the others say, each after its head: on the same line where they fit there."""
+    """Wrap the second column, then the others after their heads."""
     space, text = " " * indent, _bare(row[1])
     others = " · ".join(f"{of}: {_bare(cell)}" for of, cell in zip(head[2:], row[2:], strict=True)
                       if cell not in ("", NOTHING))  # fmt: skip
@@ -372,7 +389,10 @@ def _texts(head: tuple[str, ...], row: tuple[str, ...], width: int, indent: int)
 
 
 def markdown(document: Document, made_by: str = "") -> str:
-    """As Markdown. ``made_by`` is the command that writes it, for readers who would edit it by hand."""
+    """Write a document as Markdown.
+
+    ``made_by`` is the command that writes it, for readers who would edit it by hand.
+    """
     lines = [f"# {_inert(document.title)}", ""]
     if made_by:
         lines += [f"<!-- written by `{made_by}`: change the table in the code, not this page -->", ""]
@@ -427,13 +447,16 @@ def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: s
 
 
 def _escaped(text: str) -> str:
-    """Words of our own, in which Markdown sees no emphasis, link or HTML; code stays code."""
+    """Escape Markdown in gputop's own words; code stays code."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(part if i % 2 else _ACTIVE.sub(r"\\\g<0>", part).replace("`", "'") for i, part in enumerate(parts))
 
 
 def _inert(text: str) -> str:
-    """Text from outside: a name cannot become a table, code, HTML, or an image that is fetched."""
+    """Escape text from outside for Markdown.
+
+    A name cannot become a table, code, HTML, or an image that is fetched.
+    """
     return re.sub(r"[\\|\[\]*]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text).replace("<", "&lt;").replace("`", "'")
 
 
@@ -441,7 +464,7 @@ def _inert(text: str) -> str:
 
 
 def html(document: Document, footer: str = "") -> str:
-    """As a page for a browser, self-contained."""
+    """Write a document as a self-contained page."""
     lead = [element("p", text, class_="dim") for text in _below_title(document)]
     blocks = [part for block in document.blocks if not _is_empty(block) for part in _html_block(block)]
     body = [element("h1", document.title), *lead, *blocks]
@@ -488,7 +511,7 @@ def _html_table(block: Table) -> Markup:
 
 
 def _kind(side: str, longest: int) -> str:
-    """How a page sets a column; a short text is not broken."""
+    """Kind of a page's column; short texts are not broken."""
     return {">": "n", "=": "w"}.get(side, "t" if longest > MOST_KEY else "k")
 
 

@@ -1,4 +1,4 @@
-"""The parts that pages are made of: verdicts, stacked bars with their legend, figures, tables. All text is escaped."""
+"""Building blocks of HTML pages; all text is escaped."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from gputop.report.lanes import LaneColumn
 
 
 class Markup(str):
-    """Text that is HTML. Made only by ``element`` and ``join``, so that no text from outside becomes HTML."""
+    """Text that is HTML already.
+
+    Only ``element`` and ``join`` make it, so that no text from outside becomes HTML.
+    """
 
     __slots__ = ()
 
 
 def text(value: object) -> Markup:
-    """A value as HTML: markup as it is, all else escaped, control and direction characters replaced."""
+    """Escape a value for HTML, unless it is markup already."""
     return value if isinstance(value, Markup) else Markup(escape(clean_text(str(value)), quote=True))
 
 
 def join(parts: Iterable[object], separator: str = "") -> Markup:
-    """Values one after the other."""
+    """Join values to markup."""
     return Markup(str(text(separator)).join(map(text, parts)))
 
 
 def prose(words: str) -> Markup:
-    """gputop's own words as HTML; `backticks` mark code."""
+    """Gputop's own words as HTML; `backticks` mark code."""
     parts = words.split("`")
     if len(parts) % 2 == 0:
         return text(words)
@@ -39,7 +42,10 @@ def prose(words: str) -> Markup:
 
 
 def element(name: str, *inside: object, **attributes: object) -> Markup:
-    """``<name …>inside</name>``. ``class_`` is ``class``, ``_`` becomes ``-``, None is left out."""
+    """An element: ``<name …>inside</name>``.
+
+    ``class_`` is ``class``, ``_`` becomes ``-``, None is left out.
+    """
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()
@@ -60,7 +66,10 @@ def _colour(name: str) -> str:
 
 
 def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
-    """Shares side by side; 100 fill the width. Each has its words as a tooltip and for screen readers."""
+    """Shares side by side; 100 % fill the width.
+
+    Each has its words as a tooltip and for screen readers.
+    """
     spans = [
         element("span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %")
         for colour, words, share in parts
@@ -71,7 +80,7 @@ def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
 
 
 def legend(parts: Iterable[Part]) -> Markup:
-    """What each colour means, with its share."""
+    """Colours with their meanings and shares."""
     rows = [
         element("li", element("i", style=_colour(colour)), f"{words} {share:.1f} %")
         for colour, words, share in parts
@@ -81,7 +90,10 @@ def legend(parts: Iterable[Part]) -> Markup:
 
 
 def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
-    """Moments on a line of time: (begin and length in percent of it, words)."""
+    """Moments on a line of time.
+
+    Each is (begin and length in percent of the line, words).
+    """
     marks = [
         element("span", style=f"left:{begin:.3f}%;width:{width:.3f}%", title=words) for begin, width, words in spans
     ]
@@ -89,7 +101,7 @@ def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
 
 
 def verdict(level: str, headline: str, aside: str, texts: Sequence[str], remedy: str, gain: str) -> Markup:
-    """A verdict with what it rests on and its remedy; ``aside`` is small print in the corner."""
+    """A verdict with evidence and remedy; ``aside`` is small print."""
     return element(
         "section",
         element("span", aside, class_="id"),
@@ -102,7 +114,7 @@ def verdict(level: str, headline: str, aside: str, texts: Sequence[str], remedy:
 
 
 def tiles(rows: Iterable[tuple[str, str, str, str]]) -> Markup:
-    """Figures as cards side by side: (level or empty, figure, its name, a remark in small print)."""
+    """Figures as cards: (level or empty, figure, name, remark)."""
     cards = (
         element(
             "div",
@@ -117,9 +129,11 @@ def tiles(rows: Iterable[tuple[str, str, str, str]]) -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, stacks: bool = False) -> Markup:
-    """A table. ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar, ``k`` a short
-    name, which is not broken. One that ``stacks`` shows its cells below each other on a narrow screen, each with the
-    name of its column."""
+    """A table.
+
+    ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar, ``k`` a short name, which is not
+    broken. One that ``stacks`` shows its cells below each other on a narrow screen, each with the name of its column.
+    """
     classes = {"t": "name", "n": "n", "w": "wide", "k": "key"}
     first = element("tr", *(element("th", name, class_=classes[kind]) for name, kind in zip(head, kinds, strict=True)))
     body = [
@@ -137,7 +151,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, 
 
 
 def notes(lines: Sequence[str]) -> Markup:
-    """Remarks as a list; nothing for none."""
+    """Remarks as a list; empty without any."""
     return element("ul", *(element("li", line) for line in lines), class_="notes") if lines else join(())
 
 
@@ -224,7 +238,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def document(title: str, *body: object, footer: str = "") -> str:
-    """A whole page as text."""
+    """A whole page."""
     head = (
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -247,7 +261,7 @@ Columns = Sequence[LaneColumn | None]
 
 
 def chart(columns: Columns, label: str) -> Markup:
-    """Utilisation in the gap's colour, SM activity over it; what was not recorded stays empty."""
+    """Utilisation and SM activity over time; gaps stay empty."""
     areas = (
         _area(columns, lambda c: c.util_pct if c.sm_pct is None else None, GREY),
         _area(columns, lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None, AMBER),
@@ -258,7 +272,7 @@ def chart(columns: Columns, label: str) -> Markup:
 
 
 def lane(columns: Columns) -> Markup:
-    """The verdict over the same time; a tooltip names each part."""
+    """Verdicts over the same time, with tooltips."""
     at, parts = 0, []
     for verdict, run in groupby(columns, lambda c: None if c is None else (c.role, c.title)):
         width = len(list(run))
@@ -272,7 +286,7 @@ def lane(columns: Columns) -> Markup:
 
 
 def _svg(columns: Columns, height: int, parts: Iterable[Markup], style: str, label: str) -> Markup:
-    """As wide as there is room, whatever the number of columns."""
+    """A drawing that fills the width."""
     return element(
         "svg",
         *parts,
@@ -285,7 +299,7 @@ def _svg(columns: Columns, height: int, parts: Iterable[Markup], style: str, lab
 
 
 def clock(begin: float, end: float) -> Markup:
-    """Times of day (UTC) under the charts, on their axis: both ends, and evenly spaced ones between."""
+    """Evenly spaced times of day (UTC) below a chart."""
     span = end - begin
     form = "%H:%M:%S" if span < 4 * WITH_SECONDS_S else "%H:%M" if span < DAY_S else "%m-%d %H:%M"
     times = [datetime.fromtimestamp(begin + span * i / MARKS, timezone.utc) for i in range(MARKS + 1)]
@@ -295,7 +309,7 @@ def clock(begin: float, end: float) -> Markup:
 
 
 def _area(columns: Columns, read: Callable[[LaneColumn], float | None], colour: str) -> Markup:
-    """Columns from the floor up to their value; one without a value is no column."""
+    """An area of columns; a column without a value is empty."""
     heights = [0 if c is None else round(min(100.0, max(0.0, read(c) or 0.0))) for c in columns]
     x, path = 0, ""
     for height, run in groupby(heights):

@@ -1,4 +1,4 @@
-"""One-line messages to the user on stderr; stdout carries data alone."""
+"""One-line messages on stderr; stdout carries data alone."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ LONGEST = 500
 
 
 def say(text: object) -> None:
-    """Tell the user something in one line. A closed or broken stderr is not an error.
+    """Print one line on stderr.
 
-    A message may quote a wrong word, an address or a path, so secrets in it are masked.
+    A closed or broken stderr is no error. A message may quote a wrong word, an address or a path, so secrets in it are
+    masked.
     """
     if sys.stderr is None:
         return
@@ -36,14 +37,17 @@ def say(text: object) -> None:
 
 
 def show_progress(text: str) -> None:
-    """Put how far something is into the terminal's last line, where stderr is one; an empty text takes it away."""
+    """Show progress on the last line of a terminal's stderr.
+
+    An empty text removes it.
+    """
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 
 
 class Nowhere(io.TextIOWrapper):
-    """Stands for a stdout that is closed, and knows whether something was meant for it."""
+    """Replacement for a closed stdout that records writes."""
 
     def __init__(self) -> None:
         super().__init__(open(os.devnull, "wb"), encoding="utf-8")  # noqa: SIM115 - open as long as the program runs
@@ -55,7 +59,7 @@ class Nowhere(io.TextIOWrapper):
 
 
 def is_lost() -> bool:
-    """Whether something was printed and stdout is closed."""
+    """True if something was printed to a closed stdout."""
     return isinstance(sys.stdout, Nowhere) and sys.stdout.is_missed
 
 
@@ -77,11 +81,11 @@ _LAST_STANDARD = 2
 
 
 def settle() -> bool:
-    """Call this first. Returns whether there is a stdout to print to.
+    """Prepare the standard streams; return whether stdout is open.
 
-    A character that the locale lacks is printed in its ASCII form, ``x`` for ``×``, else as ``?``. Closed streams
-    become /dev/null: otherwise the next file that is opened would get the number of stdout or stderr, and receive what
-    is meant for them.
+    Call this first. A character that the locale lacks is printed in its ASCII form, ``x`` for ``×``, else as ``?``.
+    Closed streams become /dev/null: otherwise the next file that is opened would get the number of stdout or stderr,
+    and receive the messages for them.
     """
     # Without a /dev there is nothing to put in their place.
     with suppress(FileNotFoundError):
@@ -102,13 +106,13 @@ def settle() -> bool:
 
 
 def in_ascii(stream: TextIO) -> None:
-    """What is written to a standard stream from here on has ASCII characters only."""
+    """Write ASCII to a standard stream from here on."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="ascii", errors=PLAIN)
 
 
 def discard_output() -> None:
-    """Drop what stdout still holds, so that writing it at Python's exit does not fail once more."""
+    """Drop buffered output, so that Python's exit does not write it."""
     try:
         sys.stdout.flush()
     except OSError:

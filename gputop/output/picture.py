@@ -40,7 +40,7 @@ def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
 
 
 def head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str]:
-    """The document's element, its name and its ground, as large as the largest screen."""
+    """The root element, as large as the largest screen."""
     columns = max((sum(cells(text) for text, _ in row) for rows in screens for row in rows), default=1)
     height = max(map(len, screens)) * CELL_HEIGHT + 2 * MARGIN
     width = columns * CELL_WIDTH + 2 * MARGIN
@@ -70,7 +70,7 @@ def drawn(rows: Sequence[Row], theme: Theme) -> list[str]:
 
 
 class _Drawing:
-    """Grounds by colour, shapes by colour and opacity, round ones by colour, and runs of other characters."""
+    """Shapes by colour and opacity, and runs of other characters."""
 
     def __init__(self) -> None:
         self.grounds: dict[str, list[str]] = {}
@@ -172,11 +172,14 @@ FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts",
 
 
 class PngError(Exception):
-    """No PNG can be made here. One line: why, and how to fix it."""
+    """No PNG can be made: one line with reason and fix."""
 
 
 def png(svg: str, scale: float = 2.0) -> bytes:
-    """The picture, ``scale`` pixels a unit of the SVG. Raises PngError when the library or a font is missing."""
+    """The picture as PNG at ``scale`` pixels a unit.
+
+    Raises PngError when the library or a font is missing.
+    """
     family, files = png_font()
     import resvg_py
 
@@ -191,14 +194,20 @@ def png(svg: str, scale: float = 2.0) -> bytes:
 
 
 def png_font() -> tuple[str, list[str]]:
-    """(family, files) of the font to draw with. Raises PngError when the font or the library is missing."""
+    """Family and files of the font to draw with.
+
+    Raises PngError when the font or the library is missing.
+    """
     if find_spec("resvg_py") is None:
         raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file")
     return find_font(FOLDERS)
 
 
 def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:
-    """(family, files) of the first known monospaced font under the folders. Raises PngError when there is none."""
+    """Family and files of the first known monospaced font.
+
+    Raises PngError when there is none.
+    """
     path_of_name: dict[str, str] = {}
     for folder in folders:
         for root, _, names in os.walk(Path(folder).expanduser()):

@@ -1,4 +1,4 @@
-"""A recording as data: JSON lines or CSV, written while it is read, in constant memory."""
+"""Write a recording as JSON lines or CSV in constant memory."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def dump(
     recording_filter: RecordingFilter | None = None,
     gaps: list[Event] | None = None,
 ) -> int:
-    """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); the number of frames.
+    """Write frames from ``begin`` to ``end``, Unix seconds; return their number.
 
     CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
     gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue
-    keys of a GPU, and of the host after ``host.``. Raises RecordingError, and ValueError for a
-    column that does not exist. ``gaps`` is given the gaps between these frames, which CSV has no place for.
+    keys of a GPU, and of the host after ``host.``. ``gaps`` receives the gaps between these frames, which CSV has no
+    place for. Raises RecordingError, and ValueError for an unknown column.
     """
     chosen = None if columns is None else _known_columns(columns)
     with closing(Recording(path, recording_filter)) as recording:
@@ -67,7 +67,7 @@ def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
-    """Gives a column's cell; empty where a frame merely repeats a value, which was not measured then."""
+    """Reader of a column's cell; None where a frame repeats a value."""
     if column == "t":
         return lambda snapshot, gpu: round(snapshot.t, 3)
     if column.startswith(_HOST):

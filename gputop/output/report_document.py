@@ -1,4 +1,4 @@
-"""A job report as a document, which is laid out for a terminal, as Markdown or as a page."""
+"""A job report as a document for every form."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ NO_TIME = "No time passed between the frames, so there is no GPU time to account
 
 
 class PageParts(Struct, frozen=True):
-    """What a page has beside the report: a longer head, the time and the charts of each GPU, and the processes."""
+    """Parts of the report that only a page has.
+
+    ``told`` are the findings, by GPU and id, that the charts show.
+    """
 
     lead: tuple[str, ...] = ()
     times: tuple[Block, ...] = ()
@@ -73,8 +76,9 @@ class PageParts(Struct, frozen=True):
 
 
 def report_document(report: JobReport, most_findings: int | None = None, page: PageParts | None = None) -> Document:
-    """The report, with so many findings at most. What to change comes early on a page, and at the end of a text, where
-    a terminal stops.
+    """The report with at most ``most_findings`` findings.
+
+    Changes come early on a page, and at the end of a text, where a terminal stops.
     """
     title, lead = headline(report), (f"gputop: {_head(report)}",)
     if not report.gpus:
@@ -95,7 +99,7 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
 
 
 def _missing(report: JobReport) -> list[Block]:
-    """What is missing from the recording, and so from every figure."""
+    """A warning about gaps, which no figure contains."""
     if not report.missing:
         return []
     is_damaged = any(gap.is_damage for gap in report.missing)
@@ -104,7 +108,7 @@ def _missing(report: JobReport) -> list[Block]:
 
 
 def time_figures(report: JobReport) -> Figures:
-    """Parts of the GPU time, which add up to what was measured, and the recording's length."""
+    """Parts of the GPU time, adding up to the recording."""
     time = report.time
     rows: list[tuple[str, str | LevelText, str]] = [
         (row.words, LevelText(row.level, gpu_time(row.gpu_s, time.all_s)), _shares(row)) for row in time.rows()
@@ -120,7 +124,7 @@ def _shares(row: TimeRow) -> str:
 
 
 def headline(report: JobReport) -> str:
-    """Lost share of the judged GPU time, and the time that was not judged."""
+    """Lost share of the judged time, and time not judged."""
     time = report.time
     # A watched run on a machine that could not be measured has no host.
     where = report.where if report.host else report.command or "gputop"
@@ -132,12 +136,12 @@ def headline(report: JobReport) -> str:
 
 
 def money(value: float | None) -> str:
-    """An amount in the reader's currency; empty without a price."""
+    """An amount in the user's currency; empty without a price."""
     return "" if value is None else f"{value:.2f}"
 
 
 def money_line(report: JobReport) -> str:
-    """Cost of the lost time, also for a day at this rate; empty without a price."""
+    """Cost of the lost time; empty without a price."""
     time = report.time
     if report.price is None or time.all_s <= 0.0:
         return ""
@@ -163,7 +167,7 @@ def _what_to_change(report: JobReport) -> tuple[Block, ...]:
 
 
 def _head(report: JobReport) -> str:
-    """The command with its time and exit code, and the length of the recording."""
+    """The command, and the recording's length, host and GPUs."""
     code = "" if report.exit_code is None else f", exit code {report.exit_code}"
     ran = f"ran {length(report.run_s)}{code}" if report.run_s is not None else code.lstrip(", ")
     command = f"{report.command}: {f'{ran}; ' if report.gpus else ran}" if report.command else ""
@@ -176,7 +180,7 @@ _GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "EFF", "MEM PEAK", "POWER", "ENERGY")
 
 
 def gpu_table(report: JobReport, *, whose: bool) -> Table:
-    """What each GPU did on average, and below it whose it is."""
+    """Means of each GPU, with its owner below."""
     below = tuple("" if gpu.owner is None or not whose else owner_words(gpu.owner) for gpu in report.gpus)
     largest_kwh = max(known(gpu.energy_kwh for gpu in report.gpus), default=0.0)
     rows = tuple(_gpu_row(gpu, largest_kwh) for gpu in report.gpus)
@@ -200,7 +204,7 @@ def _gpu_row(gpu: GpuReport, largest_kwh: float) -> tuple[str, ...]:
 
 
 def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
-    """On which GPUs findings that are alike stood, and since when and for how long."""
+    """GPUs and duration of findings that are alike."""
     if len(group) == 1:
         return f"GPU {group[0].gpu}", group[0].when
     lost = sum(finding.gain_s for finding in group)
@@ -212,7 +216,7 @@ def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
 
 
 def nothing_found(report: JobReport) -> str:
-    """What is said where there is no finding: that nothing was wrong, unless nothing was judged."""
+    """The text in place of findings."""
     if report.too_short:
         return f"{report.too_short}."
     if (report.time.lost_share or 0.0) >= LEAST_GAIN:
@@ -221,9 +225,9 @@ def nothing_found(report: JobReport) -> str:
 
 
 def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tuple[int, str]] = ()) -> list[Block]:
-    """The findings, so many at most, or that there is none; with the remedies that are not among what to change.
+    """Findings, with remedies that no fix repeats.
 
-    Findings told ``elsewhere``, by GPU and id, are left out.
+    At most ``limit`` of them. Findings in ``elsewhere``, by GPU and id, are left out.
     """
     groups = alike(finding for finding in report.findings if (finding.gpu, finding.id) not in elsewhere)
     rows: list[Block] = []
@@ -241,7 +245,7 @@ def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tu
 
 
 def step_lines(report: JobReport) -> list[str]:
-    """The steps that the job announced, one line per run; below it which rank is slow."""
+    """Announced steps, a line for each run and for slow ranks."""
     where = ("" if len(report.steps) == 1 else f"; {place_words(run)}" for run in report.steps[:_MOST_RUNS])
     lines = [line for run in report.steps[:_MOST_RUNS] for line in (_step_line(run) + next(where), *_slow_lines(run))]
     more = len(report.steps) - _MOST_RUNS
@@ -262,8 +266,10 @@ def _step_line(run: StepReport) -> str:
 
 
 def _slow_lines(run: StepReport) -> list[str]:
-    """The slowest rank, and which rank the others wait for, where they say how long they wait: their steps all take the
-    same."""
+    """The slowest rank, and the rank that the others wait for.
+
+    Ranks of a synchronous job have equal step times; their waits tell them apart.
+    """
     lines = []
     if run.slowest_rank is not None and run.slowest_mean_s > TOLD_SLOWER * run.mean_s:
         lines.append(f"  rank {run.slowest_rank} the slowest with {step_time(run.slowest_mean_s)}")
@@ -276,7 +282,7 @@ def _slow_lines(run: StepReport) -> list[str]:
 
 
 def useful_lines(report: JobReport) -> list[str]:
-    """The work that was done: the steps of jobs, what servers served.
+    """Completed work: steps of jobs, requests of servers.
 
     Steps that no job announced are those that the GPUs' rhythm showed last; where jobs announce steps, those count.
     """
@@ -290,7 +296,7 @@ def useful_lines(report: JobReport) -> list[str]:
 
 
 def _served_line(report: ServerReport) -> str:
-    """What a server served over a recording, in one line."""
+    """Figures of a server in one line."""
     kind = f"{LABELS[report.kind]} " if report.kind is not None else ""
     lead = f"Server {kind}{report.place}"
     if report.seconds <= 0.0:
@@ -312,7 +318,7 @@ def _served_line(report: ServerReport) -> str:
 
 
 def gap_words(report: JobReport) -> str:
-    """When the first gaps were, and why; empty where that is not known."""
+    """Times and reasons of the first gaps; empty without reasons."""
     gaps = [f"{_clock(gap)} {gap.text}" for gap in report.missing[:_MOST_GAPS]]
     more = ["…"] if len(report.missing) > _MOST_GAPS else []
     return f": {'; '.join([*gaps, *more])}" if gaps else ""
@@ -323,7 +329,7 @@ def _clock(event: Event) -> str:
 
 
 def report_notes(report: JobReport) -> list[str]:
-    """What a reader must know beside the numbers, one line each."""
+    """Remarks on the numbers, gaps and marks, one a line."""
     notes = list(report.notes)
     if any(gpu.energy_from == "power" for gpu in report.gpus):
         notes.append("~ energy is the integral of power: no energy counter was recorded")

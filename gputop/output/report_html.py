@@ -1,4 +1,4 @@
-"""A recording's report and the comparison of two as pages: the charts of each GPU, and what else only a page shows."""
+"""A report, or two side by side, as pages with charts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_COMMAND = 400
 
 
 def report_html(pictured: Pictured) -> str:
-    """The whole page: self-contained, without a script, light and dark, and it prints."""
+    """The report as a self-contained page without scripts."""
     report = pictured.report
     rows = tuple(_time_row(gpu, report.time.all_s) for gpu in report.counted)
     times = Table(("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
@@ -63,7 +63,7 @@ def report_html(pictured: Pictured) -> str:
 
 
 def provenance_line(pictured: Pictured) -> str:
-    """GPUs, driver, where SM is from, and when."""
+    """GPUs, driver, source of SM activity, and times."""
     report = pictured.report
     parts = [f"{count} × {kind}" for kind, count in Counter(gpu.name for gpu in report.gpus).items()]
     parts += [f"driver {pictured.driver}"] if pictured.driver else []
@@ -75,7 +75,7 @@ def provenance_line(pictured: Pictured) -> str:
 
 
 def key(column_s: float) -> Markup:
-    """The legend of the charts' colours."""
+    """The legend of the charts."""
     rows = (
         (GREEN, "SM activity"),
         (AMBER, "a kernel runs, this part of the chip does not"),
@@ -86,7 +86,7 @@ def key(column_s: float) -> Markup:
 
 
 def _legend(rows: Iterable[tuple[str, str]], *more: Markup) -> Markup:
-    """What each colour means."""
+    """Colours with their meanings."""
     entries = (element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows)
     return element("ul", *entries, *more, class_="legend")
 
@@ -98,7 +98,7 @@ ROLE_WORDS: Mapping[Role, str] = {
 
 
 def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
-    """One GPU: its verdict with its number, the chart, the lane, evidence and remedy."""
+    """One GPU: verdict, number, chart, lane, evidence and remedy."""
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
     finding = _main_finding(pictured.report.findings, gpu)
     title, level, figure, owner = STATE_WORDS[state], LEVEL_OF_ROLE[ROLE_OF_STATE[state]], None, gpu.owner
@@ -124,7 +124,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
 
 
 def _chart_with_figures(pictured: Pictured, gpu: GpuReport, *, red: bool) -> tuple[Markup, Markup]:
-    """The three numbers beside the chart, and the chart with its lane and its clock."""
+    """UTIL, SM and GAP, and the chart with lane and clock."""
     util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
     gap = None if util is None or sm is None else max(0.0, util - sm)
     figures = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
@@ -139,21 +139,27 @@ def _chart_with_figures(pictured: Pictured, gpu: GpuReport, *, red: bool) -> tup
 
 
 def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:
-    """What stood for most of the GPU's time, where something did; a badge that comes before verdicts first."""
+    """The finding that held for most of the GPU's time.
+
+    A badge that comes before verdicts goes first.
+    """
     stood = [f for f in findings if f.gpu == gpu.index and 2 * f.seconds > gpu.measured_s]
     candidates = [f for f in stood if f.kind == "verdict" or f.id in LEADING]
     return max(candidates, key=lambda f: (f.kind == "badge", f.seconds), default=None)
 
 
 def _number(gpu: GpuReport, state: State) -> Number:
-    """The number of a GPU on which no verdict stood for most of the time: that of its means."""
+    """The number of a GPU without a main finding, by its means."""
     if state in ("starved", "idle", "idle_allocated"):
         return Number("idle", None if gpu.util_pct is None else 100.0 - gpu.util_pct)
     return Number("efficiency", of_hundred(gpu.efficiency_pct))
 
 
 def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:
-    """One GPU's time, in the unit of the whole; an instance's by its share of the card."""
+    """One GPU's time in the unit of the whole.
+
+    A MIG instance counts by its share of the card.
+    """
     total = sum(gpu.seconds.values())
     unjudged, lost = gpu.seconds.get("unmeasured", 0.0), sum(gpu.lost.values())
     worked = max(0.0, total - unjudged - lost)
@@ -185,8 +191,9 @@ def _processes(pictured: Pictured) -> tuple[Block, ...]:
 
 
 def compare_html(before: Pictured, after: Pictured) -> str:
-    """Two recordings: the result and how certain it is, then both side by side. GPUs stand beside those of the same
-    place in the other recording.
+    """Two recordings as a page with their charts side by side.
+
+    GPUs are paired by their place in the recording.
     """
     comparison = compare(before.report, after.report)
     pairs = []

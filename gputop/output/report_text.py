@@ -1,4 +1,4 @@
-"""A job report as text for a terminal, as Markdown, or as JSON."""
+"""A job report as text, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = 1
 
 
 def report_text(report: JobReport, width: int = WIDTH, *, is_ascii: bool = False) -> str:
-    """The report for a terminal, lines no longer than ``width``."""
+    """The report for a terminal of ``width`` columns."""
     return plain(report_document(report, MOST_FINDINGS), width, is_ascii=is_ascii)
 
 
@@ -27,7 +27,7 @@ def report_markdown(report: JobReport) -> str:
 
 
 def report_data(report: JobReport) -> dict[str, Any]:
-    """The report as a JSON object, schema 1. Absent is null."""
+    """The report as JSON, schema 1. Absent is null."""
     time = report.time
     return {
         "schema": SCHEMA,
@@ -59,7 +59,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
 
 
 def time_data(time: TimeAccount) -> dict[str, Any]:
-    """The GPU time as JSON: by state, and its parts as every product shows them."""
+    """GPU time as JSON: by state, and in the parts that every product shows."""
     return {
         "gpu_time_s": time.all_s,
         "judged_s": time.judged_s,
@@ -74,7 +74,10 @@ def report_json(report: JobReport) -> str:
 
 
 def report_as(report: JobReport, path: str) -> str:
-    """The report in the form that a file's name asks for: .md, .json, else text. Raises ValueError for others."""
+    """The report in the form of a file name.
+
+    That is .md, .json or .txt. Raises ValueError for other suffixes.
+    """
     suffix = path.rsplit(".", 1)[-1].lower() if "." in path else ""
     if suffix == "json":
         return report_json(report)

@@ -1,4 +1,4 @@
-"""A snapshot as `gputop once` prints it: JSON, CSV and lines with the catalogue's keys, or a table for people.
+"""A snapshot as JSON, CSV, lines or a table.
 
 Unavailable is null, never NaN and never 0.
 """
@@ -49,7 +49,10 @@ def _fields(sample: AnySample, *tables: Iterable[str]) -> dict[str, object]:
 
 
 def gpu_data(gpu: GpuSample) -> dict[str, object]:
-    """Static facts, metrics and provenance of one GPU, with the reason for each that is missing or doubtful."""
+    """Facts, metrics and provenance of one GPU.
+
+    With the reason for each that is missing or doubtful.
+    """
     return {
         **_fields(gpu, GPU_STATIC, _GPU_MEASURED),
         "unavailable": dict(gpu.unavailable),
@@ -58,7 +61,10 @@ def gpu_data(gpu: GpuSample) -> dict[str, object]:
 
 
 def process_data(process: ProcessSample) -> dict[str, object]:
-    """Facts and metrics of one process by the catalogue's keys, with the reason for each that is missing."""
+    """Facts and metrics of one process by catalogue key.
+
+    With the reason for each that is missing.
+    """
     return {
         **_fields(process, PROCESS_METRICS, PROCESS_STATIC),
         "unavailable": dict(process.unavailable),
@@ -66,7 +72,7 @@ def process_data(process: ProcessSample) -> dict[str, object]:
 
 
 def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
-    """The JSON object of one snapshot, in the published form (schema 1)."""
+    """A snapshot as JSON in the published form, schema 1."""
     return {
         "schema": SCHEMA,
         "t": snapshot.t,
@@ -90,7 +96,10 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def once_data(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON, with ``gap_pct`` and the state of each GPU in this one sample, which is no verdict."""
+    """A snapshot as JSON, with GAP and state of each GPU.
+
+    The state in this one sample is no verdict.
+    """
     data = snapshot_data(snapshot)
     for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
         row["gap_pct"] = rounded(gap_pct(gpu), _DIGITS)
@@ -99,7 +108,10 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def line_values(data: Mapping[str, Any]) -> list[dict[str, object]]:
-    """For each GPU of a JSON object what a line may name: its keys, those of the whole, the host's as ``host.x``."""
+    """Values for ``--format``, a dictionary for each GPU.
+
+    It has the keys of the GPU, of the whole, and of the host as ``host.x``.
+    """
     host = {f"host.{key}": value for key, value in data["host"].items()}
     whole = {key: value for key, value in data.items() if key not in ("host", "gpus")}
     return [{**host, **whole, **gpu} for gpu in data["gpus"]]
@@ -114,12 +126,15 @@ LINE_KEYS = (
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """One JSON document; a NaN that got this far is an error, not output."""
+    """JSON on one line.
+
+    Raises ValueError for NaN, which is no JSON.
+    """
     return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def gpu_csv(snapshot: Snapshot) -> str:
-    """One row a GPU under a header of catalogue keys; an empty cell is unavailable."""
+    """CSV with a row for each GPU; unavailable cells are empty."""
     out = io.StringIO()
     keys = ("t", *GPU_STATIC, *_GPU_MEASURED)
     writer = csv.writer(out, lineterminator="\n")
@@ -144,7 +159,10 @@ SAME = {"gpu": "index", "index": "gpu"}
 
 
 def checked(template: str, keys: Collection[str]) -> str:
-    """The template, if every name in braces is one of ``keys``. Raises UsageError with what is wrong."""
+    """Check that all names in a template are ``keys``.
+
+    Raises UsageError with the reason.
+    """
     for part in _PART.finditer(template):
         if part[0] in ("{{", "}}"):
             continue
@@ -158,7 +176,7 @@ def checked(template: str, keys: Collection[str]) -> str:
 
 
 def formatted(template: str, values: Mapping[str, object]) -> str:
-    """One line: a template that was ``checked``, filled."""
+    """Fill a template that was ``checked``."""
 
     def value(part: re.Match[str]) -> str:
         return part[0][0] if part[1] is None else _text(part[1], values.get(part[1], values.get(SAME.get(part[1], ""))))
@@ -189,7 +207,7 @@ FOR_THE_WHY = "a verdict takes half a minute of samples, and says why: gputop di
 
 
 def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
-    """A title, three lines a GPU, the host and the processes, in rows of ``width`` cells."""
+    """A snapshot as a table in rows of ``width`` cells."""
     snapshot = frame.snapshot
     words, style = sm_provenance(snapshot.gpus)
     top = Line().add(terminal_safe(snapshot.machine.hostname)[:40], "strong")
@@ -222,7 +240,7 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
 
 
 def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator[Line]:
-    """What one GPU does; of one that is lost or asleep, that."""
+    """Lines of one GPU; for a lost or sleeping one the reason."""
     line = Line().add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
     line.add(" ").to(_INDENT)
     if gpu.lost_reason is not None:

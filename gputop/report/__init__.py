@@ -1,1 +1,1 @@
-"""Accounts of a run: what each GPU's time went to, and a whole job's."""
+"""Accounts of a job or a recording."""

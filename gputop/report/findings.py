@@ -1,4 +1,4 @@
-"""Sum up the verdicts and badges of a recording: since when, how long, and how much time was lost to each."""
+"""Sum up the verdicts and badges of a recording."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
 class FindingReport(Struct, frozen=True):
-    """A verdict or badge of one GPU over a recording, with the words that it had last.
+    """A verdict or badge of one GPU in its last words.
 
     ``first_after_s`` is the recorded time before it, which a clock that is set back does not change. ``gain_s`` is the
     GPU time that was lost to it: curing it alone would win at most that.
@@ -40,7 +40,10 @@ class FindingReport(Struct, frozen=True):
 
     @property
     def when(self) -> str:
-        """``since 23:25 UTC, 8 of 13 min``; of several spells from the first one on."""
+        """Begin, lost time and duration: ``since 23:25 UTC, 8 of 13 min``.
+
+        With several spells the begin is the first one's.
+        """
         spells = "" if self.spells == 1 else f" in {self.spells} spells"
         return time_words(self.first_t, None if self.kind == "badge" else self.gain_s, self.seconds) + spells
 
@@ -75,11 +78,15 @@ class FindingsAccount:
         self._frame = 0
 
     def next_frame(self) -> None:
-        """End a frame: a finding that is missing in the next one has ended."""
+        """End a frame: findings absent from the next one have ended."""
         self._frame += 1
 
     def add(self, d: GpuDiagnosis, t: float, seconds: float, lost_s: float, passed_s: float) -> None:
-        """Count a sample up to Unix time ``t`` and recorded time ``passed_s``, of ``seconds`` with ``lost_s`` lost."""
+        """Count a GPU's sample for its verdict and its badges.
+
+        The sample covers ``seconds`` up to Unix time ``t`` and recorded time ``passed_s``, of which ``lost_s`` were
+        lost.
+        """
         if d.level in TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
             before = self._findings.get((d.index, "verdict", name))
@@ -107,7 +114,7 @@ class FindingsAccount:
         return finding
 
     def _take_back(self, gpu: int, seconds: float) -> None:
-        """Take time from the verdict before, which belongs to the one that is shown now."""
+        """Move time from the verdict before to the present one."""
         for key, finding in list(self._findings.items()):
             if seconds > 0.0 and key[:2] == (gpu, "verdict") and finding.last_frame == self._frame - 1:
                 finding.seconds -= min(seconds, finding.seconds)
@@ -123,7 +130,10 @@ class FindingsAccount:
 
 
 def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
-    """Group findings that say the same of several GPUs, the longest first in each; the order stays."""
+    """Group equal findings of several GPUs, the longest first.
+
+    The order of the groups stays.
+    """
     groups: dict[tuple[str, str, str, str], list[FindingReport]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.id, finding.level, finding.remedy), []).append(finding)

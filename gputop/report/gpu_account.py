@@ -1,4 +1,4 @@
-"""Sum up one GPU over a recording: means, energy, memory, and its time by state."""
+"""Sum up one GPU over a recording."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class GpuReport(
 
 
 def mean_of(gpus: Iterable[GpuReport], read: Callable[[GpuReport], float | None]) -> float | None:
-    """Mean of the GPUs that have a value, weighted by measured time and share of the card."""
+    """Mean over GPUs, weighted by measured time and card share."""
     pairs = [(value, gpu.measured_s * gpu.card_share) for gpu in gpus if (value := read(gpu)) is not None]
     seconds = sum(weight for _, weight in pairs)
     return sum(value * weight for value, weight in pairs) / seconds if seconds > 0.0 else None
@@ -89,7 +89,7 @@ class GpuAccount:
         """Integral of power since the counter was last read, which happens every few seconds."""
 
     def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, seconds: float) -> tuple[float, float]:
-        """Count a sample of ``seconds``; return its diagnosed and its lost seconds."""
+        """Count a sample; return its diagnosed and lost seconds."""
         means = self._means
         means.add("util", gpu.util_pct, seconds)
         means.add("power", gpu.power_w, seconds)
@@ -123,7 +123,7 @@ class GpuAccount:
         return spent_s, lost_s
 
     def _energy(self) -> tuple[float, Literal["counter", "power"] | None]:
-        """Joules and their source; None where neither was measured over any time."""
+        """Energy in joules and its source; None without either."""
         if self._energy_j is not None:
             return self._energy_j + self._uncounted_j, "counter"
         return self._power_j, "power" if self._means.seconds("power") > 0.0 else None

@@ -1,4 +1,4 @@
-"""Report on a job or a recording, built frame by frame in constant memory.
+"""Report on a job or a recording in constant memory.
 
 Money appears only at the user's own price.
 """
@@ -42,8 +42,8 @@ _MOST_MISSING = 32
 class Fix(Struct, frozen=True):
     """A remedy and what it would win at most.
 
-    ``gain_s`` is GPU time, ``share`` its share of the judged time, ``money`` its cost, ``day`` that of a day at this
-    rate. ``whose`` names the jobs.
+    ``gain_s`` is GPU time, ``share`` its share of the judged time, ``money`` its cost, ``day`` the cost for a day at
+    this rate. ``whose`` names the jobs.
     """
 
     remedy: str
@@ -59,8 +59,8 @@ class Fix(Struct, frozen=True):
 class JobReport(Struct, frozen=True):
     """The whole report.
 
-    ``duration_s`` is the time from the first frame to the last. ``command``, ``exit_code`` and ``run_s``, the command's
-    own time, are those of a run. ``price`` is the user's price of a GPU-hour.
+    ``duration_s`` is the time from the first frame to the last. A run has ``command``, ``exit_code`` and ``run_s``, the
+    command's own time. ``price`` is the user's price of a GPU-hour.
     """
 
     host: str
@@ -95,12 +95,12 @@ class JobReport(Struct, frozen=True):
 
     @property
     def own_steps(self) -> StepReport | None:
-        """Run of the recording; None where it holds several and names none."""
+        """The recording's run; None where several have no owner."""
         return own_run(self.steps, self.run)
 
     @property
     def counted(self) -> tuple[GpuReport, ...]:
-        """GPUs whose time counts; a GPU that MIG has split counts by its instances."""
+        """GPUs whose time counts: instances instead of a split GPU."""
         return tuple(gpu for gpu in self.gpus if gpu.card_share > 0.0)
 
     @property
@@ -115,11 +115,14 @@ class JobReport(Struct, frozen=True):
 
     @property
     def day_factor(self) -> float | None:
-        """Recordings of this length in a day; None below ten minutes, which say nothing of a day."""
+        """Recordings of this length in a day.
+
+        None below ten minutes, which say nothing of a day.
+        """
         return 86400.0 / self.duration_s if self.duration_s >= LEAST_S else None
 
     def fixes(self) -> tuple[Fix, ...]:
-        """Remedies that would win at least 5 % of the judged time, the best first."""
+        """Remedies that would win at least 5 %, the best first."""
         time, card_shares = self.time, {gpu.index: gpu.card_share for gpu in self.gpus}
         by_remedy: dict[str, list[FindingReport]] = {}
         for finding in self.findings:
@@ -144,7 +147,10 @@ class JobReport(Struct, frozen=True):
         return frozenset(fix.remedy for fix in self.fixes())
 
     def smaller_cards(self) -> tuple[SmallerCard, ...]:
-        """Smallest card for the job of each GPU that was watched for ten minutes."""
+        """The smallest card for the job of each GPU.
+
+        Only GPUs that were watched for ten minutes have one.
+        """
         rows = (
             smaller_card(gpu.index, gpu.name, gpu.memory_peak_bytes or 0.0, gpu.dram_pct, gpu.tensor_pct)
             for gpu in self.gpus
@@ -161,7 +167,7 @@ class JobReport(Struct, frozen=True):
 
 
 class ReportBuilder:
-    """Builds a report from frames in order; ``report`` works at any time."""
+    """Builds a report from frames in order, at any time."""
 
     def __init__(self) -> None:
         self._gpus: dict[str, GpuAccount] = {}
@@ -182,7 +188,10 @@ class ReportBuilder:
         self._unseen: dict[int, str] = {}
 
     def add(self, frame: Frame) -> None:
-        """Count a frame; one that repeats a reading adds events and steps, and no time."""
+        """Count a frame.
+
+        A frame that repeats a reading adds events and steps, and no time.
+        """
         snapshot = frame.snapshot
         for event in snapshot.events:
             self.add_event(event)
@@ -239,7 +248,7 @@ class ReportBuilder:
 
     @property
     def _passed_s(self) -> float:
-        """Recorded time; a clock that is set back neither adds nor removes any."""
+        """Recorded time, which a clock that is set back does not change."""
         return self._before_s + (self._end - self._segment_begin)
 
     def report(

@@ -1,4 +1,4 @@
-"""A whole recording as columns of equal length for each GPU: what its charts and lanes are drawn from.
+"""A recording as columns of equal length for charts.
 
 Constant memory, whatever the recording's length: a column keeps sums, never samples.
 """
@@ -31,7 +31,10 @@ MOST_PROCESSES = 200
 
 
 class LaneColumn(Struct, frozen=True):
-    """Means of util and SM over a column, percent; whether busy-not-working stood for most of it; its verdict."""
+    """Means of a column in percent, and its most frequent verdict.
+
+    ``is_flagged``: busy-not-working held for most of it.
+    """
 
     util_pct: float | None
     sm_pct: float | None
@@ -41,7 +44,7 @@ class LaneColumn(Struct, frozen=True):
 
 
 class ProcessRow(Struct, frozen=True):
-    """A GPU process over the recording: command as recorded, seconds seen, most device memory in bytes."""
+    """A GPU process: command, seconds and most memory in bytes."""
 
     pid: int
     gpu: int | None
@@ -53,7 +56,10 @@ class ProcessRow(Struct, frozen=True):
 
 
 class Pictured(Struct, frozen=True):
-    """A report with its charts. ``lanes``: for each UUID an entry a column, None where nothing was recorded."""
+    """A report with its charts.
+
+    ``lanes`` has an entry a column for each UUID, None where nothing was recorded.
+    """
 
     report: JobReport
     column_s: float
@@ -142,7 +148,10 @@ class _Lanes:
 def pictured_recording(
     path: str, *, price: float | None = None, recording_filter: RecordingFilter | None = None
 ) -> Pictured:
-    """The report of a recording with its charts, diagnosed again with today's rules. Raises RecordingError."""
+    """Report on a recording with its charts.
+
+    It is diagnosed again by today's rules. Raises RecordingError.
+    """
     with closing(Recording(path, recording_filter)) as recording:
         lanes = _Lanes(recording.begin, recording.end)
         pictured = _pictured(recording.snapshots(), lanes, recording.interval_s, price)

@@ -70,7 +70,10 @@ class StepReport(Struct, frozen=True, kw_only=True):
 
 
 class _Steps(Struct):
-    """Steps, their seconds, the longest; samples, tokens and MFU, each with the seconds of the rows that say it."""
+    """Steps, their seconds, and their amounts.
+
+    Samples, tokens and MFU each have the seconds of the rows that announce them.
+    """
 
     steps: int = 0
     total_s: float = 0.0
@@ -105,7 +108,7 @@ class _Rank:
 
     @property
     def wait_s(self) -> float | None:
-        """The mean wait for others, in seconds a step; None where unknown."""
+        """Mean wait for other ranks in seconds a step, or None."""
         return self._waited_s / self._steps_with_wait if self._steps_with_wait else None
 
     def add(self, row: StepRow) -> None:
@@ -117,7 +120,7 @@ class _Rank:
             self._later.add(row)
 
     def account(self) -> tuple[_Steps, int]:
-        """Return its steps without the warm-up, and the number of steps in the warm-up."""
+        """Steps without the warm-up, and the number of warm-up steps."""
         # Importing it takes 4 ms, for which a report without steps need not wait.
         from statistics import median
 
@@ -142,7 +145,7 @@ class _Attempt:
         """The mean step of the newest announcement."""
 
     def takes_in(self, t: float, row: StepRow) -> bool:
-        """Whether a process that is not known yet can be one of its ranks."""
+        """Whether an unknown process can be one of its ranks."""
         if row.rank is not None and any(rank.rank == row.rank for rank in self.ranks.values()):
             return False
         return t - self.end <= max(SILENT_S, SILENT_STEPS * max(self._step_s, row.sum_s / row.count))
@@ -154,7 +157,10 @@ class _Attempt:
         self._gpus.update(gpus)
 
     def report(self) -> StepReport | None:
-        """Return the report, yet without a number in its label; None without a step that took time."""
+        """The report without a number in its label, or None.
+
+        None without a step that took time.
+        """
         ranks = list(self.ranks.values())
         accounts = [rank.account() for rank in ranks]
         stepped = [
@@ -203,7 +209,7 @@ class RunAccount:
         self._attempts: dict[tuple[str, str], list[_Attempt]] = {}
 
     def add(self, t: float, rows: Iterable[tuple[StepRow, Iterable[int]]]) -> None:
-        """Count the rows of a frame, each with the GPUs of its process."""
+        """Count the rows of a frame with their processes' GPUs."""
         for row, gpus in rows:
             run, name = run_name(row), row.name
             attempts = self._attempts.setdefault((run, name), [])
@@ -216,7 +222,7 @@ class RunAccount:
             attempt.add(t, row, gpus)
 
     def report(self) -> tuple[StepReport, ...]:
-        """Return one report for each attempt of each run, in the order in which they began."""
+        """A report for each attempt of each run, in order of begin."""
         made = [attempt.report() for attempts in self._attempts.values() for attempt in attempts]
         reports = sorted((report for report in made if report is not None), key=lambda report: report.begin)
         many, numbers, labelled = Counter(report.name for report in reports), Counter[str](), []
@@ -236,9 +242,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def own_run(reports: Sequence[StepReport], run: str) -> StepReport | None:
-    """Return the run whose recording names itself ``run``, else the only one; None where that is not known.
+    """The run that a recording names, else the only one.
 
-    A recording that names its run was written by one of its ranks: the last attempt in it is its own.
+    None where neither is known.
     """
     own = [report for report in reports if report.run == run]
     return own[-1] if own else reports[0] if len(reports) == 1 and not run else None

@@ -1,4 +1,4 @@
-"""Choose the run of each recording that a comparison is about, and refuse where the choice is not clear."""
+"""Choose the runs that a comparison is about."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _chosen(side: str, report: JobReport, label: str | None) -> StepReport:
 
 
 def run_words(run: StepReport) -> str:
-    """Return a run's time, ranks, GPUs and step in a few words."""
+    """Ranks, step time, begin and GPUs of a run."""
     return f"{count(run.ranks, 'rank')}, {step_time(run.mean_s)} a step, {place_words(run)}"
 
 
 def place_words(run: StepReport) -> str:
-    """Return a run's time and GPUs: ``from 19:24:45 UTC for 25 s on GPU 0``."""
+    """Begin and GPUs of a run: ``from 19:24:45 UTC for 25 s on GPU 0``."""
     begun = datetime.fromtimestamp(run.begin, timezone.utc)
     gpus = f" on {which_gpus(run.gpus)}" if run.gpus else ""
     return f"from {begun:%H:%M:%S} UTC for {length(run.seconds)}{gpus}"

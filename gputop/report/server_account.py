@@ -1,7 +1,7 @@
-"""Sum up what each inference server served over a recording.
+"""Sum up what each inference server served.
 
-A server's quantiles are known as buckets over half a minute each; those of half minutes cannot be joined to one of the
-whole. So the median is the bucket that held longest, and the 99th percentile the worst bucket.
+A server's quantiles are known as buckets over half a minute each, which cannot be joined. So the median is the bucket
+that held longest, and the 99th percentile the worst bucket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPU time of a recording: worked, lost by cause, and not judged.
+"""GPU time: worked, lost by cause, not judged, not recorded.
 
 Every product shows these numbers and no others: the report as text, Markdown, page and JSON, and the diagnosis.
 """
@@ -45,9 +45,9 @@ class TimeRow(Struct, frozen=True):
 
 
 class TimeAccount(Struct, frozen=True):
-    """GPU time in seconds, over all cards. A MIG instance counts by its share of the card.
+    """GPU time of all cards in seconds.
 
-    ``price`` is the user's price of a GPU-hour, None for no money.
+    A MIG instance counts by its share of the card. ``price`` is the user's price of a GPU-hour, None for no money.
     """
 
     states: Mapping[State, float]
@@ -86,12 +86,12 @@ class TimeAccount(Struct, frozen=True):
 
     @property
     def lost_share(self) -> float | None:
-        """Lost share of the judged time, 0 to 1; None where nothing was judged."""
+        """Lost share of the judged time, 0 to 1, or None."""
         return self.lost_s / self.judged_s if self.judged_s > 0.0 else None
 
     @property
     def not_work_share(self) -> float | None:
-        """Share of the judged time in a state other than working, 0 to 1; None where nothing was judged."""
+        """Share of the judged time without work, 0 to 1, or None."""
         return sum(self.states[state] for state in NOT_WORK) / self.judged_s if self.judged_s > 0.0 else None
 
     def cost(self, gpu_s: float) -> float | None:
@@ -99,7 +99,7 @@ class TimeAccount(Struct, frozen=True):
         return None if self.price is None else self.price * gpu_s / HOUR_S
 
     def rows(self) -> tuple[TimeRow, ...]:
-        """Parts that add up to all of the time; those of no length are left out."""
+        """Parts that add up to all of the time; empty parts are left out."""
         worked_s = max(0.0, self.judged_s - self.lost_s)
         parts = {WORKED: worked_s, **self.lost, UNJUDGED: self.unjudged_s, UNRECORDED: self.unrecorded_s}
         return tuple(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class TimeMeans:
-    """Means by name, weighted by time; the plain mean where no time has passed, as with a single frame."""
+    """Means by name, weighted by time.
+
+    Where no time has passed, as with a single frame, they are plain means.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, float, float, int]] = {}

@@ -1,4 +1,7 @@
-"""The stages of the experiment, what each should show, and whether it did. Pure: numbers in, a verdict out."""
+"""Stages of the experiment and their verdict.
+
+Pure: numbers in, a verdict out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ Kind = Literal["idle", "spin", "tiny", "copy"]
 
 
 class Stage(Struct, frozen=True):
-    """One thing that runs on the GPU for some seconds. ``expected_pct`` is the SM activity that it must show."""
+    """A load that runs for some seconds.
+
+    ``expected_pct`` is the SM activity that it must show.
+    """
 
     kind: Kind
     blocks: int
@@ -30,7 +36,7 @@ class Stage(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True, tag_field="t", tag="ready"):
-    """CUDA has started; its version, and how wide the one GPU is."""
+    """CUDA has started: its version and the number of multiprocessors."""
 
     multiprocessors: int = 0
     cuda: int | None = None
@@ -41,7 +47,7 @@ class Beat(Struct, frozen=True, tag_field="t", tag="beat"):
 
 
 class CudaFailed(Struct, frozen=True, tag_field="t", tag="error"):
-    """Nothing goes on: one line."""
+    """CUDA has failed: one line."""
 
     why: str
 
@@ -50,7 +56,10 @@ Message = Ready | Beat | CudaFailed
 
 
 class StageSample(Struct, frozen=True):
-    """What the source measured at one moment of a stage; None where nothing. Unix seconds, percent, watts."""
+    """A measurement during a stage: Unix seconds, percent, watts.
+
+    None was not measured.
+    """
 
     t: float
     util_pct: float | None
@@ -61,7 +70,10 @@ class StageSample(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """A stage and its medians. ``ok`` is None where nothing was expected or SM activity is not measured."""
+    """A stage and its medians.
+
+    ``ok`` is None where nothing was expected or SM activity is not measured.
+    """
 
     stage: Stage
     util_pct: float | None
@@ -73,7 +85,10 @@ class Result(Struct, frozen=True):
 
 
 class ProofVerdict(Struct, frozen=True):
-    """``exit_status``: 0 right, 1 wrong, 3 not measured. ``words`` are the conclusion, ``reason`` is a likely cause."""
+    """The conclusion in words with its likely cause.
+
+    ``exit_status`` is 0 for right, 1 for wrong, 3 for not measured.
+    """
 
     exit_status: int
     words: str
@@ -81,7 +96,10 @@ class ProofVerdict(Struct, frozen=True):
 
 
 def stages(multiprocessors: int) -> list[Stage]:
-    """From idle to the whole chip, then two kinds of work whose width is not known beforehand."""
+    """Stages from idle to the whole chip, and two loads.
+
+    The width of the last two is not known beforehand.
+    """
     n = multiprocessors
     all_stages = [Stage("idle", 0, "nothing runs", 0.0)]
     for k in dict.fromkeys(max(1, count) for count in (1, n // 4, n // 2, n)):
@@ -98,7 +116,7 @@ def tolerance_pct(multiprocessors: int) -> float:
 
 
 def result(stage: Stage, samples: Sequence[StageSample], multiprocessors: int) -> Result:
-    """The medians of a stage, and whether SM activity is what the stage must show."""
+    """Medians of a stage, and whether SM activity is right."""
     measured = [sample for sample in samples if sample.sm_source in MEASURED]
     sm_pct = _median([sample.sm_pct for sample in measured])
     ok = None
@@ -121,7 +139,10 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
-    """What the experiment shows; ``why_not`` is why SM activity is not measured, if it is not."""
+    """The verdict on all stages.
+
+    ``why_not`` is the reason why SM activity is not measured.
+    """
     judged = [r for r in results if r.stage.expected_pct is not None]
     working = [r for r in results if r.stage.kind != "idle"]
     full = sum((r.util_pct or 0.0) >= FULL_UTIL for r in working)

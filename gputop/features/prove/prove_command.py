@@ -1,4 +1,4 @@
-"""Kernels of known width on the user's own GPU, with utilisation and SM activity side by side."""
+"""`gputop prove`: run kernels of known width and compare."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _target(name: str | None) -> Path | None:
-    """Where to write. Raises UsageError where there is no such directory."""
+    """Path to write to. Raises UsageError without its directory."""
     target = None if name is None else Path(name)
     if target is not None and not target.parent.is_dir():
         raise UsageError(f"cannot write {target}: no directory {target.parent}")
@@ -70,7 +70,7 @@ def _target(name: str | None) -> Path | None:
 
 
 def _proved(args: argparse.Namespace, settings: Settings) -> Proof:
-    """Run the experiment, and print what it shows as it goes on."""
+    """Run the experiment and print its results as they come."""
     keeper = _Keeper()
     source = redacted_source(open_local(settings, INTERVAL_S, wakes=True), redactor_of(settings))
     watched = Watched(keeper.take, keeper.mark, lambda result: None if args.json else _print(row(result)))
@@ -105,7 +105,7 @@ def _file(suffix: str, settings: Settings, proof: Proof, proof_verdict: ProofVer
 
 
 def _report(path: Path, settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> None:
-    """Write the file that docs/hardware.md is made of, with what doctor says of this GPU."""
+    """Write the file for docs/hardware.md, with doctor's sources."""
     from gputop.features.prove.prove_report import hardware_report
     from gputop.sources.doctor_report import examine
 
@@ -121,7 +121,7 @@ def _print(line: str) -> None:
 
 
 class _Keeper:
-    """A recording of the experiment, where one was asked for, and the marks in it and in other screens."""
+    """Keeps a recording and marks of the experiment."""
 
     def __init__(self) -> None:
         from gputop.monitor import Monitor
@@ -131,7 +131,10 @@ class _Keeper:
         self._recorder: Recorder | None = None
 
     def record(self, target: str) -> None:
-        """Begin to record, once it is known that the experiment can run. Raises RecordingError."""
+        """Begin to record. Raises RecordingError.
+
+        Only once it is known that the experiment can run.
+        """
         from gputop.recording.writer import Recorder
 
         self._recorder = Recorder(target)

@@ -1,4 +1,4 @@
-"""What `gputop prove` found: as lines for people, as JSON to paste, as a picture, as a file for docs/hardware.md."""
+"""Results of `gputop prove` as text, JSON and picture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEAD = f"{'':{_TITLE}}{'UTIL':>5}{'SM':>6}{'expected':>9}{'power':>9}"
 
 
 def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, other_users: Sequence[str]) -> list[str]:
-    """The GPU and the source of its numbers, on as many lines as needed."""
+    """The GPU and its source of SM activity, in lines."""
     static = gpu.static
     source = f"SM measured · {SM_SOURCES[gpu.sm_source].label}" if gpu.sm_source in MEASURED else "SM not measured"
     parts = [f"GPU {static.index}  {static.name}"]
@@ -66,7 +66,7 @@ def row(result: Result) -> str:
 
 
 def conclusion(verdict: ProofVerdict) -> list[str]:
-    """The verdict, then its likely cause, in lines of at most ``WIDTH`` columns."""
+    """The verdict and its likely cause, in lines."""
     lines = wrapped(verdict.words, WIDTH)
     if verdict.reason:
         reason = f"Likely reason: {verdict.reason}." if verdict.exit_status == 1 else verdict.reason
@@ -82,7 +82,10 @@ def text(proof: Proof, verdict: ProofVerdict) -> str:
 
 
 def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], ...]]:
-    """The whole table as rows of text and style, each stage with a bar: SM activity, and the gap up to utilisation."""
+    """The table as styled rows, each stage with a bar.
+
+    The bar shows SM activity, and the gap up to utilisation.
+    """
     first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
     rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
     legend = _LEGEND if any(result.sm_pct is not None for result in proof.results) else _LEGEND_OF_UTIL
@@ -98,7 +101,10 @@ def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], 
 
 
 def _bar(result: Result) -> list[tuple[str, str]]:
-    """Utilisation as a bar, with SM activity in its own colour; all grey while that is not measured."""
+    """A bar of utilisation with SM activity in its own colour.
+
+    It is grey where SM activity is not measured.
+    """
     util = round(_BAR * min(100.0, result.util_pct or 0.0) / 100.0)
     if result.sm_pct is None:
         return [("▇" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
@@ -147,7 +153,7 @@ _OF_STAGE = ("util_pct", "sm_pct", "dram_pct", "power_w", "ok")
 def hardware_report(
     proof: Proof, proof_verdict: ProofVerdict, source_rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The report of an experiment as JSON-able data. ``source_rows`` are doctor's for this GPU."""
+    """The experiment as JSON, with doctor's rows on this GPU."""
     static, samples = proof.before.static, proof.results[0].samples
     return {
         "kind": "gputop hardware report",

@@ -1,4 +1,4 @@
-"""The experiment, stage by stage: the kernels on one side, the source that a screen would use on the other."""
+"""Run the experiment: the kernels, and a source beside them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ MORE_S = 0.2
 
 
 class KernelsFailed(Exception):
-    """CUDA cannot run the kernels, or has stopped. One line of text."""
+    """CUDA cannot run the kernels, or has stopped: one line."""
 
 
 class Kernels:
-    """The program that uses CUDA, on one GPU. ``close`` it, whatever happens."""
+    """The program that uses CUDA on one GPU.
+
+    ``close`` it, whatever happens.
+    """
 
     def __init__(self, uuid: str) -> None:
         """Start it on this GPU, by UUID since CUDA numbers GPUs in its own order."""
@@ -49,7 +52,10 @@ class Kernels:
         self._dialogue.tell(stage)
 
     def heard(self, wait_s: float = 0.0) -> list[Message]:
-        """What it has said since it was last asked, waited for so long. Raises KernelsFailed, also where it hangs."""
+        """New messages, waiting at most ``wait_s``.
+
+        Raises KernelsFailed, also where the program hangs.
+        """
         try:
             messages = self._dialogue.heard(wait_s)
         except ProgramGone as gone:
@@ -81,7 +87,7 @@ SM_WAIT_S = 6.0
 
 
 class Watched(Struct):
-    """Callbacks of the experiment: for every snapshot, each stage as it begins, and each result."""
+    """Callbacks for snapshots, stages and results."""
 
     taken: Callable[[Snapshot], None] = lambda _: None
     marked: Callable[[str], None] = lambda _: None
@@ -89,7 +95,10 @@ class Watched(Struct):
 
 
 class Proof(Struct, frozen=True):
-    """All that was found. ``before`` is the GPU as it was, ``beside`` names who else was on it."""
+    """All results.
+
+    ``before`` is the GPU at rest, ``beside`` names others on it.
+    """
 
     before: GpuSample
     driver: str | None
@@ -109,7 +118,10 @@ class Experiment:
         self._gpu: GpuStatic | None = None
 
     def look(self, *, force: bool = False) -> Snapshot:
-        """Start the source, choose the GPU, and see who uses it. Raises SourceError, and UsageError unless forced."""
+        """Start the source and choose a GPU that is free.
+
+        Raises SourceError, and UsageError for a busy GPU unless forced.
+        """
         self._arrivals.start()
         snapshot = self.first()
         statics = (gpu.static for gpu in snapshot.gpus if gpu.lost_reason is None)
@@ -124,7 +136,10 @@ class Experiment:
         return snapshot
 
     def others(self, snapshot: Snapshot) -> list[str]:
-        """Other compute processes on the GPU, by name and pid. Drawing the desktop does not count."""
+        """Other compute processes on the GPU, by name and pid.
+
+        Drawing the desktop does not count.
+        """
         assert self._gpu is not None
         return [
             f"{p.static.name or 'a process'} ({p.pid})"
@@ -138,7 +153,10 @@ class Experiment:
         return next(gpu for gpu in snapshot.gpus if gpu.static.uuid == self._gpu.uuid)
 
     def start_cuda(self) -> Ready:
-        """Load the kernels on the chosen GPU. Raises KernelsFailed, also where libcuda is missing."""
+        """Load the kernels on the chosen GPU.
+
+        Raises KernelsFailed, also where libcuda is missing.
+        """
         assert self._gpu is not None
         self._kernels = Kernels(self._gpu.uuid)
         return self._kernels.ready()
@@ -172,13 +190,16 @@ class Experiment:
         return snapshot
 
     def newest(self, before: Snapshot) -> Snapshot:
-        """What the source says by now."""
+        """The newest snapshot of the source."""
         for snapshot in self._arrivals.new():
             before = snapshot
         return before
 
     def first(self) -> Snapshot:
-        """A snapshot with GPUs, and with SM activity where it comes within a few seconds."""
+        """A first snapshot with GPUs.
+
+        It waits some seconds for SM activity.
+        """
         begun = time.monotonic()
         newest: Snapshot | None = None
         while (spent := time.monotonic() - begun) < FIRST_S:
@@ -221,7 +242,10 @@ class Experiment:
 
 
 def _sample(t: float, gpu: GpuSample, begun_t: float) -> StageSample:
-    """The sample of this stage alone, without SM activity whose window reaches back before the stage."""
+    """The sample of this stage.
+
+    SM activity is left out where its window begins before the stage.
+    """
     began = t - (gpu.sm_age_s or 0.0) - (gpu.sm_window_s or 0.0)
     counts = gpu.sm_source in MEASURED and began >= begun_t + CLEAR_S
     return StageSample(
