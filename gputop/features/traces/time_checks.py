@@ -12,7 +12,7 @@ import re
 from array import array
 from itertools import compress, pairwise
 
-from gputop.features.traces.columns import ABSENT, COPY, GpuEvents, TimeDoubts, Trace
+from gputop.features.traces.columns import ABSENT, COPY, GpuEvents, TimeDoubts, Trace, touching
 
 OVERRUN_NS = 1_000_000
 """An event that ends so long after the next begin on its stream is wrong; programmatic launches overlap by µs."""
@@ -26,6 +26,7 @@ BEFORE_HOST_NS = 3600 * 10**9
 KERNEL_LAUNCH = re.compile(
     r"(cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|hip(Ext)?ModuleLaunch|cuLaunch\w*Kernel"
 )
+_CAPTURE = re.compile(r"(cuda|hip|cu)Stream(Begin|End)Capture")
 _GRAPH = re.compile(r"(cuda|hip|cu)GraphLaunch")
 
 
@@ -48,16 +49,25 @@ def check_times(trace: Trace, zero: int) -> None:
     }
     if untimed or slow:
         _remove(trace, untimed | slow)
-    launching = {number for number, text in enumerate(trace.names.texts) if KERNEL_LAUNCH.match(text)}
-    calls = trace.calls
-    launches = [
-        number
-        for number, (name, correlation) in enumerate(zip(calls.name, calls.correlation, strict=True))
-        if name in launching and correlation != ABSENT
-    ]
-    known = set(trace.gpu.correlation)
+    launches, known, calls = _launches(trace), set(trace.gpu.correlation), trace.calls
     lost = sorted((n for n in launches if calls.correlation[n] not in known), key=calls.start.__getitem__)
     trace.doubts = TimeDoubts(overruns, len(slow), len(untimed), tuple(lost) if len(gpu) else (), len(launches))
+
+
+def _launches(trace: Trace) -> list[int]:
+    """Numbers of the calls that launch a kernel; in a graph's capture a call only records one."""
+    texts, calls = trace.names.texts, trace.calls
+    launching = {number for number, text in enumerate(texts) if KERNEL_LAUNCH.match(text)}
+    capture = {number for number, text in enumerate(texts) if _CAPTURE.match(text)}
+    moments = sorted(compress(zip(calls.start, calls.name, strict=True), map(capture.__contains__, calls.name)))
+    captures = [
+        (begin, end)
+        for (begin, name), (end, _) in pairwise([*moments, (2**63, -1)])
+        if "Begin" in texts[name]
+    ]  # fmt: skip
+    rows = enumerate(zip(calls.name, calls.correlation, calls.start, strict=True))
+    launches = [n for n, (name, correlation, _) in rows if name in launching and correlation != ABSENT]
+    return [n for n in launches if not touching(captures, calls.start[n], calls.start[n] + 1)] if captures else launches
 
 
 def _untimed(trace: Trace, zero: int) -> set[int]:

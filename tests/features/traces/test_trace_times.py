@@ -127,6 +127,18 @@ def test_launches_without_a_kernel_are_counted_and_a_hole_is_not_recorded_and_no
     assert status == 0 and json.loads(text)["dropped_events"] > 0
 
 
+def test_launches_that_a_graph_s_capture_records_have_no_kernel_and_none_was_dropped(judge: Judge) -> None:
+    maker = TraceMaker()
+    maker.call("cudaStreamBeginCapture_v10000", maker.t, maker.t + 2)
+    for n in range(100):
+        maker.call("cudaLaunchKernel", maker.t + 5 + n * 3, maker.t + 7 + n * 3, 5000 + n, tid=4001)
+    maker.call("cudaStreamEndCapture", maker.t + 400, maker.t + 402)
+    maker.t += 500
+    for _ in range(50):
+        maker.launch(length=500)
+    assert not any("no kernel" in note for note in judge(maker).verdict.notes)
+
+
 @pytest.mark.parametrize("kernel_us", [1000, 6900])
 @pytest.mark.parametrize("operator", ["aten::normal_", "aten::index_select", "resize"])
 def test_an_operator_on_the_cpu_that_launches_nothing_is_host_work_however_short_the_gap(
