@@ -212,7 +212,7 @@ def test_recorded_labels_name_owner_and_host_and_two_exporters_of_a_host_are_one
     assert owner_of({"k8s_pod": "llm-0", "k8s_namespace": "ml"}) == ("pod ml/llm-0", "ml")
     labels = {"instance": "10.0.0.1:9401", "code": "2", "names": "gputop", "cluster": "a"}
     mine = recorded_host(labels)
-    assert mine.what == "busy_not_working" and mine.host == "10.0.0.1"
+    assert mine.quantity == "busy_not_working" and mine.host == "10.0.0.1"
     # The rules record each GPU under one exporter's names: of another one on the same host they have its other GPUs.
     rest = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "a"})
     other = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "b"})
