@@ -12,7 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from math import isnan, nan
+from math import inf, isnan, nan
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.base import HELD_BYTES
@@ -22,11 +22,12 @@ from gputop.features.fleet import queries
 from gputop.features.fleet.decode_labels import GpuIdentity, Labels, SeriesKey, gpu_of, identity_of, owner_of
 from gputop.features.fleet.decode_values import STATES_BY_NAME, first_owner, unit_factors
 from gputop.features.fleet.engine import Engine
-from gputop.features.fleet.engine_client import PromQuery, SeriesRow, number
-from gputop.features.fleet.exporter_names import BLANK, DIALECTS, plausible
+from gputop.features.fleet.engine_client import PromQuery, SeriesRow
+from gputop.features.fleet.exporter_names import BLANK, DIALECTS, PERCENT_SLACK
 from gputop.features.fleet.fleet_reading import (
     MINUTES,
     NO_JOB,
+    FleetError,
     GpuId,
     GpuReading,
     GpuState,
@@ -47,6 +48,9 @@ WINDOW = 5
 """Minutes over which a state is judged, as everywhere in a fleet."""
 COLUMNS = MINUTES + WINDOW - 1
 """Minutes that are read: the first judged one has a whole window."""
+HELD_EVERY = 4
+"""Minutes between two looks at the memory of idle GPUs: it changes seldom, and is asked for of all of them."""
+MOST_PERCENT = 100.0 + PERCENT_SLACK
 _SOME_JOB = JobName("job", "0")
 
 Owner = tuple[JobName, str]
@@ -60,7 +64,7 @@ class _GpuHour:
         self.identity = identity
         self.util, self.sm, self.counted_s = (array("d", [nan]) * COLUMNS for _ in range(3))
         """``counted_s`` are the seconds that gputop on the node counted as lost since it was started."""
-        self.owners: dict[int, Owner] = {}
+        self.owners: list[Owner] = [_NOBODY] * COLUMNS
         self.pods: dict[int, Owner] = {}
         self.states: dict[int, State] = {}
         self.held: set[int] = set()
@@ -85,7 +89,10 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
             "pods": q.per_gpu(q.series("gputop_pod_info"), *queries.POD_LABELS),
         }
     begin = end - (COLUMNS - 1) * STEP_S
-    return {name: PromQuery(text, end, begin, STEP_S) for name, text in texts.items()}
+    return {
+        name: PromQuery(text, end, begin, STEP_S * HELD_EVERY if name == "held" else STEP_S)
+        for name, text in texts.items()
+    }
 
 
 def _held(schema: queries.FleetSchema, name: str) -> str:
@@ -106,7 +113,7 @@ def read_hour(engine: Engine, inventory: FleetInventory, end: float) -> LastHour
     reader.take_util(answers.rows_of("util"))
     reader.take_sm(answers.rows_of("sm"))
     for hour, _, column, _ in reader.minutes(answers.rows_of("held")):
-        hour.held.add(column)
+        hour.held.update(range(column, column + HELD_EVERY))
     for hour, labels, column, _ in reader.minutes(answers.rows_of("states"), "gputop"):
         if (state := STATES_BY_NAME.get(labels.get("state", ""))) is not None:
             hour.states[column] = state
@@ -114,10 +121,12 @@ def read_hour(engine: Engine, inventory: FleetInventory, end: float) -> LastHour
         hour.counted_s[column] = value
     for name in ("owners", "pods"):
         for hour, labels, column, _ in reader.minutes(answers.rows_of(name), "gputop"):
-            of_column = hour.owners if name == "owners" else hour.pods
             job, user = owner_of(labels)
             owner = job.within(hour.identity.cluster), user
-            of_column[column] = first_owner(of_column.get(column, owner), owner)
+            if name == "owners":
+                hour.owners[column] = first_owner(hour.owners[column], owner)
+            else:
+                hour.pods[column] = first_owner(hour.pods.get(column, owner), owner)
     lost, minutes = reader.judged()
     return LastHour(lost, STEP_S * minutes, source="samples")
 
@@ -182,29 +191,31 @@ class _HourReader:
         """Series with points in the catalogue's unit, in the order of overwriting."""
         found = []
         for row in rows:
-            labels, points = labels_of(row.metric), self._points(row)
+            labels, points = labels_of(row.metric), self._points(row, below=BLANK)
             if points and (gpu := gpu_of(labels, self._inventory.schema)) is not None:
                 found.append((gpu, labels, points))
         highest: dict[SeriesKey, float] = defaultdict(float)
         for gpu, _, points in found:
-            highest[gpu] = max(highest[gpu], *(value for _, value in points if value < BLANK), 0.0)
+            highest[gpu] = max(highest[gpu], max(value for _, value in points))
         factors = unit_factors(highest, key)
         in_unit = []
         for gpu, labels, points in found:
             factor = factors.get(gpu.dialect) or factors[gpu]
-            values = [(column, plausible(key, value * factor)) for column, value in points if value < BLANK]
-            in_unit.append((gpu, labels, [(column, value) for column, value in values if value is not None]))
+            values = [
+                (column, min(100.0, value * factor)) for column, value in points if value * factor <= MOST_PERCENT
+            ]
+            in_unit.append((gpu, labels, values))
         rank = {name: place for place, name in enumerate(DIALECTS)}
         return sorted(in_unit, key=lambda one: (-rank[one[0].dialect], one[2][0][0] if one[2] else 0))
 
-    def _points(self, row: SeriesRow) -> list[tuple[int, float]]:
-        """Minutes and values of a series."""
-        points = []
-        for t, text in row.points():
-            column = round((t - self._begin) / STEP_S)
-            if 0 <= column < COLUMNS and (value := number(text)) is not None:
-                points.append((column, value))
-        return points
+    def _points(self, row: SeriesRow, below: float = inf) -> list[tuple[int, float]]:
+        """Minutes and values of a series; without negative values and NaN."""
+        begin, points = self._begin - STEP_S / 2.0, row.points()
+        try:
+            numbers = [(int((t - begin) // STEP_S), float(text)) for t, text in points]
+        except ValueError:
+            raise FleetError("an answer with values that are no numbers: is this Prometheus' address?") from None
+        return [(column, value) for column, value in numbers if 0 <= column < COLUMNS and 0.0 <= value < below]
 
     def _hour(self, gpu: SeriesKey, labels: Labels | None = None) -> _GpuHour | None:
         """The minutes of a GPU; None for an unknown or split one.
@@ -229,19 +240,18 @@ def _judged_minutes(hour: _GpuHour) -> Iterator[tuple[int, Owner, GpuState, floa
     """Yield minute, owner, state and the lost share of each sampled minute."""
     since, before = 0, None
     for column in range(COLUMNS):
-        process = hour.owners.get(column, _NOBODY)
-        owner = process if process[0] or column not in hour.pods else hour.pods[column]
+        owner = process = hour.owners[column]
+        if hour.pods and not process[0]:
+            owner = hour.pods.get(column, process)
         if owner != before:
             since, before = column, owner
-        util = hour.util[column]
-        if column < WINDOW - 1 or (isnan(util) and column not in hour.states):
+        util, own = hour.util[column], hour.states.get(column)
+        if column < WINDOW - 1 or (isnan(util) and own is None):
             continue
-        own = hour.states.get(column)
         if own is not None:
             state: GpuState = "allocated_unused" if own == "idle" and owner[0] and not process[0] else own
         else:
-            begin = max(since, column - WINDOW + 1)
-            state = _state_of_window(hour, begin, column, has_job=bool(owner[0]))
+            state = _state_of_window(hour, max(since, column - WINDOW + 1), column + 1, has_job=bool(owner[0]))
         share = lost_hours(state, None if isnan(util) else util, 1.0)
         counted_s = hour.counted_s[column] - hour.counted_s[column - 1]
         if own is not None and counted_s >= 0.0:
@@ -249,13 +259,20 @@ def _judged_minutes(hour: _GpuHour) -> Iterator[tuple[int, Owner, GpuState, floa
         yield column, owner, state, share
 
 
-def _state_of_window(hour: _GpuHour, begin: int, column: int, *, has_job: bool) -> GpuState:
-    utils = [value for value in hour.util[begin : column + 1] if value == value]
-    sms = [value for value in hour.sm[begin : column + 1] if value == value]
-    util = sum(utils) / len(utils)
-    is_quiet = util < SURELY_BUSY_UTIL and _percentile95(utils) < QUIET_UTIL
-    sm = None if not sms else floor_half(sum(sms) / len(sms))
-    return _state(floor_half(util), sm, is_quiet, column in hour.held, has_job)
+def _state_of_window(hour: _GpuHour, begin: int, end: int, *, has_job: bool) -> GpuState:
+    util, sm = _mean(hour.util[begin:end]), _mean(hour.sm[begin:end])
+    assert util is not None
+    is_quiet = util < SURELY_BUSY_UTIL and _percentile95(hour.util[begin:end]) < QUIET_UTIL
+    return _state(floor_half(util), None if sm is None else floor_half(sm), is_quiet, end - 1 in hour.held, has_job)
+
+
+def _mean(values: array[float]) -> float | None:
+    """The mean of samples; None if there are none."""
+    total = sum(values)
+    if total == total:
+        return total / len(values)
+    sampled = [value for value in values if value == value]
+    return sum(sampled) / len(sampled) if sampled else None
 
 
 def floor_half(percent: float) -> float:
@@ -263,9 +280,9 @@ def floor_half(percent: float) -> float:
     return int(2.0 * percent) / 2.0
 
 
-def _percentile95(values: list[float]) -> float:
+def _percentile95(values: array[float]) -> float:
     """The 95th percentile, interpolated as PromQL's ``quantile_over_time`` does."""
-    ranked = sorted(values)
+    ranked = sorted(value for value in values if value == value)
     place = 0.95 * (len(ranked) - 1)
     low = int(place)
     high = min(low + 1, len(ranked) - 1)
