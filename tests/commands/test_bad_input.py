@@ -44,7 +44,7 @@ def test_a_folder_of_several_runs_is_not_taken_for_one(
         shutil.copy(recording, tmp_path / f"{name}.gputop.jsonl.gz")
     assert main([word.format(tmp_path) for word in command]) == 2
     said = capsys.readouterr().err
-    assert "2 recordings (a.gputop.jsonl.gz, b.gputop.jsonl.gz)" in said and "gputop report" in said
+    assert "2 recordings (a.gputop.jsonl.gz, b.gputop.jsonl.gz)" in said and "gputop compare A B" in said
 
 
 def test_a_broken_file_among_those_of_one_recording_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,18 +54,6 @@ def test_a_broken_file_among_those_of_one_recording_is_said(tmp_path: Path, caps
     told = capsys.readouterr()
     assert set(told.out.split()) == {"healthy"}
     assert "1 gap in the recording" in told.err
-
-
-def test_every_run_of_a_large_folder_is_a_row_and_so_is_each_broken_one(
-    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(recording, tmp_path / "good.gputop.jsonl.gz")
-    for number in range(200):
-        (tmp_path / f"broken{number:03}.gputop.jsonl").write_text("x\n")
-    assert main(["report", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert told.count("cannot be read: no frame of a recording in it") == 200
-    assert "201 runs" in told and "  good " in told
 
 
 def test_a_moment_outside_of_a_recording_is_refused_and_a_distance_beyond_it_is_said(
