@@ -1,4 +1,4 @@
-"""Two questions about a job's batches: how its loader keeps up with them, and how large they can be."""
+"""Measure how a loader keeps up with a job, and the largest batch."""
 
 from __future__ import annotations
 
@@ -34,17 +34,22 @@ _MEMORY_WORDS = ("out of memory", "resource_exhausted", "cudnn_status_alloc_fail
 
 
 class Tried(Struct, frozen=True):
-    """One batch size: whether it fits, seconds a step without the first, and in words why not."""
+    """The result of one batch size.
+
+    ``step_s`` is the mean step in seconds without the first; ``reason`` says why the size does not fit.
+    """
 
     size: int
     fate: Fate
     step_s: float | None = None
-    why: str = ""
+    reason: str = ""
 
 
 class BatchReport(Struct, frozen=True):
-    """``best`` is the largest size that was tried and trained, ``advised`` the same less the margin; both None where
-    none did."""
+    """The largest batch size that trained, and the advised size.
+
+    ``advised`` is ``best`` less the margin; both are None where no size trained.
+    """
 
     best: int | None
     advised: int | None
@@ -53,7 +58,7 @@ class BatchReport(Struct, frozen=True):
     def __str__(self) -> str:
         lines = []
         for tried in sorted(self.tried, key=lambda t: t.size):
-            more = f": {tried.why}" if tried.why else ""
+            more = f": {tried.reason}" if tried.reason else ""
             step = more if tried.step_s is None else f", {1000.0 * tried.step_s:.0f} ms a step"
             lines.append(f"  {tried.size:>8}  {tried.fate}{step}")
         advice = (
@@ -84,8 +89,11 @@ def _largest(sizes: list[int], fate_of: Callable[[int], Fate]) -> int | None:
 
 
 def _end_where_imported_again() -> None:
-    """In the fresh process, which imports the program's file: a call that nothing guards ends it, and the program is
-    told. Python would refuse with a page of its own for each size."""
+    """End a fresh process that comes to the same call while importing.
+
+    The fresh process imports the program's file, and nothing guards the call there. The program reads the exit status;
+    Python would refuse with a page of its own for each size.
+    """
     from multiprocessing.process import current_process
 
     if current_process().name == CHILD_NAME:
@@ -128,7 +136,7 @@ def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int
     theirs.close()
     try:
         if not ours.poll(timeout_s):
-            return Tried(size, "failed", why=f"no answer within {timeout_s:g} s")
+            return Tried(size, "failed", reason=f"no answer within {timeout_s:g} s")
         tried: Tried = ours.recv()
         return tried
     except EOFError:
@@ -139,8 +147,8 @@ def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int
                 "imports this file"
             ) from None
         if child.exitcode == -signal.SIGKILL:
-            return Tried(size, "out of memory", why="killed, as by the system when memory runs out")
-        return Tried(size, "failed", why=f"the process ended with {child.exitcode}")
+            return Tried(size, "out of memory", reason="killed, as by the system when memory runs out")
+        return Tried(size, "failed", reason=f"the process ended with {child.exitcode}")
     finally:
         with suppress(ProcessLookupError):
             child.kill()
@@ -165,7 +173,9 @@ def _child(theirs: Connection, make_step: Callable[[], Callable[[int], object]],
         theirs.send(Tried(size, "fits", sum(times[1:]) / steps))
     except BaseException as error:  # noqa: BLE001 — somebody else's training: whatever it raises is the answer
         theirs.send(
-            Tried(size, "out of memory" if is_out_of_memory(error) else "failed", why=error_words(error)[:MOST_WORDS])
+            Tried(
+                size, "out of memory" if is_out_of_memory(error) else "failed", reason=error_words(error)[:MOST_WORDS]
+            )
         )
 
 
@@ -177,7 +187,7 @@ def _wait_for_gpu() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a framework says that memory ran out: by the error's own name, or in its words."""
+    """Whether a framework's error says that memory ran out."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return True
     text = str(error).lower()
@@ -194,12 +204,12 @@ def dataloader_bench(
     max_memory: float = MAX_MEMORY,
     progress: Progress | None = None,
 ) -> LoaderReport:
-    """Find the smallest DataLoader setting that keeps up with the job: ``DataLoader(dataset, **report.best.kwargs)``.
+    """Find the smallest DataLoader setting that keeps up with the job.
 
-    ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes, by default that of a
-    watch that runs; a batch must be there in 80 % of it. ``budget_s`` bounds the whole, ``max_memory`` the share of the
-    free memory that a setting may take.
-    Raises TypeError and ValueError for what makes no sense.
+    Use the answer as ``DataLoader(dataset, **report.best.kwargs)``. ``data`` is a PyTorch Dataset or DataLoader.
+    ``step_ms`` is how long the job's step takes, by default the step of a running watch; a batch must be there in 80 %
+    of it. ``budget_s`` bounds the whole, ``max_memory`` the share of the free memory that a setting may take. Raises
+    TypeError and ValueError for what makes no sense.
     """
     if step_ms is None and (step_s := running_step_s()) is not None:
         step_ms = 1000.0 * step_s

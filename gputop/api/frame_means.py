@@ -1,6 +1,6 @@
 """Average frames and steps for loggers, under the catalogue's names.
 
-Single samples miss what lies between them, which is why W&B's and Lightning's own figures jump: a logger gets means
+Single samples miss everything between them, which is why W&B's and Lightning's own figures jump: a logger gets means
 over the time since its last call.
 """
 
@@ -73,7 +73,10 @@ class FrameMeans:
                 self._add(f"gputop/step_{phase}_ms", 1000.0 * seconds)
 
     def take(self) -> dict[str, float]:
-        """Return the means since the last call, without what was not measured."""
+        """Return the means since the last call.
+
+        Absent means not measured.
+        """
         means = {key: total / of for key, (total, of) in self._sums.items() if of > 0.0} | self._last
         if (step_ms := means.get("gputop/step_ms")) is not None:
             rates = rates_of(self.work, step_ms / 1000.0, self.own_gpus) or Rates()

@@ -1,4 +1,7 @@
-"""The part of a watch that reads GPUs: source, session, recording and report. Loaded only where there is a driver."""
+"""Read, record and report the GPUs of a watch.
+
+This module is loaded only where there is a driver.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,11 @@ container is shown the driver's pids, which are another namespace's, and only th
 
 
 class JobGpus:
-    """Cuts snapshots down to the GPUs of this process's job, or with ``alone`` to its own."""
+    """Cuts snapshots down to the GPUs of this process's job.
+
+    Those are the GPUs on which a process of the same control group and user holds a context; with ``alone`` only this
+    process counts.
+    """
 
     def __init__(self, *, alone: bool = False, proc: str = "/proc") -> None:
         self._proc, self._alone = proc, alone
@@ -81,10 +88,11 @@ class JobGpus:
 
 
 def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
-    """The source, not yet started, and what cuts its snapshots down to the job's GPUs; None where all are shown.
+    """Open the source of a watch, and what selects the job's GPUs.
 
-    Everything that a source imports later is imported here, on the caller's thread: a fork while another thread imports
-    leaves the child with a lock that is never released.
+    The source is not started. The selection is None where all GPUs are shown. Everything that a source imports later is
+    imported here, on the caller's thread: a fork while another thread imports leaves the child with a lock that is
+    never released.
     """
     if options.source is not None:
         return Marked(options.source, at_once=True), None
@@ -102,9 +110,10 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
 
 
 class Measuring:
-    """Snapshots become frames, and frames a report. ``begin``, ``poll`` and ``close`` belong to the watcher's thread.
+    """Turns snapshots into frames, a recording and a report.
 
-    Raises UsageError for options that the machine cannot fulfil, and RecordingError where ``strict`` was asked for.
+    ``begin``, ``new``, ``last`` and ``close`` belong to the watcher's thread. Raises UsageError for options that the
+    machine cannot fulfil, and RecordingError where ``strict`` was asked for.
     """
 
     def __init__(self, options: Options, role: Role, redactor: Redactor | None, run: str = "") -> None:
@@ -134,17 +143,20 @@ class Measuring:
                 NOTICES.warning("gputop: nothing is recorded: %s", error)
 
     def begin(self, wake: threading.Event) -> None:
-        """Start the source, which sets ``wake`` whenever something is new. Raises SourceError and UsageError."""
+        """Start the source, which sets ``wake`` at every snapshot.
+
+        Raises SourceError and UsageError.
+        """
         self._arrivals = Arrivals(self._source, wake)
         self._arrivals.start()
 
     def new(self) -> Iterator[Snapshot]:
-        """Snapshots of the whole machine that were not taken yet, as they were measured. Never waits."""
+        """Return new snapshots of the whole machine. Never waits."""
         return iter(()) if self._arrivals is None else self._arrivals.new()
 
     @property
     def socket_path(self) -> str | None:
-        """Where others send their steps to; None where nothing is heard."""
+        """The address of this watch's listener; None where it has none."""
         return self._source.socket_path if isinstance(self._source, Marked) else None
 
     def shown(self, row: StepRow) -> StepRow:
@@ -152,7 +164,10 @@ class Measuring:
         return row if self._redactor is None else replace(row, name=self._redactor.number("run", row.name))
 
     def take(self, snapshot: Snapshot) -> list[Frame]:
-        """The frames of this job's GPUs: none until it uses one, several when it first does."""
+        """Return the frames of the job's GPUs.
+
+        There is none until the job uses a GPU, and there are several when it first does.
+        """
         frames: list[Frame] = []
         self._newest = snapshot, time.monotonic()
         self._find_own(snapshot)
@@ -172,12 +187,18 @@ class Measuring:
         return frames
 
     def last(self) -> Snapshot | None:
-        """End the source; return the snapshot with the steps that others announced after the newest one."""
+        """End the source; return a snapshot with late steps of others.
+
+        None where nobody announced steps after the newest snapshot.
+        """
         self._source.close()
         return next(iter(deque(self.new(), maxlen=1)), None)
 
     def record_last(self, steps: Sequence[StepRow]) -> None:
-        """Record steps that ended after the newest snapshot, with a frame that only repeats that one."""
+        """Record steps that ended after the newest snapshot.
+
+        Their frame repeats that snapshot.
+        """
         if self._recorder is None or self._newest is None or not steps:
             return
         newest, taken = self._newest
@@ -213,7 +234,10 @@ class Measuring:
         return tuple(gpu_memory for gpu_memory in reports if gpu_memory is not None)
 
     def forget_locks(self) -> None:
-        """In a forked child, where a lock may be held by a thread that does not exist there."""
+        """Replace the lock in a forked child.
+
+        A thread that does not exist there may hold it.
+        """
         self._lock = threading.Lock()
 
     def close(self) -> None:

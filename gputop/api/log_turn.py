@@ -1,4 +1,7 @@
-"""Call the loggers: means and changed verdicts, every ``log_every`` seconds, on the training thread where it steps."""
+"""Call the loggers with means and changed verdicts.
+
+They are called every ``log_every`` seconds, on the training thread where it steps.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,20 @@ class LogTurn:
             return self._means_to_read.take()
 
     def batch_size(self, work: StepWork | None) -> float | None:
-        """Return the samples of a step, as ``work`` or the last ``step`` names them."""
+        """Return the samples of a step, if known.
+
+        ``work`` names them, else the last ``step``.
+        """
         if work is not None and work.samples is not None:
             return work.samples
         size = self.scalars.get("batch_size")
         return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
 
     def look(self, *, steps_are_used: bool, count: int) -> None:
-        """Check the time, on the watcher's thread; log here without steps, or where that was asked for."""
+        """Check the time, on the watcher's thread.
+
+        Without steps, or with ``log_thread="own"``, the loggers are called here.
+        """
         if not self._loggers or time.monotonic() - self._logged_at < self._options.log_every:
             return
         if self._options.log_thread == "own" or not steps_are_used:
@@ -87,14 +96,20 @@ class LogTurn:
             logger.log(numbers, texts, count if self.number is None else self.number)
 
     def silence(self) -> None:
-        """Call no logger any more, in a forked child: a lock may be held there."""
+        """Call no logger in a forked child.
+
+        Its parent's lock may be held for ever.
+        """
         self._lock = threading.Lock()
         self._loggers = []
         self.due = False
 
 
 def _numbers(scalars: Mapping[str, object]) -> dict[str, float]:
-    """Return the scalars that are numbers, also as tensors or arrays of one value."""
+    """Return the scalars that are numbers.
+
+    Tensors and arrays of one value are numbers, too.
+    """
     numbers = {}
     for key, given in scalars.items():
         with suppress(Exception):
@@ -103,5 +118,5 @@ def _numbers(scalars: Mapping[str, object]) -> dict[str, float]:
 
 
 def verdict_texts(diagnoses: Iterable[GpuDiagnosis]) -> dict[str, str]:
-    """Return the verdict on each GPU in words, under the names that loggers get."""
+    """Return each GPU's verdict in words, by the loggers' names."""
     return {f"gputop/gpu{d.index}/verdict": head_of(d).words for d in diagnoses}

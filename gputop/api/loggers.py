@@ -1,8 +1,8 @@
-"""Loggers of a job: each gets numbers and texts in its own way, and none can hurt the training.
+"""Log numbers and texts to the loggers of a job.
 
-W&B, MLflow, TensorBoard, Lightning, Accelerate and any call are told apart by their attributes, so that none is
-imported. One that raises, or takes more than a second three times, is reported once and left out. One that never
-returns cannot be stopped.
+W&B, MLflow, TensorBoard, Lightning, Accelerate and any call differ by their attributes, so that none is imported. A
+logger that raises, or takes more than a second three times, is reported once and left out. One that never returns
+cannot be stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from gputop.api.user_calls import error_of
 from gputop.api.watch_options import NOTICES
@@ -27,18 +27,19 @@ Numbers = Mapping[str, float]
 Texts = Mapping[str, str]
 
 
-class Sink(Protocol):
+class Sink:
     """One way to log. Raises whatever the logger raises."""
 
     def is_ready(self) -> bool:
         """Whether there is anything to log to; texts wait until there is."""
-        ...
+        return True
 
     def put_numbers(self, numbers: Numbers, step: int) -> None:
         """Log numbers."""
+        raise NotImplementedError
 
     def put_texts(self, texts: Texts, step: int) -> None:
-        """Log texts."""
+        """Log texts, where the logger takes any."""
 
 
 class Logger:
@@ -54,7 +55,10 @@ class Logger:
         self.broken = False
 
     def log(self, numbers: Numbers, texts: Texts, step: int) -> None:
-        """Log once, numbers first: a text that fails costs the texts alone. Raises nothing but Ctrl+C."""
+        """Log once, numbers first. Raises nothing but Ctrl+C.
+
+        A text that fails costs the texts alone.
+        """
         self._texts.update(texts)
         if self.broken or not (numbers or self._texts):
             return
@@ -87,7 +91,7 @@ class Logger:
 
 
 def loggers_of(log: object) -> list[Logger]:
-    """Return the loggers that ``log=`` names: one, several, or none. Raises TypeError for what cannot log."""
+    """Return the loggers that ``log=`` names. Raises TypeError."""
     if log is None:
         return []
     targets: Iterable[Any] = log if isinstance(log, (list, tuple)) else (log,)
@@ -95,7 +99,7 @@ def loggers_of(log: object) -> list[Logger]:
 
 
 def sink_of(target: Any) -> Sink:
-    """Return the way to log to a target. Raises TypeError where there is none."""
+    """Return the way to log to a target. Raises TypeError."""
     if (find_run := _wandb_run(target)) is not None:
         return WandbSink(find_run)
     if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(getattr(target, "log", None)):
@@ -113,30 +117,21 @@ def sink_of(target: Any) -> Sink:
     )
 
 
-class CallSink:
+class CallSink(Sink):
     """A function of (numbers, step), which gets no texts."""
 
     def __init__(self, call: Callable[[dict[str, float], int], object]) -> None:
         self._call = call
 
-    def is_ready(self) -> bool:
-        return True
-
     def put_numbers(self, numbers: Numbers, step: int) -> None:
         self._call(dict(numbers), step)
 
-    def put_texts(self, texts: Texts, step: int) -> None:
-        return
 
-
-class BoardSink:
+class BoardSink(Sink):
     """A SummaryWriter of TensorBoard, or a logger with its methods."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
-
-    def is_ready(self) -> bool:
-        return True
 
     def put_numbers(self, numbers: Numbers, step: int) -> None:
         for key, value in numbers.items():
@@ -148,14 +143,14 @@ class BoardSink:
                 self._writer.add_text(key, text, step)
 
 
-class MetricsSink:
-    """A logger with ``log_metrics`` or ``log``, as Lightning's: texts go to the run, writer or client that it wraps."""
+class MetricsSink(Sink):
+    """A logger with ``log_metrics`` or ``log``, as Lightning's.
+
+    Texts go to the run, writer or client that it wraps.
+    """
 
     def __init__(self, target: Any, log: Callable[..., object]) -> None:
         self._target, self._log = target, log
-
-    def is_ready(self) -> bool:
-        return True
 
     def put_numbers(self, numbers: Numbers, step: int) -> None:
         self._log(dict(numbers), step=step)
@@ -172,10 +167,11 @@ class MetricsSink:
             texts_to(target.experiment, texts, step, getattr(target, "run_id", None))
 
 
-class MlflowSink:
-    """The module of MLflow. Each of its threads has an active run of its own, and begins one that logs without.
+class MlflowSink(Sink):
+    """The module of MLflow.
 
-    Before the first step the watch's own thread logs: it uses the run that was seen on another thread, or waits.
+    Each thread has an active run of its own, and begins one when it logs without. Before the first step the watch's own
+    thread logs: it uses the run that was active on another thread, or waits.
     """
 
     def __init__(self, module: Any) -> None:
@@ -200,12 +196,12 @@ class MlflowSink:
         return None if run is None else str(run.info.run_id)
 
 
-class WandbSink:
-    """A run of W&B, looked for at each call: it may begin after the watch, and end before it.
+class WandbSink(Sink):
+    """A run of W&B that may begin after the watch and end before it.
 
-    A run counts its rows and drops those of a smaller step, so a row that gputop ends moves the loop's own axis.
-    Numbers go into the row that the loop's ``log`` ends next, without a step; the charts are drawn over the loop's
-    number. Only where the loop hands its own numbers to ``step`` and logs nothing itself does gputop end the rows.
+    A run counts its rows and drops rows of a smaller step, so a row that gputop ends moves the loop's own axis. Numbers
+    go into the row that the loop's ``log`` ends next, without a step; the charts are drawn over the loop's number. Only
+    where the loop hands its own numbers to ``step`` and logs nothing itself does gputop end the rows.
     """
 
     def __init__(self, find_run: Callable[[], Any]) -> None:
@@ -242,7 +238,10 @@ class WandbSink:
         self._run.log({**numbers, STEP: step}, commit=False)
 
     def _end_row(self, numbers: Numbers, row: Any) -> Any:
-        """Make room for new numbers where the loop has ended no row; return the run's count."""
+        """Make room for new numbers where the loop has ended no row.
+
+        Returns the run's count.
+        """
         if any(not key.startswith("gputop/") and key != "batch_size" for key in numbers):
             self._run.log({}, commit=True)
             return row + 1
@@ -258,8 +257,8 @@ class WandbSink:
         texts_to(self._run, texts, step)
 
 
-class TrackersSink:
-    """An Accelerator: each of its trackers, as they are at the time, since they come after it was made."""
+class TrackersSink(Sink):
+    """The trackers of an Accelerator, which may come after the watch."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
@@ -284,7 +283,10 @@ class TrackersSink:
 
 
 def texts_to(inner: Any, texts: Texts, step: int, run_id: str | None = None) -> None:
-    """Log texts to what a logger wraps: W&B's summary, TensorBoard's texts, MLflow's tags; others get none."""
+    """Log texts to W&B's summary, TensorBoard's texts or MLflow's tags.
+
+    ``inner`` is the run, writer or client that a logger wraps; any other gets no texts.
+    """
     if _is_wandb(type(inner)):
         for key, text in texts.items():
             inner.summary[key] = text
@@ -298,9 +300,10 @@ def texts_to(inner: Any, texts: Texts, step: int, run_id: str | None = None) -> 
 
 
 def _wandb_run(target: Any) -> Callable[[], Any] | None:
-    """Return what finds the run of W&B that a run, its ``log``, or the module means; None for anything else.
+    """Return a function that finds the run of W&B that is meant.
 
-    Before ``wandb.init()`` the module's ``log`` is a function that only raises: it means the run that comes.
+    A run, its ``log`` and the module mean one; anything else gives None. Before ``wandb.init()`` the module's ``log``
+    is a function that only raises: it means the run to come.
     """
     for run in (target, getattr(target, "__self__", None)):
         if _is_wandb(type(run)) and callable(getattr(run, "log", None)):
@@ -315,5 +318,5 @@ def _is_wandb(item: Any) -> bool:
 
 
 def _tag_name(key: str) -> str:
-    """Return a name that MLflow allows for a tag: letters, digits and some marks, without a slash."""
+    """Return a name without a slash, which MLflow forbids in tags."""
     return key.replace("/", ".")

@@ -1,4 +1,4 @@
-"""Numbers of this machine for a program: one reading, or one frame after the other; and marks for all listeners."""
+"""Read this machine, recordings and traces for a program."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _LOOK_S = 1.0
 
 
 def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: float = WAIT_S) -> Snapshot:
-    """One reading of this machine, as ``gputop once`` has it: every GPU read twice, about 0.3 s.
+    """Return one reading of this machine, as ``gputop once``.
 
-    ``gpus`` are all, or indices and UUIDs. After ``wait_s`` seconds it returns what there is; ``notices`` say what is
-    missing. Raises SourceError where no GPU can be read, UsageError for a GPU that does not exist.
+    Every GPU is read twice, which takes about 0.3 s. ``gpus`` are all, or indices and UUIDs. After ``wait_s`` seconds
+    it returns an incomplete reading, whose ``notices`` name the gaps. Raises SourceError where no GPU can be read,
+    UsageError for a GPU that does not exist.
     """
     chosen = gpus_text(gpus)
     source = LocalSource(MachineOptions(gpus=None if chosen == "all" else chosen))
@@ -48,9 +49,10 @@ def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: flo
 def frames(
     interval: float = 1.0, *, gpus: str | int | Iterable[int | str] | None = None, source: Source | None = None
 ) -> Frames:
-    """Frames of this machine, or of ``source``, every ``interval`` seconds: ``for frame in`` or ``async for``.
+    """Return an iterator over frames of this machine, or of ``source``.
 
-    Measuring begins with the first one, which raises SourceError where no GPU can be read.
+    One comes every ``interval`` seconds, for ``for frame in`` or ``async for``. Measuring begins with the first one,
+    which raises SourceError where no GPU can be read.
     """
     if source is None:
         chosen = gpus_text(gpus)
@@ -61,8 +63,11 @@ def frames(
 
 
 class Frames:
-    """Endless frames, for one loop at a time; ``close``, a ``with`` block, or the end of the loop's object end
-    the measuring. A loop slower than the interval gets the newest frame, not those that it missed."""
+    """Iterates over frames without an end, for one loop at a time.
+
+    ``close``, a ``with`` block, or the end of the loop's object end the measuring. A loop slower than the interval gets
+    the newest frame, not those that it missed.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -127,7 +132,10 @@ class Frames:
 
 
 def mark(text: str) -> int:
-    """Send a mark to every recorder, screen and watch of this user. Returns how many have it."""
+    """Send a mark to every recorder, screen and watch of this user.
+
+    Returns how many have it.
+    """
     return send_mark(str(text), time.time()).reached
 
 
@@ -135,8 +143,10 @@ def mark(text: str) -> int:
 
 
 def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
-    """The frames of a recording, a file or a folder, diagnosed again with today's rules. Raises RecordingError at the
-    first frame."""
+    """Iterate over the frames of a recording, diagnosed again.
+
+    ``path`` is a file or a folder. Raises RecordingError at the first frame.
+    """
     monitor: Monitor | None = None
     for recorded in read_snapshots(os.fspath(path)):
         if monitor is None:
@@ -145,9 +155,10 @@ def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
 
 
 def trace(*paths: str | os.PathLike[str]) -> TraceReport:
-    """Where a step's time went, from files of torch.profiler or Nsight Systems, each a rank, or a folder of them.
+    """Report the time of a step, from files of a profiler.
 
-    Raises TraceError for what is not a trace, and OSError.
+    Files are torch.profiler's or Nsight Systems', one for each rank, or a folder of them. Raises TraceError for other
+    files, and OSError.
     """
     from gputop.features.traces.trace_analysis import StepChoice
     from gputop.features.traces.trace_ranks import report_traces, trace_files

@@ -1,4 +1,4 @@
-"""The summary of a watched run: as text, as data, and as a page for a notebook.
+"""Summarise a watched run: as text, data or a notebook's page.
 
 Modules that write a summary are imported when one is asked for: a watch begins on the training thread, and imports its
 own modules there.
@@ -35,8 +35,11 @@ THREADS = "gputop-"
 
 
 class WatchCost(Struct, frozen=True):
-    """``cpu_s`` of CPU time in ``seconds`` of watching, ``cpu_pct`` of one core; ``longest_s`` is the most CPU time
-    that one frame took on the watcher's thread: the longest time for which it held the interpreter's lock."""
+    """The cost of a watch for the watched program.
+
+    ``cpu_s`` of CPU time in ``seconds`` of watching, ``cpu_pct`` of one core; ``longest_s`` is the most CPU time that
+    one frame took on the watcher's thread: the longest time for which it held the interpreter's lock.
+    """
 
     cpu_s: float
     seconds: float
@@ -48,7 +51,10 @@ class WatchCost(Struct, frozen=True):
 
 
 class CostMeter:
-    """Adds up CPU time thread by thread; a thread that has ended keeps what it had at the last look."""
+    """Adds up the CPU time of gputop's threads.
+
+    A thread that has ended keeps its last figure.
+    """
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -134,8 +140,11 @@ _PAGE_HEIGHT = "34rem"
 
 
 class Summary(Struct, frozen=True):
-    """``str()`` is the report that ``gputop run`` prints; ``to_dict()`` is its JSON (schema 1) with what only the
-    program itself knows; a notebook shows it as a page."""
+    """The summary of a watched run.
+
+    ``str()`` is the report that ``gputop run`` prints; ``to_dict()`` is its JSON (schema 1) with values that only the
+    program itself knows; a notebook shows it as a page.
+    """
 
     report: JobReport
     memory: tuple[RunMemory, ...]
@@ -150,7 +159,7 @@ class Summary(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For a terminal."""
+        """The summary as text for a terminal."""
         from gputop.output.document import plain
 
         return plain(self._document(None))
@@ -177,7 +186,7 @@ class Summary(Struct, frozen=True):
         return replace(document, blocks=(*document.blocks, *job_blocks, Notes((cost_words(self.cost),))))
 
     def _own_step_lines(self) -> list[str]:
-        """What only the program itself knows of its steps."""
+        """Return lines on steps that only this process knows."""
         if self.steps is None:
             return [] if self.phases is None else [self.phases.text]
         phases = "" if self.phases is None else self.phases.text
@@ -208,7 +217,10 @@ class Summary(Struct, frozen=True):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
+        """Return the page for a notebook, in a frame of its own.
+
+        Its style stays out of the notebook, and nothing in it can run.
+        """
         from html import escape
 
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"

@@ -1,4 +1,7 @@
-"""Steps as they end: one append each, worked out once a second on another thread."""
+"""Count and time the steps of a loop.
+
+The training thread appends the end of each step; the rest happens once a second on another thread.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,11 @@ _End = tuple[float, object, object]
 
 
 class EndedSteps(Struct, frozen=True):
-    """Steps by their lengths in seconds, and how long they waited for others and for their batches in all; None unless
-    each step has said so."""
+    """Steps that have ended, by their lengths in seconds.
+
+    ``wait_s`` and ``data_wait_s`` are how long they waited for others and for their batches in all; None unless each
+    step has said so.
+    """
 
     lengths: list[float]
     wait_s: float | None = None
@@ -37,10 +43,10 @@ class EndedSteps(Struct, frozen=True):
 
 
 class StepClock:
-    """Takes the ends of steps from the training thread. A step lasts from one end to the next: the first has no length.
+    """Takes the ends of steps from the training thread.
 
-    ``end`` is what the loop calls, ``end_by_hook`` what an optimizer's hook calls; once the
-    loop calls the former, only that counts.
+    A step lasts from one end to the next, so the first has no length. The loop calls ``end``, an optimizer's hook calls
+    ``end_by_hook``; once the loop calls the former, only that counts.
     """
 
     def __init__(self) -> None:
@@ -70,8 +76,10 @@ class StepClock:
         return self.count + len(self._ends if self.explicit else self._hooked)
 
     def end(self, wait_s: float | None = None, data_wait_s: float | None = None) -> None:
-        """One step has ended, with its waits for others and for its batch; for the loop. Values that are not times are
-        ignored."""
+        """End one step of the loop, with its waits.
+
+        ``wait_s`` is for others, ``data_wait_s`` for its batch, in seconds; any other value is ignored.
+        """
         self.explicit = True
         self.append_end((perf_counter(), wait_s, data_wait_s))
 
@@ -102,7 +110,7 @@ class StepClock:
 
 
 def _time(seconds: object) -> float | None:
-    """Seconds that a program has measured; None for what is not a time."""
+    """Return seconds that a program has measured; None for nonsense."""
     try:
         value = float(seconds)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -111,15 +119,20 @@ def _time(seconds: object) -> float | None:
 
 
 def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:
-    """The waits of steps of these lengths; None unless each is known. A wait is cut to the
-    length of its steps, since both clocks may differ slightly."""
+    """Return the sum of waits; None unless each is known.
+
+    A wait is cut to the length of its step, since both clocks may differ slightly.
+    """
     measured = [min(wait, length) for wait, length in zip(waits, lengths, strict=True) if wait is not None]
     return sum(measured) if measured and len(measured) == len(lengths) else None
 
 
 def row_of(ended: EndedSteps, samples: float | None = None, tokens: float | None = None, **who: Any) -> StepRow | None:
-    """The row that announces these steps, each of so many ``samples`` and ``tokens``; None without any that took time.
-    ``who`` are the row's ``pid``, ``rank``, ``name`` and ``run``."""
+    """Return the row that announces these steps.
+
+    Each step has so many ``samples`` and ``tokens``. ``who`` are the row's ``pid``, ``rank``, ``name`` and ``run``.
+    None without a step that took time.
+    """
     if sum(ended.lengths) <= 0.0:
         return None
     # The numbers as the datagram carries them, so that all listeners get the same.
@@ -164,11 +177,11 @@ _SIGNS = (
 
 
 class StepSummary(Struct, frozen=True):
-    """The steps of this process: how many, and their mean, median and 99th percentile in seconds, the warm-up left out.
+    """The steps of this process, without the warm-up.
 
-    ``slow_words`` says what the machine did in the slow ones, where that differs. ``data_wait_s`` is the mean wait for
-    a batch and ``data_wait_pct`` its share of the steps, ``wait_s`` and ``wait_pct`` are those for other ranks; all
-    None where the program does not say it.
+    Mean, median and 99th percentile are in seconds. ``slow_words`` says how the machine differed in the slow ones.
+    ``data_wait_s`` is the mean wait for a batch and ``data_wait_pct`` its share of the steps, ``wait_s`` and
+    ``wait_pct`` are the wait for other ranks; all None where the program does not say it.
     """
 
     count: int
@@ -226,7 +239,10 @@ class StepTail:
             self._every *= 2
 
     def summary(self, count: int) -> StepSummary | None:
-        """Mean, median and 99th percentile without the warm-up; None without steps. ``count`` is how many ended."""
+        """Summarise the steps without the warm-up; None without steps.
+
+        ``count`` is how many ended.
+        """
         steps = self._warm()
         if not steps:
             return None

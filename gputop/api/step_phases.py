@@ -1,16 +1,17 @@
-"""Where a step's host time goes, by PyTorch's own public hooks: forward, backward, optimizer, between steps.
+"""Measure a step's host time by phase, with PyTorch's own hooks.
 
-Host time is what the training thread spends: the GPU works behind it. About one step a second is looked at, because
-hooks on every module cost some microseconds each; the others pay for one attribute. All of this runs on the training
-thread, keeps no tensor, reads no device and sets no hook on a module or a tensor of the program's: what it registers
-holds for all modules, is not copied or saved with any of them, and is gone after the step.
+The phases are forward, backward, optimizer, and the time between steps. Host time is spent by the training thread: the
+GPU works behind it. About one step a second is observed, because hooks on every module cost some microseconds each; the
+others pay for one attribute. All of this runs on the training thread, keeps no tensor, reads no device and sets no hook
+on a module or a tensor of the program's: the hooks hold for all modules, are not copied or saved with any of them, and
+are gone after the step.
 
 A step is one call of the optimizer that steps first, from its end to its next end. ``forward`` is from the beginning of
 the first outermost module with parameters to the end of the last outermost one, the loss as a module included;
-``backward`` from there to the optimizer's step: a loss as a function, the gradients, and what clips them.
+``backward`` from there to the optimizer's step: a loss as a function, the gradients, and their clipping.
 
-Where that order does not hold, nothing is said: several batches a step, an evaluation in between, a compiled or sharded
-(FSDP) model, a gradient scaler's skipped step. A replayed CUDA graph calls no hook.
+In any other order nothing is said: several batches a step, an evaluation in between, a compiled or sharded (FSDP)
+model, a gradient scaler's skipped step. A replayed CUDA graph calls no hook.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ itself calls forward and backward and their ends cannot be seen."""
 
 
 class PhaseSampler:
-    """Looks at the step after ``due`` was set. ``taken`` is read by another thread."""
+    """Observes the step after ``due`` was set.
+
+    Another thread reads ``taken``.
+    """
 
     def __init__(self) -> None:
         self.due = False
@@ -77,7 +81,7 @@ class PhaseSampler:
             self._differentiated = perf_counter()
 
     def optimizer_ended(self) -> None:
-        """It has ended its step: the end of one, and where it is time the beginning of one that is looked at."""
+        """End a step of the optimizer, and observe the next if due."""
         if self._handles:
             now = perf_counter()
             self.stop()
@@ -105,12 +109,12 @@ class PhaseSampler:
         self._begin()
         try:
             # Also after an error, such as the one by which torch ends what it computes again.
-            ended = after(self._after, always_call=True)
+            ended = after(self._module_ends, always_call=True)
         except TypeError:  # before PyTorch 2.1
-            ended = after(self._after)
-        self._handles = [before(self._before), ended]
+            ended = after(self._module_ends)
+        self._handles = [before(self._module_begins), ended]
 
-    def _before(self, module: Any, _given: object) -> None:
+    def _module_begins(self, module: Any, _given: object) -> None:
         if self._is_compiling() or get_ident() != self._thread or not self._handles:
             return
         self._calls += 1
@@ -132,7 +136,7 @@ class PhaseSampler:
                     return
                 self._forward = [perf_counter(), 0.0]
 
-    def _after(self, module: Any, _given: object, _made: object) -> None:
+    def _module_ends(self, module: Any, _given: object, _made: object) -> None:
         if self._is_compiling() or get_ident() != self._thread or not self._handles:
             return
         self._depth -= 1
@@ -140,7 +144,7 @@ class PhaseSampler:
             self._forward[1] = perf_counter()
 
     def _phases_of_step(self, now: float) -> Phases | None:
-        """The phases of the step that has ended now; None where the order is another."""
+        """Return the phases of the step that ends now; None in any other order."""
         stepping = self._stepping
         if stepping is None or self._depth or not self._forward or not self._forward[1]:
             return None
@@ -167,8 +171,10 @@ MOST_KEPT = 4096
 
 
 class PhaseSummary(Struct, frozen=True):
-    """Mean host time in seconds of the steps that were looked at, by phase, and the one that grew over the run. A phase
-    that could not be told from the one before is not there."""
+    """Mean host time of the observed steps, by phase, in seconds.
+
+    A phase that could not be told from the one before is absent. ``growth`` is the phase that grew over the run.
+    """
 
     steps: int
     means_s: Mapping[Phase, float]
@@ -202,7 +208,10 @@ _BEFORE_STEP = "register_optimizer_step_pre_hook", "_global_optimizer_pre_hooks"
 
 
 class TorchHook:
-    """Calls ``ended`` after each step of the optimizer that steps first; others are accumulation or a second model."""
+    """Calls ``ended`` after each step of the first optimizer.
+
+    Steps of other optimizers are accumulation or a second model.
+    """
 
     def __init__(self, ended: Callable[[], None], phases: PhaseSampler | None = None) -> None:
         self._ended = ended
@@ -257,6 +266,9 @@ class TorchHook:
 
 
 def is_compiling() -> bool:
-    """Whether torch.compile traces this very call; torch folds the answer into what it compiles."""
+    """Whether torch.compile traces this very call.
+
+    torch folds the answer into the code that it compiles.
+    """
     compiler = sys.modules.get("torch.compiler")
     return compiler is not None and bool(compiler.is_compiling())

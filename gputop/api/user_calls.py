@@ -1,4 +1,4 @@
-"""Call a program's own functions, which must end neither the training nor the watching."""
+"""Call a program's own functions without ending training or watch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def error_of(call: Callable[[], object]) -> BaseException | None:
 
 
 class UserCalls:
-    """Calls ``on_frame`` and ``on_finding``; one that raises is reported once and not called again."""
+    """Calls ``on_frame`` and ``on_finding``.
+
+    One that raises is reported once and not called again.
+    """
 
     def __init__(
         self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None

@@ -1,7 +1,7 @@
-"""``gputop.watch``: GPUs, verdicts and step times beside a training loop, for one line in it.
+"""Watch GPUs, verdicts and step times beside a training loop.
 
-Never raises into the loop unless ``strict`` was asked for, never touches CUDA, imports no framework, and is inert in
-children.
+``gputop.watch`` never raises into the loop unless ``strict`` was asked for, never touches CUDA, imports no framework,
+and is inert in children.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from gputop.sources.marks import send_mark
 
 
 class Watch:
-    """A watch: a context manager, or ``start`` and ``stop``. All methods may be called from any thread.
+    """A watch: a context manager, or ``start`` and ``stop``.
 
-    A watch inside another one shares its thread; one that is started while another runs without ``with``, as in the
-    next cell of a notebook, takes its place.
+    All methods may be called from any thread. A watch inside another one shares its thread; one that is started while
+    another runs without ``with``, as in the next cell of a notebook, takes its place.
     """
 
     def __init__(self, options: Options) -> None:
@@ -55,8 +55,10 @@ class Watch:
         self._end_step = self._watcher.clock.end
 
     def start(self) -> Watch:
-        """Begin to watch; returns at once. One that was stopped starts over: counts, means and summary are those of
-        the new run."""
+        """Begin to watch; returns at once.
+
+        A watch that was stopped starts over: counts, means and summary begin anew.
+        """
         self._begin(scoped=False)
         return self
 
@@ -89,13 +91,15 @@ class Watch:
     def step(
         self, n: int | None = None, *, wait_s: float | None = None, data_wait_s: float | None = None, **scalars: float
     ) -> None:
-        """One step of the loop has ended: a few hundred nanoseconds and no system call, but for the first step after
-        ``log_every``, on which the loggers are called.
+        """End one step of the loop.
 
-        ``n`` is the loop's own number. ``scalars`` are logged beside the GPUs' numbers; ``batch_size`` also tells how
-        memory grows with it. ``wait_s`` is how many seconds of this step the process waited for others, as the program
-        has measured it, say in a barrier: this tells a slow rank from those that wait for it.
-        ``data_wait_s`` is how many seconds of it the loop waited for its batch.
+        It takes a few hundred nanoseconds and no system call, but for the first step after ``log_every``, on which the
+        loggers are called.
+
+        ``n`` is the loop's own number. ``scalars`` are logged beside the GPUs' numbers; ``batch_size`` also gives
+        samples/s. ``wait_s`` is how many seconds of this step the process waited for others, as the program has
+        measured it, say in a barrier: it separates a slow rank from the ranks that wait. ``data_wait_s`` is how many
+        seconds of it the loop waited for its batch.
         """
         self._end_step(wait_s, data_wait_s)
         watcher = self._watcher
@@ -117,28 +121,31 @@ class Watch:
         precision: str = "bf16",
         peak_flops: float | None = None,
     ) -> None:
-        """Say what one step of this process does from now on, which gives samples/s, tokens/s and MFU.
+        """Describe the work of one step of this process from now on.
 
-        MFU takes ``flops`` a step, or 6 · ``parameters`` · ``tokens``, which holds for dense transformers; the peak is
-        that of the data sheet for ``precision`` (``fp32 tf32 fp16 bf16 fp8``), or ``peak_flops`` of one GPU, in FLOP/s.
-        Raises ValueError for numbers that cannot be.
+        It gives samples/s, tokens/s and MFU. MFU takes ``flops`` a step, or 6 · ``parameters`` · ``tokens``, which
+        holds for dense transformers; the peak is the data sheet's for ``precision`` (``fp32 tf32 fp16 bf16 fp8``), or
+        ``peak_flops`` of one GPU, in FLOP/s. Raises ValueError for impossible numbers.
         """
         self._work = checked_work(samples, tokens, parameters, flops, precision, peak_flops)
         self._watcher.say_work(self._work)
 
     def mark(self, text: str) -> None:
-        """Set a mark in this watch, and in every recorder and screen of this user."""
+        """Set a mark in this user's watches, recorders and screens."""
         t = time.time()
         if self._watcher.alive:
             self._watcher.note(Event(t, "mark", clean_text(str(text))))
             send_mark(str(text), t)
 
     def metrics(self) -> dict[str, float]:
-        """Means since the last call, under the names that loggers get; empty where nothing was measured."""
+        """Return the means since the last call, by the loggers' names.
+
+        Empty where nothing was measured.
+        """
         return self._watcher.metrics()
 
     def verdicts(self) -> list[GpuDiagnosis]:
-        """The verdict on each GPU as it stands."""
+        """Return the current verdict on each GPU."""
         frame = self._watcher.latest
         return [] if frame is None else list(frame.diagnoses)
 
@@ -153,7 +160,10 @@ class Watch:
 
     @property
     def available(self) -> bool:
-        """Whether the GPUs are measured now; False before the first frame and after the end."""
+        """Whether the GPUs are measured now.
+
+        False before the first frame and after the end.
+        """
         return self._watcher.available
 
     @property
@@ -163,7 +173,7 @@ class Watch:
 
     @property
     def cost(self) -> WatchCost:
-        """What watching has taken from this process."""
+        """The cost of the watch for this process."""
         return self._watcher.cost()
 
 
@@ -190,22 +200,29 @@ def watch(
 ) -> Watch:
     """Watch this program's GPUs while it runs.
 
-    ``interval`` is in seconds. ``gpus``: ``"mine"`` are those on which this job holds a context, among those of
-    CUDA_VISIBLE_DEVICES where that is set; ``"all"``, or indices and UUIDs. ``record`` is a file or folder for a
-    recording. ``log`` is one or more of: a call of (numbers, step), or an object with ``log``, ``log_metrics`` or
-    ``add_scalar``; it is given means every ``log_every`` seconds, ``metrics`` ``"few"`` or ``"all"`` of them, on the
-    training thread, or with ``log_thread="own"`` on the watcher's. ``steps`` lets PyTorch's optimizer hook count steps
-    where the loop does not. ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own
-    GPUs. ``strict`` raises where nothing can be measured. ``price`` is per GPU-hour, 0 for none, ``name`` the run's.
-    ``on_frame`` and ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests.
-    ``redact`` replaces users, hosts, jobs, paths and names by numbers in frames, recording and summary, as ``gputop
-    record --redact`` does. ``children`` also watches in a process that multiprocessing has started; without it only in
-    a rank, which has RANK or LOCAL_RANK or a process group, and never in a loader's worker. ``phases`` lets the same
-    hook, with others of PyTorch's, tell the host time of about one step a second: forward, backward, optimizer, between
-    steps. Where ``price`` or ``redact`` is None the setting holds, in the environment (``GPUTOP_REDACT``) or the
-    configuration file, and so does ``dcgm_url``.
-
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
+
+    - ``interval``: seconds between two readings.
+    - ``gpus``: ``"mine"``, on which this job holds a context, among the GPUs of CUDA_VISIBLE_DEVICES where that is
+      set; ``"all"``; or indices and UUIDs.
+    - ``record``: a file or folder for a recording.
+    - ``log``: one or more of: a call of (numbers, step), an object with ``log``, ``log_metrics`` or ``add_scalar``.
+      Each gets means every ``log_every`` seconds, ``metrics`` ``"few"`` or ``"all"`` of them, on the training thread,
+      or with ``log_thread="own"`` on the watcher's.
+    - ``steps``: PyTorch's optimizer hook counts steps where the loop does not. ``phases``: hooks of PyTorch also
+      measure the host time of about one step a second: forward, backward, optimizer, between steps.
+    - ``ranks``: one process a ``"node"`` samples, ``"0"`` only rank 0, ``"all"`` each its own GPUs.
+    - ``strict``: raise where nothing can be measured.
+    - ``name``: the run's. ``price``: per GPU-hour, 0 for none.
+    - ``on_frame``, ``on_finding``: called on the watcher's thread.
+    - ``source``: replaces this machine, for tests.
+    - ``redact``: replace users, hosts, jobs, paths and names by numbers in frames, recording and summary, as ``gputop
+      record --redact`` does.
+    - ``children``: also watch in a process that multiprocessing has started; otherwise only in a rank, which has RANK
+      or LOCAL_RANK or a process group, and never in a loader's worker.
+
+    Where ``price`` or ``redact`` is None the setting holds, from the environment (``GPUTOP_REDACT``) or the
+    configuration file, and so does ``dcgm_url``.
     """
     checked_words(metrics, ranks, log_thread)
     settings = configured(os.environ)
@@ -235,7 +252,10 @@ def watch(
 
 
 def _detached(value: Any) -> Any:
-    """A tensor without what its gradient needs, which would stay alive until the next step; anything else as it is."""
+    """Return a tensor without its graph; anything else as it is.
+
+    The graph would stay alive until the next step.
+    """
     detach = getattr(value, "detach", None)
     if detach is None:
         return value
@@ -254,7 +274,10 @@ class _One:
         self._scoped = False
 
     def join(self, watcher: Watcher, *, scoped: bool) -> Watcher:
-        """The watcher to use: the running one for a watch inside of a ``with``, else the new one, started."""
+        """Return the watcher to use, started.
+
+        A watch inside of a ``with`` uses the running one.
+        """
         with self._lock:
             running = self._running if self._running is not None and self._running.alive else None
             if running is not None and self._scoped:
@@ -262,7 +285,7 @@ class _One:
                 return running
             if running is not None:
                 NOTICES.warning("gputop: a new watch takes the place of the one that was running")
-                running.stop(why="another watch has taken its place")
+                running.stop(reason="another watch has taken its place")
             watcher.users = 1
             watcher.start()
             self._running, self._scoped = watcher, scoped
@@ -276,7 +299,10 @@ class _One:
                 watcher.stop()
 
     def end(self) -> None:
-        """At the end of the program: as short as a hung driver allows, and without loggers that may have ended."""
+        """End the running watcher at the end of the program.
+
+        It waits only as long as a hung driver may take, and calls no logger: they may have ended.
+        """
         if self._running is not None:
             self._running.stop(CLOSE_S, tell_loggers=False)
 
@@ -286,20 +312,26 @@ class _One:
         return self._running if self._running is not None and self._running.alive else None
 
     def forked(self) -> None:
-        """In a forked child."""
+        """Make a forked child's watcher inert."""
         self._lock = threading.Lock()
         if self._running is not None:
             self._running.become_inert()
 
 
 def running_step_s() -> float | None:
-    """The median step of the watch that runs in this process, in seconds; None without one, or without steps."""
+    """Return the median step of the running watch, in seconds.
+
+    None without a watch, or without steps.
+    """
     running = _ONE.running
     return None if running is None else running.median_step_s()
 
 
 def backward_ended() -> None:
-    """For a framework's callback, where the optimizer itself calls forward and backward: the gradients are there."""
+    """Note the end of a backward pass, for a framework's callback.
+
+    Its optimizer itself calls forward and backward.
+    """
     running = _ONE.running
     if running is not None:
         running.phases.backward_ended()

@@ -1,7 +1,7 @@
-"""What a watch is told: its arguments, checked, and which process of a job samples.
+"""Check the arguments of a watch, and choose the process that samples.
 
-One a node does, so that eight ranks cost what one does. The launcher's environment is asked, and the process group what
-this process knows of it: a collective call could hang the job that is watched.
+One process a node samples, so that eight ranks cost as much as one. The launcher's environment decides, and the part of
+the process group that this process knows: a collective call could hang the job that is watched.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def checked_interval(interval: float, *, strict: bool) -> float:
-    """An interval within the bounds: a wrong one must not end a training unless ``strict`` was asked for."""
+    """Return an interval within the bounds.
+
+    A wrong one must not end a training unless ``strict`` was asked for.
+    """
     shortest, longest = INTERVALS_S
     seconds = _seconds(interval)
     if seconds is not None and shortest <= seconds <= longest:
@@ -72,7 +75,7 @@ def checked_interval(interval: float, *, strict: bool) -> float:
 
 
 def checked_log_every(log_every: float) -> float:
-    """Seconds between two calls of the loggers. Raises ValueError for what is not a time."""
+    """Return the seconds between two calls of the loggers. Raises ValueError."""
     seconds = _seconds(log_every)
     if seconds is None:
         raise ValueError(f"log_every must be in seconds, not {log_every!r}")
@@ -80,7 +83,7 @@ def checked_log_every(log_every: float) -> float:
 
 
 def _seconds(value: object) -> float | None:
-    """A number of any kind as a float; None for what is none."""
+    """Return any number as a float; None for other values."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -100,7 +103,10 @@ def checked_words(metrics: str, ranks: str, log_thread: str) -> None:
 
 
 def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
-    """``mine``, ``all``, or a list as ``--gpus`` takes it: ``0,2`` or the beginning of a UUID."""
+    """Return GPUs as ``--gpus`` takes them.
+
+    ``mine``, ``all``, or a list such as ``0,2`` or the beginning of a UUID.
+    """
     if gpus is None:
         return "all"
     if isinstance(gpus, (str, int)):
@@ -109,7 +115,10 @@ def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
 
 
 def recording_target(path: str) -> str:
-    """Return where to record: a name without the ending of a recording is a folder, which need not exist."""
+    """Return the file or folder to record into.
+
+    A name without the ending of a recording is a folder, which need not exist.
+    """
     from gputop.recording.format import SUFFIXES
 
     is_file = path.endswith((*SUFFIXES, os.sep)) or (os.path.lexists(path) and not os.path.isdir(path))
@@ -117,8 +126,11 @@ def recording_target(path: str) -> str:
 
 
 class Configured(Struct, frozen=True):
-    """The settings that a watch reads: those that say how to read the machine without starting a program, and how to
-    show it. Alerts and anything that starts helpers stay out of a training process."""
+    """The settings that a watch reads.
+
+    They say how to read the machine without starting a program, and how to show it. Alerts and anything that starts
+    helpers stay out of a training process.
+    """
 
     redact: bool
     price: float | None
@@ -126,10 +138,10 @@ class Configured(Struct, frozen=True):
 
 
 def configured(environment: Mapping[str, str]) -> Configured:
-    """These settings from environment and file, as for ``gputop record``.
+    """Return the settings from environment and file, as ``gputop record``.
 
-    Where they cannot be read it is unknown whether names may be shown, so they are redacted: what was written cannot
-    be taken back.
+    Where they cannot be read it is unknown whether names may be shown, so they are redacted: a written name cannot be
+    taken back.
     """
     from gputop.config import ConfigError, load
 
@@ -155,12 +167,15 @@ NO_RANK = (
 
 
 class Role(Struct, frozen=True):
-    """What this process does: ``samples`` the GPUs or only counts its steps; ``why`` it does not sample, in words."""
+    """The part of this process: it samples GPUs, or counts steps only.
+
+    ``reason`` says why it does not sample.
+    """
 
     rank: int | None
     local_rank: int | None
     samples: bool
-    why: str | None = None
+    reason: str | None = None
 
 
 def role_of(ranks: Ranks, environ: Mapping[str, str]) -> Role:
@@ -189,16 +204,17 @@ def own_run(environ: Mapping[str, str]) -> str:
 
 
 def _name_for_good(pid: int) -> str:
-    """Return what no other process of this machine is called: the pid with its start."""
+    """Return a name that no other process ever has: pid and start."""
     relatives = relatives_of(pid)
     return f"{pid} {relatives and relatives.starttime}"
 
 
 def unwatched_child(environ: Mapping[str, str], *, children: bool) -> str | None:
-    """Why this process is not watched, where multiprocessing started it and it is no rank; None where it is watched.
+    """Return why this process is not watched; None where it is.
 
-    ``mp.spawn``, Lightning's ``ddp_spawn`` and a notebook's launcher start their ranks as it does. A loader's worker
-    never counts: it is a daemon, or says so itself, and inherits the environment of the rank whose batches it makes.
+    A child of multiprocessing is watched if it is a rank: ``mp.spawn``, Lightning's ``ddp_spawn`` and a notebook's
+    launcher start their ranks so. A loader's worker never counts: it is a daemon, or says so itself, and inherits the
+    environment of the rank whose batches it makes.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:
@@ -215,7 +231,7 @@ def _is_loader_worker() -> bool:
 
 
 def _group_rank() -> int | None:
-    """The rank in torch's process group, where the program has begun one; asks nobody else."""
+    """Return the rank in torch's process group, if there is one."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None

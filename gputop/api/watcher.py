@@ -1,6 +1,7 @@
-"""The thread behind a watch: reads the machine, feeds the session, announces steps, adds up for the summary.
+"""Run the thread of a watch.
 
-Whatever fails here becomes a reason that can be read. The training thread appends the ends of its steps, and no more.
+It reads the machine, feeds the session, announces steps and adds up for the summary. Any failure here becomes a reason
+that can be read. The training thread appends the ends of its steps, and no more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import PhaseSeries, StepRow, mean_phases
 from gputop.monitor import stepping_on
-from gputop.report.run_account import RunAccount
+from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.marks import StepSender
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.surroundings import check_library
@@ -48,7 +49,10 @@ NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of t
 
 
 class Watcher:
-    """One per process. All but ``start``, ``stop`` and what the training thread calls runs on its own thread."""
+    """The one watcher of a process.
+
+    Everything runs on its own thread, except ``start``, ``stop`` and the calls of the training thread.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -60,7 +64,7 @@ class Watcher:
         self.reason: str | None = "not started"
         self.begun = False
         """Whether it was started: it cannot be again."""
-        self._why_ended = "ended"
+        self._end_reason = "ended"
         self.clock = StepClock()
         self.log = LogTurn(options)
         self.users = 0
@@ -108,7 +112,7 @@ class Watcher:
         self._role = role_of(self.options.ranks, os.environ)
         self._run_id = own_run(os.environ)
         self._own_run = scoped_run(self._run_id, self._pid, os.geteuid())
-        self.reason = self._role.why or "waiting for the driver"
+        self.reason = self._role.reason or "waiting for the driver"
         if self._wants_hook:
             self._hook.register(on_training_thread=True)
         if self._role.samples:
@@ -133,13 +137,15 @@ class Watcher:
                 self._measuring.close()
             self._fail(SourceError(NO_THREAD))
 
-    def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, why: str = "ended") -> None:
-        """End: at most ``wait_s``, whatever hangs. What is logged last goes out on this thread. ``why`` is the reason
-        from now on why nothing is measured."""
+    def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, reason: str = "ended") -> None:
+        """End within ``wait_s``, even if something hangs.
+
+        The last call of the loggers is on this thread. ``reason`` says from now on why nothing is measured.
+        """
         if self._pid != os.getpid() or not self.alive:
             return
         self.alive = False
-        self._why_ended = why
+        self._end_reason = reason
         self._hook.remove()
         self._ending.set()
         self._fresh.set()
@@ -152,10 +158,13 @@ class Watcher:
     def _measures_no_more(self) -> None:
         """``available`` is true only while it is, whatever has ended the thread."""
         if self.available:
-            self.available, self.reason = False, self.reason or self._why_ended
+            self.available, self.reason = False, self.reason or self._end_reason
 
     def become_inert(self) -> None:
-        """In a forked child: no thread survives and locks may be held, so nothing of the parent's is touched again."""
+        """Do nothing more in a forked child.
+
+        No thread survives there and locks may be held, so nothing of the parent's is touched again.
+        """
         self.alive = self.available = False
         self._lock = threading.Lock()
         if self._measuring is not None:
@@ -169,7 +178,7 @@ class Watcher:
         self.log.log(self.clock.total)
 
     def say_work(self, work: StepWork) -> None:
-        """What each step does from now on."""
+        """Take over the work of each step from now on."""
         self._work = work
         self.log.add(lambda means: setattr(means, "work", work))
 
@@ -208,13 +217,19 @@ class Watcher:
             phases = phase_summary(self._phases)
             # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
-        unknown = self._role.why if self.failure is None else str(self.failure)
-        rates = rates_of(self._work, None if steps is None else steps.mean_s, own_gpus, unknown)
+        unknown = self._role.reason if self.failure is None else str(self.failure)
+        # One process makes the run's mean: both lines of the summary have the same figure.
+        own = run_of_recording(report.steps, self._own_run)
+        mean_s = own.mean_s if own is not None and own.ranks == 1 else None if steps is None else steps.mean_s
+        rates = rates_of(self._work, mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
         return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, phases)
 
     def _prepare(self) -> None:
-        """Open what is watched and what is written, on the caller's thread. Without a driver nothing is imported."""
+        """Open source and recording on the caller's thread.
+
+        Without a driver nothing is imported.
+        """
         try:
             if self.options.source is None:
                 check_library()
@@ -281,7 +296,10 @@ class Watcher:
 
     @property
     def _wants_hook(self) -> bool:
-        """Whether the optimizer's hook has anything to say: steps that the loop does not count itself, or phases."""
+        """Whether the optimizer's hook is of use.
+
+        It counts steps that the loop does not count itself, and measures phases.
+        """
         return self.options.steps and (self.options.phases or not self.clock.explicit)
 
     def _work_out_steps(self) -> None:
@@ -331,7 +349,7 @@ class Watcher:
             self._hand_out(frame, measuring.own_gpus)
 
     def _add_others(self, measuring: Measuring, snapshot: Snapshot | None) -> list[StepRow]:
-        """Add the steps of this run's other ranks; return those of all other processes.
+        """Add the steps of this run's other ranks; return all others' steps.
 
         This process's own steps come from its clock: the socket may be missing, and would bring them twice.
         """

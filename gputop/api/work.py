@@ -1,4 +1,4 @@
-"""What a step does, as the program says, and the rates that follow from the step time: samples/s, tokens/s, MFU."""
+"""Compute samples/s, tokens/s and MFU from the described work of a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ NO_GPU = "which GPU this process computes on is not known"
 
 
 class StepWork(Struct, frozen=True):
-    """One step of this process. ``flops`` are given, or 6 · parameters · tokens; ``rule`` says which."""
+    """The work of one step of this process.
+
+    ``flops`` are given, or 6 · parameters · tokens; ``rule`` says which.
+    """
 
     samples: float | None = None
     tokens: float | None = None
@@ -33,7 +36,7 @@ class StepWork(Struct, frozen=True):
 
     @property
     def step_flops(self) -> float | None:
-        """FLOPs of one step, given or from parameters and tokens; None where neither is known."""
+        """FLOPs of one step; None where they do not follow."""
         if self.flops is not None:
             return self.flops
         if self.tokens is None or self.parameters is None:
@@ -42,14 +45,17 @@ class StepWork(Struct, frozen=True):
 
     @property
     def rule(self) -> str:
-        """Where the FLOPs come from."""
+        """The source of the FLOPs, in words."""
         return "FLOPs as given" if self.flops is not None else "6 · parameters · tokens"
 
 
 class Rates(Struct, frozen=True):
-    """The rates of this process. ``mfu_pct`` is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311,
-    appendix B): the model's FLOPs a second in percent of the peak of the GPUs that this process computes on.
-    ``mfu_from`` says how it was computed; where it is None, ``mfu_reason`` says why."""
+    """The rates of this process.
+
+    ``mfu_pct`` is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311, appendix B): the model's FLOPs a
+    second in percent of the peak of the GPUs that this process computes on. ``mfu_from`` says how it was computed;
+    where it is None, ``mfu_reason`` says why.
+    """
 
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
@@ -100,8 +106,11 @@ def checked_work(
 def rates_of(
     work: StepWork | None, step_s: float | None, gpus: Collection[str], no_gpu: str | None = None
 ) -> Rates | None:
-    """The rates at this mean step in seconds; None without steps, or without anything said of them. ``gpus`` are the
-    names of the GPUs that this process computes on, ``no_gpu`` is why they are not known where that has a reason."""
+    """Return the rates at this mean step in seconds.
+
+    None without steps, or without a description of their work. ``gpus`` are the names of the GPUs that this process
+    computes on, ``no_gpu`` is why they are not known.
+    """
     if work is None or step_s is None or step_s <= 0.0:
         return None
     samples = None if work.samples is None else work.samples / step_s
@@ -124,8 +133,11 @@ def rates_of(
 
 
 def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str]) -> float | None:
-    """MFU in percent as it follows from what the program says, also where that is more than can be; None where it does
-    not follow. It travels with the steps, so that every reader refuses it in words."""
+    """Return MFU in percent as it follows from the program's numbers.
+
+    It may be more than possible: it travels with the steps, so that every reader refuses it in words. None where it
+    does not follow.
+    """
     flops = None if work is None else work.step_flops
     if work is None or flops is None or not gpus or step_s <= 0.0:
         return None
@@ -138,7 +150,10 @@ def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str])
 
 
 def _mfu(work: StepWork, flops: float, step_s: float, gpus: Collection[str]) -> tuple[float, str]:
-    """Percent of the GPUs' peak, and how it was computed. Raises NoPeak. A given peak is one GPU's."""
+    """Return the percentage of the GPUs' peak, and its source. Raises NoPeak.
+
+    A given peak is one GPU's.
+    """
     from gputop.model.cards import peak_flops
 
     peaks = [

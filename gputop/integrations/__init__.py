@@ -1,1 +1,4 @@
-"""Callbacks for training frameworks, each a thin layer over ``gputop.watch``. Nothing else imports these modules."""
+"""Callbacks for training frameworks, over ``gputop.watch``.
+
+Nothing else imports these modules.
+"""

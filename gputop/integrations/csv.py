@@ -1,4 +1,7 @@
-"""A logger that writes CSV: one row per call, the columns in the order of their first use."""
+"""Log to a CSV file.
+
+Each call is a row; the columns are in the order of their first use.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ class CsvLog:
         self._texts.update(texts)
 
     def _widen(self, new: list[str]) -> None:
-        """Rewrite the file with more columns, row by row: a run of weeks may not fit into memory."""
+        """Rewrite the file with more columns.
+
+        Row by row: a run of weeks may not fit into memory.
+        """
         new_path = f"{self._path}.{os.getpid()}.new"
         columns = [*self._columns, *new]
         try:

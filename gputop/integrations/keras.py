@@ -1,4 +1,7 @@
-"""``model.fit(…, callbacks=[GputopCallback()])``: the GPUs' means in Keras' logs at the end of each epoch."""
+"""Watch Keras: ``model.fit(…, callbacks=[GputopCallback()])``.
+
+The GPUs' means are in Keras' logs at the end of each epoch.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from gputop.integrations.shared import BatchWait, VerdictTexts, calling
 class GputopCallback(Callback):  # type: ignore[misc]
     """Watches a training; arguments go to ``gputop.watch``.
 
-    ``summary`` is that of the newest training, and is printed unless ``print_summary`` is False. The wait of a step for
-    its batch is known only with PyTorch as the backend: the others fetch it between the hooks of one batch.
+    ``summary`` is of the newest training, and is printed unless ``print_summary`` is False. The wait of a step for its
+    batch is known only with PyTorch as the backend: the others fetch it between the hooks of one batch.
     """
 
     def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:

@@ -1,4 +1,7 @@
-"""``Trainer(callbacks=[GputopCallback()])``: the GPUs beside Lightning's own metrics, in the trainer's own loggers."""
+"""Watch Lightning: ``Trainer(callbacks=[GputopCallback()])``.
+
+The GPUs' numbers are beside Lightning's own metrics, in the trainer's own loggers.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ FETCH = "[_TrainingEpochLoop].train_dataloader_next"
 
 
 class GputopCallback(Callback):  # type: ignore[misc]
-    """Watches a fit. ``log_every`` is in seconds; everything else goes to ``gputop.watch``.
+    """Watches a fit; arguments go to ``gputop.watch``.
 
-    ``summary`` is that of the newest fit, in the process that has trained, and rank 0 prints it unless
-    ``print_summary`` is False.
+    ``log_every`` is in seconds. ``summary`` is of the newest fit, in the process that has trained, and rank 0 prints it
+    unless ``print_summary`` is False.
     """
 
     def __init__(self, log_every: float = 10.0, *, print_summary: bool = True, **watch: Any) -> None:
@@ -75,7 +78,10 @@ class GputopCallback(Callback):  # type: ignore[misc]
 
 
 def _time_fetches(profiler: Any, wait: BatchWait) -> Callable[[], None]:
-    """Time the loader's own calls, which Lightning tells its profiler of; return what ends that."""
+    """Time the loader's own calls; return a function that ends it.
+
+    Lightning tells its profiler of each.
+    """
     start, stop = profiler.start, profiler.stop
 
     def timed_start(name: str) -> None:

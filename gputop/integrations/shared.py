@@ -1,4 +1,7 @@
-"""Parts that callbacks of several frameworks share: the wait for a batch, their list, verdicts as texts."""
+"""Parts that callbacks of several frameworks share.
+
+The wait for a batch, the framework's list of callbacks, and verdicts as texts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ T = TypeVar("T")
 
 
 class BatchWait:
-    """Sums the time in which a loop fetches its batches, from ``begin`` to ``end``.
+    """Sums the time in which a loop fetches its batches.
 
     A framework that offers no hook at the fetch itself begins with the last callback before it and ends with the first
     one after it. Of several begins the last counts, of several ends the first.
@@ -40,15 +43,15 @@ class BatchWait:
             self._since = None
 
     def take(self) -> float | None:
-        """Return the seconds waited since the last call; None where no fetch was seen."""
+        """Return the seconds waited since the last call, if any."""
         waited_s, self._waited_s = self._waited_s, None
         return waited_s
 
 
 def calling(kind: type[T]) -> T | None:
-    """Return the object of this type whose method calls the caller; None where another one does.
+    """Return the object of this type that called the caller.
 
-    A framework's list of callbacks is passed to no hook.
+    A framework's list of callbacks is passed to no hook. None where something else called.
     """
     frame = currentframe()
     while frame is not None and not isinstance(frame.f_locals.get("self"), kind):
@@ -64,7 +67,7 @@ class VerdictTexts:
         self._broken = False
 
     def put(self, watch: Watch, reporters: Iterable[Any], step: int) -> Mapping[str, str]:
-        """Log what has changed since the last call; return all verdicts by name."""
+        """Log changed verdicts; return all verdicts by name."""
         texts = verdict_texts(watch.verdicts())
         changed = {name: text for name, text in texts.items() if self._latest.get(name) != text}
         self._latest = {**self._latest, **texts}
@@ -77,7 +80,10 @@ class VerdictTexts:
 
 
 def tracker_of(reporter: Any) -> Any:
-    """Return the run or writer that a callback reports to: W&B's, MLflow's, TensorBoard's; None for any other."""
+    """Return the run or writer that a callback reports to.
+
+    W&B's, MLflow's or TensorBoard's; None for any other.
+    """
     name = f"{type(reporter).__module__}.{type(reporter).__name__}".lower()
     if "wandb" in name:
         return getattr(sys.modules.get("wandb"), "run", None)

@@ -1,6 +1,6 @@
-"""``Trainer(…, callbacks=[GputopCallback()])``: the GPUs' means in every log line of a Hugging Face Trainer.
+"""Watch Hugging Face: ``Trainer(…, callbacks=[GputopCallback()])``.
 
-So they are in whatever it reports to.
+The GPUs' means are in every log line, and so in whatever the trainer reports to.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _FETCHES_FIRST = tuple(map(int, __version__.split(".")[:2])) >= (4, 46)
 class GputopCallback(TrainerCallback):  # type: ignore[misc]
     """Watches a training; arguments go to ``gputop.watch``.
 
-    ``summary`` is that of the newest training, and rank 0 prints it unless ``print_summary`` is False. A Trainer calls
-    what it reports to before the callbacks that it is given, with the same line of numbers: this one goes before them
-    when the training begins, or with ``attach``.
+    ``summary`` is of the newest training, and rank 0 prints it unless ``print_summary`` is False. A Trainer calls its
+    reporters before the callbacks that it is given, with the same line of numbers: this one goes before them when the
+    training begins, or with ``attach``.
     """
 
     def __init__(self, *, print_summary: bool = True, **watch: Any) -> None:
@@ -43,7 +43,7 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
         return self
 
     def _lead(self, handler: CallbackHandler) -> None:
-        """Stand before all readers of a line of numbers, and around all others where a batch is fetched."""
+        """Move before all reporters, and around the fetch of a batch."""
         others = [call for call in handler.callbacks if call is not self and not isinstance(call, (_Fetched, _Fetches))]
         self._reporters = [call for call in others if type(call).on_log is not TrainerCallback.on_log]
         rest = [call for call in others if call not in self._reporters]

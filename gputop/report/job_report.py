@@ -26,7 +26,7 @@ from gputop.recording.format import RunFacts
 from gputop.recording.reader import Recording
 from gputop.report.findings import FindingReport, FindingsAccount
 from gputop.report.gpu_account import GpuAccount, GpuReport
-from gputop.report.run_account import RunAccount, StepReport, own_run
+from gputop.report.run_account import RunAccount, StepReport, run_of_recording
 from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.time_account import TimeAccount, time_account
 
@@ -96,7 +96,7 @@ class JobReport(Struct, frozen=True):
     @property
     def own_steps(self) -> StepReport | None:
         """The recording's run; None where several have no owner."""
-        return own_run(self.steps, self.run)
+        return run_of_recording(self.steps, self.run)
 
     @property
     def counted(self) -> tuple[GpuReport, ...]:

@@ -241,7 +241,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(found) else None
 
 
-def own_run(reports: Sequence[StepReport], run: str) -> StepReport | None:
+def run_of_recording(reports: Sequence[StepReport], run: str) -> StepReport | None:
     """The run that a recording names, else the only one.
 
     None where neither is known.

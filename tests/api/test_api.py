@@ -146,7 +146,7 @@ def test_one_process_of_a_node_samples_and_the_others_say_who_does() -> None:
     assert role_of("node", {}).samples
     assert role_of("node", {"LOCAL_RANK": "0", "RANK": "8"}).samples
     third = role_of("node", {"SLURM_LOCALID": "3", "SLURM_PROCID": "11"})
-    assert (third.samples, third.rank) == (False, 11) and "local rank 0" in (third.why or "")
+    assert (third.samples, third.rank) == (False, 11) and "local rank 0" in (third.reason or "")
     assert not role_of("0", {"RANK": "8", "LOCAL_RANK": "0"}).samples
     assert role_of("all", {"RANK": "8", "LOCAL_RANK": "3"}).samples
     assert role_of("node", {"LOCAL_RANK": "-1"}).samples, "transformers' way to say that there is none"

@@ -6,10 +6,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from gputop.report.run_account import RunAccount
+from gputop.sources.marks import MarkListener
 from tests.support.command import ran
 from tests.support.engines import free_port
 from tests.support.slurm import no_slurm, slurm
@@ -60,6 +64,30 @@ def test_the_ranks_of_torchrun_are_one_run_and_the_next_start_is_another(tmp_pat
     ]  # fmt: skip
     assert [len(said) for said in launched] == [2] * len(launched)
     assert len({run for said in launched for run in said}) == len(launched)
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+def test_two_starts_of_torchrun_on_one_port_are_two_reports_of_two_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    listener, account, port = MarkListener(), RunAccount(), free_port()
+    steps = "import time, gputop\nwith gputop.watch() as w:\n    for _ in range(20): time.sleep(0.1); w.step()\n"
+    for _ in range(2):
+        (tmp_path / "program.py").write_text(steps)
+        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}")
+        environ = {**PLAIN, "XDG_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        heard = Thread(target=ran, args=(tmp_path, "program.py"), kwargs={"launcher": launcher, "environ": environ})
+        heard.start()
+        while heard.is_alive():
+            heard.join(0.2)
+            listener.drain()
+            account.add(time.time(), [(row, ()) for row in listener.steps()])
+    listener.close()
+    assert [(run.ranks, run.attempt) for run in account.report()] == [(2, 1), (2, 2)]
+    assert all(run.steps + run.warm_up_steps == 19 for run in account.report())
 
 
 @with_torch

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.steps import Allocation, Started, StepHistory, StepRow, allocation_of, run_of
-from gputop.report.run_account import RunAccount, own_run
+from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.step_datagrams import StepIntake, datagram
 
 HERE = Started(1000, "node-1", "7 100")
@@ -125,8 +125,8 @@ def test_ranks_that_are_started_again_are_an_attempt_of_their_own(before: int, a
     assert (first.attempt, first.ranks, first.samples_per_s) == (1, before, pytest.approx(80.0 * before))
     assert (second_start.attempt, second_start.ranks) == (2, after)
     assert second_start.samples_per_s == pytest.approx(80.0 * after) and second_start.begin == 129.0
-    assert own_run(account.report(), "cc") == second_start and own_run(account.report(), "") is None
-    assert own_run(account.report(), "dd") is None and own_run([first], "") == first
+    assert run_of_recording(account.report(), "cc") == second_start and run_of_recording(account.report(), "") is None
+    assert run_of_recording(account.report(), "dd") is None and run_of_recording([first], "") == first
 
 
 def test_a_rank_that_is_heard_late_belongs_to_its_attempt() -> None:
