@@ -1,7 +1,7 @@
-"""A memory snapshot as columns: the allocator's segments and blocks at the end, and its events before.
+"""Reads a memory snapshot: segments, blocks and events.
 
-The format is that of torch.cuda.memory._snapshot (torch/cuda/memory.py): a list of segments with blocks that tile them,
-and a list of events for each device. Sizes are bytes; addresses are the device's.
+The format is torch.cuda.memory._snapshot's (torch/cuda/memory.py): a list of segments with blocks that tile them, and a
+list of events for each device. Sizes are bytes; addresses are the device's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ T = TypeVar("T")
 
 
 class MemoryBlock(Struct, frozen=True):
-    """Part of a segment. ``requested`` is what the program asked for, ``size`` that after rounding."""
+    """Part of a segment.
+
+    ``requested`` is the program's size, ``size`` the rounded one.
+    """
 
     address: int
     size: int
@@ -48,7 +51,7 @@ class MemoryBlock(Struct, frozen=True):
 
     @property
     def active(self) -> bool:
-        """Whether it is in use: allocated, or freed and still used by a stream."""
+        """Whether it is allocated, or still used by a stream."""
         return self.state.startswith("active")
 
 
@@ -67,7 +70,10 @@ class MemorySegment(Struct, frozen=True):
 
 
 class AllocatorEvent(Struct, frozen=True, gc=False):
-    """One action of the allocator. ``free_bytes`` is the device's free memory at an ``OOM``, None if unknown."""
+    """One action of the allocator.
+
+    ``free_bytes`` is the device's free memory at an ``OOM``, None if unknown.
+    """
 
     action: int
     address: int
@@ -117,7 +123,7 @@ def read_snapshot(path: str) -> AllocatorSnapshot:
 
 
 def _refuse_sqlite(path: str) -> None:
-    """Raise NotPlain for an SQLite file, also a truncated one, by the table names in its first pages."""
+    """Raise NotPlain for an SQLite file, also a truncated one."""
     with open_regular(path) as file:
         begin = file.read(1 << 16)
     if begin.startswith(_SQLITE):
@@ -159,7 +165,7 @@ class _Reader:
         return AllocatorSnapshot(self._path, devices, self._stacks.all, known, self._impossible)
 
     def _read(self, entries: Any, read: Callable[[dict[str, Any]], T]) -> list[T]:
-        """Read all entries of a list but those with an impossible number, which are counted."""
+        """Read entries; one with an impossible number is only counted."""
         if not isinstance(entries, list):
             raise TypeError("no list")
         results: list[T] = []
@@ -205,7 +211,7 @@ class _Reader:
         return AllocatorEvent(action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None)
 
     def _steps(self, annotations: Any) -> dict[int, tuple[list[int], str]]:
-        """The times at which each device's steps began, and the annotation that marks them."""
+        """Begin of each device's steps, and the annotation marking them."""
         begins: dict[tuple[int, str], list[int]] = {}
         for entry in annotations if isinstance(annotations, list) else ():
             name = str(entry.get("name", "")) if isinstance(entry, dict) else ""

@@ -1,6 +1,6 @@
-"""Analyses a snapshot: the peak and the memory alive then, growth, failed allocations.
+"""Analyses a snapshot: peak, live memory, growth, failures.
 
-Memory in use between two events is that of active blocks: allocated, or freed and still used by a stream. It is
+Memory in use between two events belongs to active blocks: allocated, or freed and still used by a stream. It is
 computed backwards from the blocks at the end, so that a ring of events without its begin is right, too. Sums are of the
 requested sizes; rounding is reported separately.
 """
@@ -46,7 +46,7 @@ class HeldMemory(Struct, frozen=True):
 
 
 class Reserved(Struct, frozen=True):
-    """Memory that the allocator holds at the end: allocated, rounding, freed but still used by a stream, free.
+    """Memory that the allocator holds at the end.
 
     ``rounding_bytes`` is what rounding added to requests. The parts and all of ``free`` sum to ``reserved_bytes``.
     """
@@ -60,7 +60,9 @@ class Reserved(Struct, frozen=True):
 
 
 class OutOfMemory(Struct, frozen=True):
-    """A failed allocation. ``missing_bytes`` more would have sufficed if all usable free pieces were one.
+    """A failed allocation.
+
+    ``missing_bytes`` more would have sufficed if all usable free pieces were one.
 
     ``device_free_bytes`` is None where the file does not say. ``cause`` says why free memory did not help:
     ``fragmentation``, ``private_pool``, ``other_stream``, or ``full``.
@@ -78,7 +80,7 @@ class OutOfMemory(Struct, frozen=True):
 
 
 class Growth(Struct, frozen=True):
-    """A place that holds more at the begin of each step than at the one before."""
+    """A place that holds more at each step's begin."""
 
     place: str
     category: Category
@@ -90,7 +92,10 @@ class Growth(Struct, frozen=True):
 
 
 class MemoryPeak(Struct, frozen=True):
-    """The moment with most bytes in use: after ``event`` events. ``most_reserved_bytes`` is of the whole recording."""
+    """The moment with most bytes in use, after ``event`` events.
+
+    ``most_reserved_bytes`` is of the whole recording.
+    """
 
     bytes: int
     event: int
@@ -105,7 +110,9 @@ class MemoryPeak(Struct, frozen=True):
 
 
 class DeviceReport(Struct, frozen=True):
-    """One device. ``peak`` is None without events; then ``alive`` and ``categories_bytes`` are of the end.
+    """One device.
+
+    ``peak`` is None without events; then ``alive`` and ``categories_bytes`` are of the end.
 
     ``survived`` was allocated during the recording and is still alive. ``curve`` holds points of (event, bytes in use,
     bytes reserved).
@@ -224,7 +231,7 @@ _UNKNOWN = -1
 
 
 def _replayed(events: list[AllocatorEvent], before: _Live) -> Iterator[tuple[_Live, int]]:
-    """Yield the live blocks and their bytes before the first and after each event.
+    """Yield live blocks and their bytes, before and between events.
 
     It is always the same dictionary, which changes.
     """
@@ -265,7 +272,7 @@ def _reserved(device: DeviceMemory) -> Reserved:
 
 
 def _by_place(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
-    """Memory by place, largest first; stacks with the same innermost own line are one."""
+    """Memory by place, largest first."""
     sums: dict[tuple[str, Category], list[int]] = {}
     frames: dict[tuple[str, Category], tuple[int, tuple[str, ...]]] = {}
     for size, number in sizes_and_stacks:
@@ -335,7 +342,7 @@ def _failure(
 
 
 def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:
-    """At most ``_CURVE`` points, each with the maximum of its part."""
+    """Thin out a curve; each point is its part's maximum."""
     part = -(-len(in_use) // _CURVE)
     return tuple(
         (at, max(in_use[at : at + part]), max(reserved[at : at + part])) for at in range(0, len(in_use), part)

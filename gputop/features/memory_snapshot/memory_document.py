@@ -140,7 +140,7 @@ def _curve(device: DeviceReport) -> Markup:
 
 
 def memory_data(report: MemoryReport) -> dict[str, Any]:
-    """The JSON object of a report, schema 1: sizes in bytes, absent is null."""
+    """The JSON object of a report: bytes, absent is null."""
     return {
         "schema": SCHEMA,
         "kind": "memory_snapshot",

@@ -1,4 +1,4 @@
-"""Layout of the allocator's memory at a past moment: segments, and the free pieces in them."""
+"""Layout of the allocator's memory at a past moment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class Range(Struct, frozen=True):
 
 
 def ranges_after(device: DeviceMemory, moments: Iterable[int]) -> dict[int, list[Range]]:
-    """Reserved ranges after so many events, found by undoing the events from the end."""
+    """Reserved ranges after so many events.
+
+    They are found by undoing the events from the end.
+    """
     ranges = {
         part.address: Range(part.address, part.address + part.size, part.stream, part.private, part.expandable)
         for part in device.segments
@@ -59,7 +62,10 @@ def ranges_after(device: DeviceMemory, moments: Iterable[int]) -> dict[int, list
 
 
 def _remove(ranges: dict[int, Range], begin: int, end: int) -> None:
-    """Take [begin, end) out of all ranges; parts of expandable segments are mapped one by one."""
+    """Take [begin, end) out of all ranges.
+
+    Parts of expandable segments are mapped one by one.
+    """
     exact = ranges.get(begin)
     overlapping = [exact] if exact is not None and exact.end == end else list(ranges.values())
     for part in overlapping:

@@ -1,4 +1,4 @@
-"""Allocation stacks: the innermost line of the user's code, and what the memory is for.
+"""Allocation stacks: the user's line, and the memory's category.
 
 A snapshot stores the stack of an allocation and, with the profiler, a category. Without a recorded category, files and
 functions in the stack decide it by convention.
@@ -57,7 +57,7 @@ class AllocationStack(Struct, frozen=True):
 
 
 class _Line(Struct, frozen=True):
-    """One frame: its file, its text, and the rank of its category in ``_BY_FRAME``."""
+    """One frame: file, text, rank of its category in ``_BY_FRAME``."""
 
     file: str
     text: str
@@ -120,7 +120,7 @@ class Stacks:
 
 @lru_cache(1 << 16)
 def _category_rank(file: str, name: str) -> int:
-    """Rank of the first category that a frame matches; files and functions recur in most stacks."""
+    """Rank of the first category that a frame matches."""
     matches = (at for at, (_, files, names) in enumerate(_BY_FRAME) if files.search(file) or names.search(name))
     return next(matches, _OTHER)
 
