@@ -93,6 +93,8 @@ class PromQuery(Struct, frozen=True):
     end: float | None = None
     begin: float | None = None
     step_s: float = 0.0
+    limit_s: float | None = None
+    """Longest wait; the client's where None."""
 
     @property
     def form(self) -> dict[str, str]:
@@ -185,23 +187,24 @@ class Client:
 
     def _answer(self, query: PromQuery) -> Answer | QueryError:
         path = "query" if query.begin is None else "query_range"
-        form = {**query.form, "timeout": f"{max(1.0, self._deadline_s - 1.0):.0f}s"}
+        limit_s = query.limit_s or self._deadline_s
+        form = {**query.form, "timeout": f"{max(1.0, limit_s - 1.0):.0f}s"}
         try:
-            reply = self._fetched(path, urlencode(form).encode(), query.promql)
+            reply = self._fetched(path, urlencode(form).encode(), query.promql, limit_s)
             data, warnings = self._decoded(reply)
             return Answer(data.result, warnings)
         except QueryError as error:
             return error
 
-    def _fetched(self, path: str, body: bytes, promql: str) -> Reply:
+    def _fetched(self, path: str, body: bytes, promql: str, limit_s: float) -> Reply:
         """Post a question and return a successful reply. Raises QueryError."""
         if self._late:
             raise QueryError(f"{self._url}: {self._late}")
         headers = {**self._headers, "Content-Type": "application/x-www-form-urlencoded"}
         try:
-            reply = self._wire.fetch("POST", f"{self._url}/api/v1/{path}", headers, body, self._deadline_s)
+            reply = self._wire.fetch("POST", f"{self._url}/api/v1/{path}", headers, body, limit_s)
         except LateError:
-            self._late = f"no answer within {self._deadline_s:.0f} s"
+            self._late = f"no answer within {limit_s:.0f} s"
             raise QueryError(f"{self._url}: {self._late}") from None
         except WireError as error:
             narrower = ": narrow it by --select" if str(error).endswith("MiB") else ""

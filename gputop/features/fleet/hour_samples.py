@@ -50,6 +50,8 @@ COLUMNS = MINUTES + WINDOW - 1
 """Minutes that are read: the first judged one has a whole window."""
 HELD_EVERY = 4
 """Minutes between two looks at the memory of idle GPUs: it changes seldom, and is asked for of all of them."""
+LIMIT_S = 30.0
+"""For one of these questions, beside the screen."""
 MOST_PERCENT = 100.0 + PERCENT_SLACK
 _SOME_JOB = JobName("job", "0")
 
@@ -89,10 +91,8 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
             "pods": q.per_gpu(q.series("gputop_pod_info"), *queries.POD_LABELS),
         }
     begin = end - (COLUMNS - 1) * STEP_S
-    return {
-        name: PromQuery(text, end, begin, STEP_S * HELD_EVERY if name == "held" else STEP_S)
-        for name, text in texts.items()
-    }
+    steps = {"held": STEP_S * HELD_EVERY}
+    return {name: PromQuery(text, end, begin, steps.get(name, STEP_S), LIMIT_S) for name, text in texts.items()}
 
 
 def _held(schema: queries.FleetSchema, name: str) -> str:
@@ -201,10 +201,8 @@ class _HourReader:
         in_unit = []
         for gpu, labels, points in found:
             factor = factors.get(gpu.dialect) or factors[gpu]
-            values = [
-                (column, min(100.0, value * factor)) for column, value in points if value * factor <= MOST_PERCENT
-            ]
-            in_unit.append((gpu, labels, values))
+            most = MOST_PERCENT / factor
+            in_unit.append((gpu, labels, [(at, min(100.0, value * factor)) for at, value in points if value <= most]))
         rank = {name: place for place, name in enumerate(DIALECTS)}
         return sorted(in_unit, key=lambda one: (-rank[one[0].dialect], one[2][0][0] if one[2] else 0))
 

@@ -221,10 +221,10 @@ def test_recorded_labels_name_owner_and_host_and_two_exporters_of_a_host_are_one
     (share,) = shares_of([(mine, 6.0), (rest, 2.0)], names)
     assert share.host == "n1" and share.states == {"busy_not_working": 6, "working": 2}
     several = HostNames({}, (rest, other))
-    shares = shares_of([(rest, 8.0), (other, 4.0), (odd, 3.0), (other._replace(what="idle"), -1e300)], several)
+    shares = shares_of([(rest, 8.0), (other, 4.0), (odd, 3.0), (other._replace(quantity="idle"), -1e300)], several)
     assert [(share.host, share.gpus) for share in shares] == [("a/n1", 8), ("b/n1", 4)]
     assert not lost_of([(odd, 5.0), (other, float("1e300"))], several)
-    owned = [row._replace(what="starved", job=JobName("slurm", "901")) for row in (rest, other)]
+    owned = [row._replace(quantity="starved", job=JobName("slurm", "901")) for row in (rest, other)]
     hours = lost_of([(row, 1.0) for row in owned], several)
     assert [lost.job for lost in hours] == ["a/slurm 901", "b/slurm 901"], "each cluster counts its jobs from 1"
 
