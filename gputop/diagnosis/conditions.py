@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.host_side import is_compute
+from gputop.diagnosis.sample_facts import is_split, ratio, sm_now
 from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.thresholds import Threshold
 from gputop.diagnosis.types import Flag
-from gputop.diagnosis.window import GpuMeans, is_split, ratio, sm_now
+from gputop.diagnosis.window import GpuMeans
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.snapshot import GpuSample, ProcessSample
 
@@ -67,8 +68,9 @@ def update_conditions(
     against flag C. ``slow_idle``: idle percent as a slow mean, where nothing but demand can be seen to cause it.
     ``limits_known``: the throttle reasons or the power are measured, and the GPU does not only draw a desktop.
     """
-    sm, tensor, dram, power, x = mean.sm, mean.tensor, mean.dram, mean.power, mean.x
-    much = _above(before.much_dram, mean.d if mean.u is not None else ratio(dram, 100.0), at.MUCH_DRAM_RATIO)
+    sm, tensor, dram, power, x = mean.sm, mean.tensor, mean.dram, mean.power, mean.tensor_ratio
+    dram_ratio = mean.dram_ratio if mean.util_pct is not None else ratio(dram, 100.0)
+    much = _above(before.much_dram, dram_ratio, at.MUCH_DRAM_RATIO)
     unexplained = _is_unexplained(before.unexplained, mean)
     return Conditions(
         flag=next_flag(before.flag, mean, util, may_be_hollow=may_be_hollow),
@@ -82,8 +84,8 @@ def update_conditions(
         and _below(before.rests, power, at.COMM_POWER),
         memory=(
             _above(before.memory, dram, at.MEMORY_DRAM)
-            if mean.u is None
-            else _above(before.memory, util, at.MEMORY_UTIL) and _above(before.memory, mean.d, at.MEMORY_RATIO)
+            if mean.util_pct is None
+            else _above(before.memory, util, at.MEMORY_UTIL) and _above(before.memory, mean.dram_ratio, at.MEMORY_RATIO)
         ),
         much_dram=much,
         little_tensor=(
@@ -95,9 +97,9 @@ def update_conditions(
         ),
         half=(
             not much
-            and mean.u is not None
+            and mean.util_pct is not None
             and _above(before.half, util, at.HALF_UTIL)
-            and _below(before.half, mean.r, at.HALF_RATIO)
+            and _below(before.half, mean.sm_ratio, at.HALF_RATIO)
         ),
         stalled=_is_stalled(before.stalled, mean, has_nvlink=has_nvlink),
         broad=_above(before.broad, util, at.HEALTHY_UTIL)
@@ -121,18 +123,18 @@ def update_conditions(
 
 def next_flag(before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow: bool) -> Flag | None:
     """A, B or C of a GPU that is busy and does not work; strict where the definition is: 80/30 and 50/15 are none."""
-    if mean.u_of_sm is None or mean.r is None:
+    if mean.util_with_sm is None or mean.sm_ratio is None:
         return None
-    util = min(util, mean.u_of_sm)
+    util = min(util, mean.util_with_sm)
     if _above(before == "A", util, at.FLAG_A_UTIL) and _below(before == "A", mean.sm, at.FLAG_A_SM):
         return "A"
     is_set = before in ("A", "B")
-    if _above(is_set, util, at.FLAG_B_UTIL) and _below(is_set, mean.r, at.FLAG_B_RATIO):
+    if _above(is_set, util, at.FLAG_B_UTIL) and _below(is_set, mean.sm_ratio, at.FLAG_B_RATIO):
         return "B"
-    if not may_be_hollow or mean.r <= 0.0 or (mean.d is not None and mean.d >= at.MUCH_DRAM_RATIO):
+    if not may_be_hollow or mean.sm_ratio <= 0.0 or (mean.dram_ratio or 0.0) >= at.MUCH_DRAM_RATIO:
         return None
     is_set = before == "C"
-    return "C" if _above(is_set, util, at.FLAG_C_UTIL) and _below(is_set, mean.r, at.FLAG_C_RATIO) else None
+    return "C" if _above(is_set, util, at.FLAG_C_UTIL) and _below(is_set, mean.sm_ratio, at.FLAG_C_RATIO) else None
 
 
 def busy_not_working(
@@ -142,7 +144,7 @@ def busy_not_working(
 
     Comparisons are strict where the definition is: 80/30 and 50/15 are none.
     """
-    alone = GpuMeans(u=util, sm=sm, dram=dram, u_of_sm=util, u_of_dram=util)
+    alone = GpuMeans(util_pct=util, sm=sm, dram=dram, util_with_sm=util, util_with_dram=util)
     return next_flag(None, alone, util, may_be_hollow=may_be_hollow)
 
 

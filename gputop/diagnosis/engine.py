@@ -7,19 +7,21 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.core_takers import takers
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.hang import Hangs
 from gputop.diagnosis.host_side import GpuHostActivity, read_host, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
+from gputop.diagnosis.sample_facts import clock_share, sm_now
 from gputop.diagnosis.sanity import SanityFilter
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.stragglers import Peers, takers
+from gputop.diagnosis.stragglers import StragglerDetector
 from gputop.diagnosis.summary import Owners
 from gputop.diagnosis.tracks import TickContext
+from gputop.diagnosis.turns import TurnDetector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
-from gputop.diagnosis.window import clock_share, sm_now
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepPeriod
 
@@ -36,7 +38,8 @@ class Diagnoser:
         self.believed: Snapshot | None = None
         """The last snapshot without what cannot be: what all outputs show."""
         self._gpus: dict[str, GpuState] = {}
-        self._peers = Peers()
+        self._stragglers = StragglerDetector()
+        self._turns = TurnDetector()
         self._hangs = Hangs()
         self._owners = Owners()
         self._fabric = FabricWindow()
@@ -106,16 +109,19 @@ class Diagnoser:
     def _among_others(self, read: list[_Read], snapshot: Snapshot, dt: float) -> list[_Read]:
         """The GPUs beside each other: who holds a job up or takes its cores, and the steps of jobs."""
         ticks, judged = self._ticks or {}, [s for _, _, s in read if s is not None]
-        peers, takers_of_gpu = self._peers.observe(judged, ticks), takers(judged, ticks)
+        peers, takers_of_gpu = self._stragglers.observe(judged, ticks), takers(judged, ticks)
+        turns = self._turns.observe(snapshot.t, judged, ticks)
         owners = (p.pid for tick in ticks.values() for p in tick.owners)
         spins = self._hangs.observe(snapshot.t, dt, judged, snapshot.steps, owners)
-        if not (peers or takers_of_gpu or spins or self._periods.periods):
+        if not (peers or takers_of_gpu or spins or turns or self._periods.periods):
             return read
 
         def among(s: Signals) -> Signals:
             host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
             peer, spin = peers.get(s.index), spins.get(s.index)
-            return replace(s, peer=peer, spin=spin, host=host, period=self._periods.of(s.index))
+            return replace(
+                s, peer=peer, spin=spin, turns=turns.get(s.index), host=host, period=self._periods.of(s.index)
+            )
 
         return [(gpu, state, None if s is None else among(s)) for gpu, state, s in read]
 

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.rules.idle import why_idle
+from gputop.diagnosis.sample_facts import pcie_capacity, ratio
 from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
 from gputop.diagnosis.stragglers import job_of
-from gputop.diagnosis.window import pcie_capacity, ratio
 from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow
 
@@ -215,7 +215,7 @@ class Hangs:
         if pid not in there:
             return LaggingRank(gpu, pid, number, ENDED) if t - last_t >= GONE_S else None
         s = by_index.get(gpu)
-        if s is None or s.n < s.least or s.u >= WORK_UTIL:
+        if s is None or s.n < s.min_samples or s.util_pct >= WORK_UTIL:
             return None
         runs = (s.host.mean.main or 0.0) >= CPU_PHASE
         if (runs or (s.tick.write_bytes or 0.0) >= SAVES_BYTES) and not long:

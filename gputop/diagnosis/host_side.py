@@ -12,7 +12,6 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
@@ -38,6 +37,26 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     if serving_gpus or len(snapshot.gpus) != 1:
         return serving_gpus
     return frozenset({snapshot.gpus[0].static.index})
+
+
+STATES = 9
+DISK, NETWORK, LOCK, SLEEP, POLL, UNREAD = 2, 3, 4, 5, 6, 8
+"""Number of states of a worker, and the places of some of them in ``FeederRow.values``."""
+
+
+class FeederRow(Struct, frozen=True):
+    """One worker in one sample, ``values`` in percent. ``key``: a pid, or its negative for that process's threads."""
+
+    key: int
+    kind: str
+    values: tuple[float, ...]
+    by: str | None = None
+    rx_bytes_per_s: float | None = None
+    count: int = 1
+    why_blind: str | None = None
+    what: FeederKind = "workers"
+    mount: str | None = None
+    address: str = ""
 
 
 class LoaderStart(Struct, frozen=True):
@@ -317,18 +336,18 @@ class SteadyStateTracker:
     """Follows one thread, or the feeders of one GPU as a whole."""
 
     def __init__(self) -> None:
-        self.stands: SteadyState | None = None
+        self.state: SteadyState | None = None
         """What has stood up to now."""
         self._since = self._seen_at = 0.0
 
     def observe(self, t: float, state: str | None, mount: str | None) -> None:
         """Add a sample."""
-        now = self.stands
+        now = self.state
         if now is not None and state in (None, now.what) and (state or t - self._seen_at <= MOST_BREAK_S):
-            self.stands = SteadyState(now.what, t - self._since, (state and mount) or now.mount)
+            self.state = SteadyState(now.what, t - self._since, (state and mount) or now.mount)
             self._seen_at = t if state else self._seen_at
         else:
-            self.stands, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
+            self.state, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
 
 
 def state_of_main(p: ProcessSample | None) -> str | None:

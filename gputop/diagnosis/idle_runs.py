@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.diagnosis.host_side import LoaderStart
-from gputop.diagnosis.signals import WINDOW_S, Pause
+from gputop.diagnosis.signals import Pause
+from gputop.diagnosis.window import WINDOW_S
 
 QUIET_UTIL = 5.0
 ZERO_UTIL = 1.0
@@ -110,6 +111,17 @@ class _Birth(Struct, frozen=True):
     of_all: bool
 
 
+class Restarts(Struct, frozen=True):
+    """Workers that were started again."""
+
+    count: int = 0
+    """New workers in the last 30 s."""
+    longest_pause_s: float = 0.0
+    """The longest run without a kernel beside the start of any worker."""
+    full_restart_s: float = 0.0
+    """All runs without a kernel beside which every worker was new."""
+
+
 class WorkerRestarts:
     """New loaders of one GPU. Those found with the job are no births."""
 
@@ -170,14 +182,13 @@ class WorkerRestarts:
         if job_age_s - max(ages) >= YOUNGER_S:
             self._births.extend(_Birth(t - age, True) for age in ages)
 
-    def recent(self, t: float, runs: tuple[Pause, ...]) -> tuple[int, float, float]:
-        """(births in the last 30 s, longest run without a kernel beside any of them, all of those runs beside which
-        every loader was new; both in seconds).
+    def recent(self, t: float, runs: tuple[Pause, ...]) -> Restarts:
+        """Return the restarts of the last 30 s.
 
         A single batch of births is an epoch's beginning or a short evaluation: it takes two batches to be a restart.
         """
         if not self._births:
-            return 0, 0.0, 0.0
+            return Restarts()
         count = sum(1 for birth in self._births if birth.t > t - WINDOW_S)
         longest = of_all_s = 0.0
         for run in runs:
@@ -187,8 +198,8 @@ class WorkerRestarts:
                 longest = max(longest, run.length_s)
                 of_all_s += run.length_s if any(birth.of_all for birth in near) else 0.0
         if count == 0 or self._births[-1].t - self._births[0].t < BESIDE_S:
-            return count, 0.0, of_all_s
-        return count, longest, of_all_s
+            return Restarts(count, 0.0, of_all_s)
+        return Restarts(count, longest, of_all_s)
 
 
 class Alternations:

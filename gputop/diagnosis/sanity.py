@@ -240,7 +240,7 @@ class SanityCheck(Struct, frozen=True):
     zeros_alone: bool = False
 
 
-RULES = (
+CHECKS = (
     SanityCheck(OF_UTIL, always_zero),
     SanityCheck(OF_UTIL, stuck),
     SanityCheck(COUNTED, missed, zeros_alone=True),
@@ -276,7 +276,7 @@ class SanityFilter:
             gpu = _within(gpu)
         missing = {
             key: why
-            for rule in RULES
+            for rule in CHECKS
             if (why := rule.why(gpu, past, processes, t))
             for key in rule.keys
             if not rule.zeros_alone or getattr(gpu, key) == 0.0

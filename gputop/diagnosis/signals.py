@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.account import IdleAttribution
 from gputop.diagnosis.conditions import Conditions
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import GpuHostActivity, SteadyState
+from gputop.diagnosis.idle_attribution import IdleAttribution
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import GpuMeans, HostMeans
 from gputop.model.feeders import Feeders, MainWaits, Outsider
@@ -19,8 +19,6 @@ from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, HostSample
 from gputop.model.steps import StepPeriod
 
-WINDOW_S = 30.0
-"""W: rules are evaluated on means over this many seconds, whatever the interval."""
 LEAST_SAMPLES = 10
 """With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 
@@ -61,6 +59,24 @@ class Peer(Struct, frozen=True):
     value: float
     median: float
     gpus: int
+    waits: frozenset[int] = frozenset()
+    """GPUs that show what waiting looks like: without a witness nobody is said to wait."""
+
+
+class Turns(Struct, frozen=True):
+    """GPUs of one process or job of which one works at a time."""
+
+    gpus: tuple[int, ...]
+    sum_pct: float
+    """Mean of the sum of their util."""
+    share: float
+    """Share of the samples in which the sum was no more than one GPU's."""
+    is_seen: bool
+    """Turns are longer than a sample: one GPU works in each, and then another."""
+    is_one_process: bool
+    has_nccl: bool
+    serve: bool
+    """Its processes are engines that answer requests."""
 
 
 WAITS_S = 30.0
@@ -125,10 +141,10 @@ class HostSide(Struct, frozen=True):
     """None where none was seen."""
     accounted: bool = False
     """Whether the account of the idle time says something yet."""
-    filled: IdleAttribution = IdleAttribution()
-    """How much of the GPU's idle time each cause filled, at least."""
-    mostly: frozenset[str] = frozenset()
-    """What of it fills most of the idle time."""
+    attribution: IdleAttribution = IdleAttribution()
+    """How much of the GPU's idle time each cause explains."""
+    named: frozenset[str] = frozenset()
+    """Causes that explain most of the idle time."""
     waits_known: bool = True
     io_known: bool = True
     births: int = 0
@@ -163,10 +179,10 @@ class Signals(Struct, frozen=True):
     machine: HostSample
     host: HostSide
     n: int
-    least: int
+    min_samples: int
     covered_s: float
     """Seconds of the window covered by samples."""
-    u: float
+    util_pct: float
     """Where util is not measured (MIG instances) the least that it can be: SM, tensor and DRAM only move while a kernel
     runs. Percent, as ``idle``."""
     idle: float
@@ -177,7 +193,7 @@ class Signals(Struct, frozen=True):
     """Why SM is not used; None when it was measured."""
     measure: str
     """What to do to have SM measured on this GPU."""
-    holds: Conditions
+    conditions: Conditions
     comes_and_goes: bool
     """Work and pauses have alternated for minutes, and nothing but demand can be seen to cause it."""
     pcie_bytes_per_s: float | None
@@ -196,7 +212,7 @@ class Signals(Struct, frozen=True):
     errors: tuple[str, ...]
     xids: tuple[str, ...]
     leak: Leak | None
-    worked: bool
+    has_trained: bool
     """Kernels ran in 10 of the last 15 s: the job trains, however young it is."""
     kernels_s: float
     """Seconds of the last fifteen in which any kernel ran."""
@@ -216,6 +232,7 @@ class Signals(Struct, frozen=True):
     """None where the machine has no fabric and TCP retransmits nothing."""
     peer: Peer | None = None
     spin: BusyWait | None = None
+    turns: Turns | None = None
     period: StepPeriod | None = None
     """The job's step as its GPUs' rhythm shows it."""
 
@@ -223,6 +240,11 @@ class Signals(Struct, frozen=True):
     def index(self) -> int:
         """Index of the GPU."""
         return self.gpu.static.index
+
+    @property
+    def waits_for(self) -> int | None:
+        """Index of the straggler for which this GPU shows to wait."""
+        return self.peer.straggler if self.peer is not None and self.index in self.peer.waits else None
 
     @property
     def begins(self) -> bool:
@@ -233,12 +255,12 @@ class Signals(Struct, frozen=True):
     @property
     def flag(self) -> Flag | None:
         """The definition of a flag that holds."""
-        return self.holds.flag
+        return self.conditions.flag
 
     @property
-    def r(self) -> float | None:
+    def sm_ratio(self) -> float | None:
         """SM / util: how much of the chip kernels use while they run."""
-        return self.mean.r
+        return self.mean.sm_ratio
 
     @property
     def is_dark(self) -> bool:

@@ -1,4 +1,4 @@
-"""GPUs of one job compared: the one that does more than the others is the straggler, and the others wait for it."""
+"""Stragglers: the GPU of a synchronous job that does more than the others, and which of these wait for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gputop.diagnosis.host_side import GpuHostActivity
 from gputop.diagnosis.signals import Peer, Signals
-from gputop.model.feeders import Outsider
+from gputop.diagnosis.thresholds import HALF_POWER, HALF_RATIO
 
 LEAST_GPUS = 3
 ALL_UTIL = 80.0
@@ -18,19 +18,20 @@ STEP_FACTOR = 1.1
 """A rank whose steps take this many times the others' holds its job up."""
 
 
-class Peers:
-    """Remembers since when a GPU has done more than its peers."""
+class StragglerDetector:
+    """Remembers since when a GPU has done more than the others of its job."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, int], float] = {}
 
     def observe(self, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, Peer]:
-        """The comparison within the job of each GPU, by GPU index."""
+        """Return the straggler of each GPU's job by GPU index. MIG instances do not wait for each other."""
         jobs: dict[str, list[Signals]] = {}
         if len(signals) >= LEAST_GPUS:
             for s in signals:
                 tick = ticks.get(s.index)
-                key = job_of(tick) if tick is not None and s.n >= s.least else None
+                is_judged = tick is not None and s.n >= s.min_samples and s.gpu.static.mig_parent is None
+                key = job_of(tick) if tick is not None and is_judged else None
                 if key is not None:
                     jobs.setdefault(key, []).append(s)
         since: dict[tuple[str, int], float] = {}
@@ -49,7 +50,7 @@ class Peers:
 
 
 def job_of(tick: GpuHostActivity) -> str | None:
-    """The key that processes of one job share: batch job, process, or launcher with NCCL and command."""
+    """Key that the processes of one job share: batch job, launcher with NCCL and command, or process."""
     p = tick.primary
     if p is None:
         return None
@@ -63,7 +64,7 @@ def job_of(tick: GpuHostActivity) -> str | None:
 
 
 def _outlier(members: Sequence[Signals]) -> Peer | None:
-    if len(members) < LEAST_GPUS or min(s.u for s in members) < ALL_UTIL:
+    if len(members) < LEAST_GPUS or min(s.util_pct for s in members) < ALL_UTIL:
         return None
     values = {s.index: s.mean.sm for s in members if s.mean.sm is not None}
     measure = "SM"
@@ -81,54 +82,15 @@ def _outlier(members: Sequence[Signals]) -> Peer | None:
     spread = median(abs(value - middle) for value in others)
     if values[top] - middle <= max(LEAST_POINTS, MAD_FACTOR * spread):
         return None
-    return Peer(top, measure, values[top], middle, len(members))
+    waits = frozenset(s.index for s in members if s.index != top and _may_wait(s))
+    return Peer(top, measure, values[top], middle, len(members), waits)
 
 
-# Other GPU jobs on the machine that take the cores which a job queues for. Pure.
-#
-# The scan for other users of the cores leaves out the GPUs' own process trees, which are measured all the time: what
-# those of another job take is known from their own windows.
+def _may_wait(s: Signals) -> bool:
+    """True if a GPU shows what waiting in NCCL looks like: few SMs, or, if SM is not measured, little power.
 
-QUEUED = 0.3
-"""Share of the window that a loader or the main thread queues for a core from which on other jobs are looked at."""
-LEAST_CORES = 0.5
-
-
-def takers(signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, tuple[Outsider, ...]]:
-    """Who takes the cores that a GPU's job queues for, by GPU index, where other GPU jobs are among them."""
-    short = [s for s in signals if _queued(s) >= QUEUED]
-    if not short:
-        return {}
-    jobs: dict[str, dict[int, tuple[float, Signals]]] = {}
-    job_of_gpu: dict[int, str] = {}
-    for s in signals:
-        tick = ticks.get(s.index)
-        key = None if tick is None else job_of(tick)
-        if key is None or s.tick.pid is None:
-            continue
-        job_of_gpu[s.index] = key
-        # A process on several GPUs has one tree, which counts once.
-        jobs.setdefault(key, {}).setdefault(s.tick.pid, (s.host.mean.tree or 0.0, s))
-    takers_of_gpu = {}
-    for s in short:
-        others = [_job(ticks, trees) for key, trees in jobs.items() if key != job_of_gpu.get(s.index)]
-        others = [job for job in others if job.cpu_pct >= 100.0 * LEAST_CORES]
-        if others:
-            everybody = sorted((*s.host.outsiders, *others), key=lambda outsider: -outsider.cpu_pct)
-            takers_of_gpu[s.index] = tuple(everybody)
-    return takers_of_gpu
-
-
-def _queued(s: Signals) -> float:
-    """Share of the window queued for a core by the loader that queues most, or by the main thread."""
-    busiest = 0.0 if s.host.feeders is None else s.host.feeders.busiest.queued
-    return max(busiest, s.host.mean.queued or 0.0, s.host.mean.main_queued or 0.0)
-
-
-def _job(ticks: Mapping[int, GpuHostActivity], trees: Mapping[int, tuple[float, Signals]]) -> Outsider:
-    """A job as one: named after the largest of its trees."""
-    _, largest = max(trees.values(), key=lambda tree: tree[0])
-    primary = ticks[largest.index].primary
-    user = None if primary is None else primary.static.user
-    cores = sum(cores for cores, _ in trees.values())
-    return Outsider((user or "?").replace(" ", "_"), largest.tick.name, 100.0 * cores, largest.tick.pid, largest.index)
+    A rank that waits does not do SM 91.
+    """
+    if s.mean.sm is None:
+        return s.mean.power is not None and s.mean.power < HALF_POWER
+    return s.conditions.flag is not None or s.conditions.half or (s.sm_ratio or 0.0) < HALF_RATIO

@@ -20,6 +20,7 @@ from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
 from gputop.diagnosis.rules.base import HELD_BYTES, STARTUP
 from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, LOW_CLOCK, STALLED
 from gputop.diagnosis.rules.starved import LOW_DEMAND
+from gputop.diagnosis.sample_facts import sm_now
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -34,7 +35,6 @@ from gputop.diagnosis.types import (
     State,
     full_title,
 )
-from gputop.diagnosis.window import sm_now
 from gputop.model.feeders import rank_among_owners
 from gputop.model.quantity import HOUR_S, duration, duration_of
 from gputop.model.snapshot import GpuSample, ProcessSample

@@ -118,6 +118,23 @@ MOST_POWER: Final = 1.2
 """Power above this share of its limit is not possible. Boards swing around their limit by some percent; a frozen
 reading was 16.8 times the limit (open-gpu-kernel-modules#1237) [judged]."""
 
+DEGRADED_UTIL: Final = 50.0
+DEGRADED_S: Final = 30.0
+"""A PCIe link below its best is told of a GPU this busy for so long: idle links rest at a low generation."""
+PCIE_FULL: Final = 0.7
+"""Share of the PCIe link's usable rate from which on the link is the bottleneck, whatever util is [judged]."""
+
+# --- GPUs that take turns -------------------------------------------------------------------------------------------
+
+TURNS_SUM: Final = 110.0
+TURNS_SHARE: Final = 0.9
+"""Util of the GPUs of one process or job adds up to no more than one GPU's in so many of the samples [judged]."""
+TURNS_SEEN_SUM: Final = 50.0
+TURNS_JOB_SUM: Final = 80.0
+TURNS_FAST_SUM: Final = 85.0
+"""The least sum: of one process whose GPUs are seen at work one after the other, of several processes, and where turns
+are shorter than a sample [judged]."""
+
 # --- what stands still ----------------------------------------------------------------------------------------------
 
 IDLE: Final = Threshold(20.0, leave=16.0)

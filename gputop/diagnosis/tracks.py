@@ -1,31 +1,43 @@
 """One GPU over time: takes a sample and the host's side of it in, gives the signals that the rules read.
 
-Everything kept is bounded, and a tick costs the same whatever went before.
+``GpuTrack.observe`` goes through a sample from top to bottom: the job (``JobState``), what of the window no longer
+holds (``Restart``), the sample itself (``Second``), and the means and attributions of the window (``Signals``). What is
+kept is bounded.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
 from math import ceil, exp
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.account import Account, IdleAttribution
-from gputop.diagnosis.attribution import Correlation
+from gputop.diagnosis import thresholds
 from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import (
     NO_PROCESSES,
+    FeederRow,
     GpuHostActivity,
     SteadyStateTracker,
     saves_pct,
     state_of_main,
     state_of_workers,
 )
-from gputop.diagnosis.idle_runs import Alternations, BurstDetector, IdleRuns, Startup, WorkerRestarts
+from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
+from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, BurstDetector, IdleRuns, Startup, WorkerRestarts
+from gputop.diagnosis.sample_facts import (
+    degraded_link,
+    is_split,
+    is_stale,
+    memory_of,
+    missing_host_reason,
+    pcie_capacity,
+)
 from gputop.diagnosis.sanity import (
     BROKEN,
     busy_pct,
@@ -35,20 +47,30 @@ from gputop.diagnosis.sanity import (
     is_refuted,
     kernels_pct,
 )
-from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
-    ACTIVITY,
+    EPSILON_S,
+    WINDOW_S,
     GpuMeans,
     HostMeans,
-    Window,
-    degraded_link,
-    is_split,
-    is_stale,
-    memory_of,
-    missing_host_reason,
-    pcie_capacity,
-    row_of,
+    Second,
+    after,
+    gpu_means,
+    gpu_second,
+    host_means,
+    host_second,
+    mean,
+    util_mean,
+    without_counters,
+)
+from gputop.diagnosis.workers import (
+    Leading,
+    feeders,
+    main_address,
+    most_disk_and_network,
+    waited_for,
+    without_bystanders,
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT
@@ -61,19 +83,18 @@ CHANGE_S, BEFORE_S, COMPARE_S = 8.0, 8.0, 3.0
 CLEARLY = 0.5
 """Two means of a share this far apart do not come from one cause: at eight samples of a yes or no that is 2.8 times
 the standard error."""
-_WATCHED = ("main", "main_network", "main_sleep", "main_lock", "main_poll", "main_disk", "workers")
-LOUD_SHARE = at.Threshold(0.05, leave=0.1)
-RESTART_AFTER_ZERO_S = 60.0
+_COMPARED = ("main", "main_network", "main_sleep", "main_lock", "main_poll", "main_disk", "workers")
+LOUD_SHARE = thresholds.Threshold(0.05, leave=0.1)
+LONG_PAUSE_S = 60.0
 JOB_GONE_S = 3.0
 """A job is over once its processes have been gone this long: process lists may miss a beat."""
-DEGRADED_UTIL = 50.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
 REPEATS_S = 0.9
 """A util that has not moved for less is one that the driver has not renewed: a GeForce of the Blackwell generation does
 it once a second. One that rests for longer is a sample like any other."""
 WAITS_BELOW_UTIL = 90.0
-"""Above this mean utilisation no account is kept of feeders: there is nearly no idle time to be theirs."""
+"""Above this mean utilisation idle time is attributed to no worker: there is nearly none."""
 
 
 class TickContext(Struct, frozen=True):
@@ -93,41 +114,70 @@ class TickContext(Struct, frozen=True):
     listed: bool = True
 
 
-class _OfJob:
-    """What is remembered of the job that a GPU has, and forgotten with it."""
+class Restart(Enum):
+    """Why samples are dropped before they are 30 s old."""
+
+    UNREADABLE = "the GPU could not be read"
+    JOB_CHANGED = "another job, or none"
+    UTIL_REFUTED = "util proved wrong"
+    FIRST_KERNELS = "the job runs its first kernels"
+    GAP = "no sample for longer than the window; conditions stay, a gap is no information"
+    PAUSE_ENDED = "the first kernel after a minute without any"
+    SM_SOURCE_CHANGED = "two sources of one metric never mix: only the counters' columns are dropped"
+    CAUSE_CHANGED = "the last seconds contradict the window: only they are kept"
+    TRAINING_BEGAN = "compiling and warming up were a part of the start"
+
+
+class JobState:
+    """State of one job; replaced when the job on this GPU changes."""
 
     def __init__(self, pids: frozenset[int] = frozenset()) -> None:
         self.pids = pids
         self.seen_t = 0.0
         self.startup = Startup()
-        self.births = WorkerRestarts()
-        self.born_kind: str | None = None
-        self.main, self.feeders = SteadyStateTracker(), SteadyStateTracker()
-        self.demand = BurstDetector()
+        self.restarts = WorkerRestarts()
+        self.worker_kind: str | None = None
+        self.main, self.workers = SteadyStateTracker(), SteadyStateTracker()
+        self.bursts = BurstDetector()
+
+    def observe(self, t: float, tick: GpuHostActivity) -> None:
+        """Follow workers that start, and the states that threads are in without a break."""
+        p = tick.primary
+        self.restarts.observe(t, tick.births, tick.age_s if tick.knows_feeders else None)
+        if tick.births and (self.worker_kind is None or tick.kinds == "torch"):
+            # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
+            self.worker_kind = tick.kinds
+        self.main.observe(t, state_of_main(p), None if p is None else p.mount)
+        self.workers.observe(t, *state_of_workers(tick))
 
 
-class _OfWindow:
-    """What is summed up since the window began."""
+class WindowState:
+    """The window, and what began with it."""
 
-    def __init__(self) -> None:
-        self.sums = Window(WINDOW_S)
-        self.feeders = FeederWindow(WINDOW_S)
-        self.account = Account(WINDOW_S)
-        self.correlation = Correlation()
+    def __init__(self, conditions: Conditions | None = None, since: Lasting | None = None) -> None:
+        self.seconds: deque[Second] = deque()
+        self.idle = IdleTime()
         self.runs = IdleRuns()
         self.fresh = 0
         """Samples, at most, that are no repeats of the one before."""
-        self.holds = Conditions()
-        self.since = Lasting(-1)
+        self.conditions = Conditions() if conditions is None else conditions
+        self.since = Lasting(-1) if since is None else since
         """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
         self.resumed = False
-        """Whether it began because of a hole, with the job that had run before it."""
+        """It began because of a gap, with the job that had run before."""
+        self.named: frozenset[str] = frozenset()
+        """Causes of the idle time that were named last."""
+        self.leading: Leading = "cpu"
 
-    def keep(self, seconds: float) -> None:
-        """Drop what is older: it says nothing of what is now."""
-        self.sums.keep(seconds)
-        self.feeders.keep(seconds)
-        self.account.restart(seconds)
+    def add(self, second: Second) -> None:
+        """Add a sample and drop those that are too old."""
+        self.seconds.append(second)
+        self.keep_after(second.t - WINDOW_S)
+
+    def keep_after(self, t: float) -> None:
+        """Drop samples up to Unix time ``t``."""
+        while self.seconds and self.seconds[0].t <= t + EPSILON_S:
+            self.seconds.popleft()
 
 
 class GpuTrack:
@@ -137,11 +187,11 @@ class GpuTrack:
         self.health = Health()
         self.util_now: float | None = None
         """The latest sample's util, percent."""
-        self._job, self._window = _OfJob(), _OfWindow()
+        self._job, self._window = JobState(), WindowState()
         self._trend = MemoryTrend()
         self._alternations = Alternations()
         self._falls = 0
-        self._has_pauses = False
+        self._comes_and_goes = False
         self._slow_idle: float | None = None
         self._last_t: float | None = None
         self._renewed_t = self._compared_at = float("-inf")
@@ -150,199 +200,235 @@ class GpuTrack:
         self._before, self._before_t = Lasting(-1), float("-inf")
         self._sm_source = ""
 
-    @property
-    def correlation(self) -> Correlation:
-        """Whether GPU and loaders move together."""
-        return self._window.correlation
-
     def mark_started(self) -> None:
-        """The job that runs now is past its start, whatever it does from now on."""
+        """Mark the present job as past its start, whatever it does from now on."""
         self._job.startup.has_trained = True
 
     def restore_conditions(self, t: float, before: Lasting) -> None:
-        """Take over what had held until a sample, the first of a recording, that is yet to be observed."""
+        """Restore conditions that were active when a recording begins, at Unix time ``t``."""
         self._before, self._before_t = before, t
 
     def lasting(self, gpu: int) -> Lasting:
-        """Since when what holds now has held, for the GPU with that index."""
+        """Since when the present conditions hold, for the GPU with that index."""
         return replace(self._window.since, gpu=gpu)
 
     def skip(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
-        """A sample of a GPU that cannot be read: only its errors count, and the window starts over afterwards."""
+        """Take a sample of a GPU that cannot be read: only its errors count."""
         self.health.observe(gpu, events)
-        self._window = _OfWindow()
+        self._restart(Restart.UNREADABLE)
         self.util_now = None
 
     def observe(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> Signals | None:
-        """The signals at this moment, or None while util itself is not measured."""
+        """Return the signals at this moment, or None while util itself is not measured."""
         t, interval_s = now.t, now.interval_s
-        since_last = interval_s if self._last_t is None else t - self._last_t
+        since_last_s = interval_s if self._last_t is None else t - self._last_t
         self._last_t = t
-        if since_last > WINDOW_S:
-            # A hole is no information: what held before it, and is found again after it, goes on.
-            before_hole, self._window = self._window, _OfWindow()
-            self._window.since, self._window.holds = before_hole.since, before_hole.holds
-            self._window.resumed = bool(self._job.pids)
-        dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
-        self._watch_job(t, tick)
-        self.health.observe(gpu, now.events)
+        dt = since_last_s if since_last_s <= GAP_INTERVALS * interval_s else interval_s
         measured = tick if now.host_is_new else None
-        before, util, busy = self.util_now, gpu.util_pct, busy_second_pct(gpu)
-        self.util_now = util
-        if before is not None and is_refuted(gpu):
-            self._window = _OfWindow()
+        util, util_before, busy = gpu.util_pct, self.util_now, busy_second_pct(gpu)
         ran = kernels_pct(gpu, busy)
-        began = None if busy is None or ran is None else self._works(now, dt, busy, ran, tick, measured)
+
+        # The job.
+        self.health.observe(gpu, now.events)
+        had_job, is_new_job = bool(self._job.pids), self._update_job(t, tick)
+        job, startup = self._job, self._job.startup
+        begins, began = False, None
+        if busy is not None and ran is not None:
+            knows = tick is not None and tick.knows_feeders
+            age_known = knows and tick is not None and tick.age_s is not None
+            begins = startup.begins_to_work(t, max(busy, ran), age_known=age_known)
+            began = startup.began_to_train(t, interval_s) if knows else None
         if measured is not None:
-            self._observe_host(t, gpu, now.host, measured)
-        window, sm_off = self._window, self._sm_off(gpu)
-        window.fresh += util != before or t - self._renewed_t >= REPEATS_S
-        if util != before:
-            self._renewed_t = t
-        row = row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, pcie_capacity(gpu))
-        window.sums.push(t, row)
-        if measured is not None:
-            self._account(t, dt, kernels_pct(gpu, util), HostMeans._make(row[len(GpuMeans._fields) :]), measured)
-            self._restart_window(t)
+            used, total = memory_of(gpu, now.host)
+            self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
+            job.observe(t, measured)
+
+        # What of the window no longer holds.
+        pause = self._window.runs.current()
+        if is_new_job:
+            self._restart(Restart.JOB_CHANGED)
+        elif util_before is not None and is_refuted(gpu):
+            self._restart(Restart.UTIL_REFUTED)
+        elif begins:
+            self._restart(Restart.FIRST_KERNELS)
+        elif since_last_s > WINDOW_S:
+            self._restart(Restart.GAP, had_job=had_job)
+        elif pause is not None and pause.length_s > LONG_PAUSE_S and busy is not None and busy >= ZERO_UTIL:
+            self._restart(Restart.PAUSE_ENDED)
+        if gpu.sm_source != self._sm_source:
+            if self._sm_source in MEASURED:
+                self._restart(Restart.SM_SOURCE_CHANGED)
+            self._sm_source = gpu.sm_source
+        sm_off = self._sm_off(gpu)
+        second = self._second(t, dt, gpu, None if sm_off else gpu.sm_active_pct, measured)
+        if measured is not None and self._has_cause_changed(second):
+            self._restart(Restart.CAUSE_CHANGED, t - CHANGE_S)
         if began is not None:
-            # A pause before that, for compiling say, was a part of starting up.
-            window.keep(t - began + 0.5 * interval_s)
+            self._restart(Restart.TRAINING_BEGAN, began - 0.5 * interval_s)
+
+        # The sample.
+        window = self._window
+        self.util_now = util
+        window.fresh += util != util_before or t - self._renewed_t >= REPEATS_S
+        if util != util_before:
+            self._renewed_t = t
+        window.add(second)
+        if busy is not None and ran is not None:
+            write = None if measured is None else measured.write_bytes
+            window.runs.observe(t, dt, busy, write, saves_pct(None if measured is None else measured.primary))
+            self._falls = self._alternations.observe(t, ran)
+            self._comes_and_goes = job.bursts.observe(t, busy)
+        means = gpu_means(window.seconds)
+        if measured is not None and (idle_by := kernels_pct(gpu, util)) is not None:
+            self._attribute(second, idle_by, means.util_pct, measured)
         if util is not None:
-            idle, part = 100.0 - util, 1.0 - exp(-dt / at.DEMAND_SLOW_S)
+            idle, part = 100.0 - util, 1.0 - exp(-dt / thresholds.DEMAND_SLOW_S)
             self._slow_idle = idle if self._slow_idle is None else self._slow_idle + part * (idle - self._slow_idle)
-        if util is not None and measured is not None and measured.scheduled:
-            window.correlation.add(util, measured.workers / measured.scheduled)
-        if window.sums.means().gpu.u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
+        if means.util_pct is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        return self._signals(now, gpu, NO_PROCESSES if tick is None else tick, sm_off)
+        return self._signals(now, gpu, NO_PROCESSES if tick is None else tick, sm_off, means)
 
-    def _account(self, t: float, dt: float, ran: float | None, main: HostMeans, tick: GpuHostActivity) -> None:
-        """Follow what the main thread and its feeders did, and how much of the idle time that was.
-
-        ``ran`` is the percentage of the sample in which kernels ran.
-        """
-        window = self._window
-        window.feeders.push(t, tick.feeders, tick.ends)
-        if ran is None:
-            return
-        mean, looks = window.sums.means().gpu.u, None if tick.primary is None else tick.primary.main_looks
-        rows = window.feeders.feeding(tick.feeders) if mean is None or mean < WAITS_BELOW_UTIL else ()
-        window.account.add(t, dt, ran, 1 if looks is None else max(1, looks.total), main, rows)
-
-    def _works(
-        self,
-        now: TickContext,
-        dt: float,
-        busy: float,
-        ran: float,
-        tick: GpuHostActivity | None,
-        measured: GpuHostActivity | None,
-    ) -> float | None:
-        """Follow when kernels run and when none does; when training began, where that is seen now. ``ran``: percent of
-        the sample in which any did, which says nothing of pauses: their first and last seconds are busy in part."""
-        t, interval_s = now.t, now.interval_s
-        write = None if measured is None else measured.write_bytes
-        primary = None if measured is None else measured.primary
-        if self._window.runs.observe(t, dt, busy, write, saves_pct(primary)) > RESTART_AFTER_ZERO_S:
-            self._window = _OfWindow()
-        knows = tick is not None and tick.knows_feeders
-        startup = self._job.startup
-        if startup.begins_to_work(t, max(busy, ran), age_known=knows and tick is not None and tick.age_s is not None):
-            self._window = _OfWindow()
-        self._falls = self._alternations.observe(t, ran)
-        self._has_pauses = self._job.demand.observe(t, busy)
-        return startup.began_to_train(t, interval_s) if knows else None
-
-    def _observe_host(self, t: float, gpu: GpuSample, host: HostSample, tick: GpuHostActivity) -> None:
-        """Follow what outlives the window: memory, births, and what threads have been in without a break."""
-        used, total = memory_of(gpu, host)
-        self._trend.observe(t, tick.owners, None if total is None or used is None else total - used)
-        job, p = self._job, tick.primary
-        job.births.observe(t, tick.births, tick.age_s if tick.knows_feeders else None)
-        if tick.births and (job.born_kind is None or tick.kinds == "torch"):
-            # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
-            job.born_kind = tick.kinds
-        job.main.observe(t, state_of_main(p), None if p is None else p.mount)
-        job.feeders.observe(t, *state_of_workers(tick))
-
-    def _restart_window(self, t: float) -> None:
-        """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
-        if self._changed_at is not None and t - self._changed_at < WINDOW_S:
-            return
-        window = self._window
-        if t - window.sums.oldest_t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
-            return
-        self._compared_at = t
-        u = window.sums.means().gpu.u
-        if u is None or 100.0 - u < at.IDLE:
-            return
-        pairs = [means for means in window.sums.latest(CHANGE_S, _WATCHED) if means is not None]
-        if any(abs(new - old) >= CLEARLY for new, old in (*pairs, *window.feeders.latest(CHANGE_S))):
-            self._changed_at = t
-            window.keep(CHANGE_S)
-
-    def _watch_job(self, t: float, tick: GpuHostActivity | None) -> None:
-        """When the job that the window describes is over, the window is too."""
+    def _update_job(self, t: float, tick: GpuHostActivity | None) -> bool:
+        """Follow the processes on this GPU; return True if the job that the window describes is over."""
         pids, job = frozenset(p.pid for p in tick.owners) if tick is not None else frozenset(), self._job
-        if not job.pids:
-            job.pids = pids
-        elif not pids & job.pids and (pids or t - job.seen_t >= JOB_GONE_S):
-            self._job, self._window = _OfJob(pids), _OfWindow()
-        elif pids:
+        is_over = bool(job.pids) and not pids & job.pids and (bool(pids) or t - job.seen_t >= JOB_GONE_S)
+        if is_over:
+            self._job = JobState(pids)
+        elif pids or not job.pids:
             job.pids = pids
         if pids:
             self._job.seen_t = t
+        return is_over
+
+    def _restart(self, reason: Restart, since: float = 0.0, *, had_job: bool = False) -> None:
+        """Drop samples before their time: the only place where that is done.
+
+        ``since``: Unix time from which on samples stay. ``had_job``: there was a job before a gap.
+        """
+        window = self._window
+        if reason is Restart.SM_SOURCE_CHANGED:
+            window.seconds = deque(replace(second, gpu=without_counters(second.gpu)) for second in window.seconds)
+        elif reason in (Restart.CAUSE_CHANGED, Restart.TRAINING_BEGAN):
+            window.keep_after(since)
+            window.idle.keep_after(since)
+        elif reason is Restart.GAP:
+            self._window = WindowState(window.conditions, window.since)
+            self._window.resumed = had_job
+        else:
+            self._window = WindowState()
+
+    def _second(
+        self, t: float, dt: float, gpu: GpuSample, sm: float | None, measured: GpuHostActivity | None
+    ) -> Second:
+        if measured is None:
+            return Second(t, dt, gpu_second(gpu, sm))
+        fetches = measured.primary is not None and measured.primary.feed_by == "main socket"
+        rows = measured.feeders
+        return Second(
+            t,
+            dt,
+            gpu_second(gpu, sm),
+            host_second(measured),
+            rows,
+            measured.ends,
+            *most_disk_and_network(rows),
+            fetches,
+        )
+
+    def _attribute(self, second: Second, ran: float, util: float | None, tick: GpuHostActivity) -> None:
+        """Add the idle time of a sample; ``ran`` is the percentage of it in which kernels ran."""
+        looks = None if tick.primary is None else tick.primary.main_looks
+        workers: Sequence[FeederRow] = ()
+        if util is None or util < WAITS_BELOW_UTIL:
+            seconds, workers = self._window.seconds, second.workers
+            if workers and (named := waited_for(seconds)):
+                every = {row.key for other in seconds for row in other.workers}
+                feeding = set(without_bystanders([row.key for row in workers], named, every))
+                workers = [row for row in workers if row.key in feeding]
+        counted = 1 if looks is None else max(1, looks.total)
+        self._window.idle.add(IdleSample(second.t, second.dt, ran, counted, second.host or HostMeans(), workers))
+
+    def _has_cause_changed(self, second: Second) -> bool:
+        """True if the last seconds contradict the window clearly: what was before says nothing."""
+        t, window = second.t, self._window
+        if self._changed_at is not None and t - self._changed_at < WINDOW_S:
+            return False
+        if not window.seconds or t - window.seconds[0].t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
+            return False
+        self._compared_at = t
+        seconds = [*after(window.seconds, t - WINDOW_S), second]
+        util = util_mean(seconds)
+        if util is None or 100.0 - util < thresholds.IDLE:
+            return False
+        latest = after(seconds, t - CHANGE_S)
+        parts = (seconds[: len(seconds) - len(latest)], latest)
+        before, now = [
+            [
+                *[mean([None if s.host is None else getattr(s.host, name) for s in part], 1) for name in _COMPARED],
+                sum([s.most_disk for s in part]) / len(part),
+                sum([s.most_network for s in part]) / len(part),
+            ]
+            for part in parts
+        ]
+        pairs = zip(before, now, strict=True)
+        if any(old is not None and new is not None and abs(new - old) >= CLEARLY for old, new in pairs):
+            self._changed_at = t
+            return True
+        return False
 
     def _sm_off(self, gpu: GpuSample) -> SmLack | None:
-        """Why SM activity does not count now; keeps two sources apart and notices a broken counter."""
-        source = gpu.sm_source
-        if source != self._sm_source:
-            if self._sm_source in MEASURED:
-                self._window.sums.forget(*ACTIVITY, "void")
-            self._sm_source = source
+        """Why SM activity does not count now; None if it does."""
         if is_split(gpu):
             return SmLack(("MIG: whole-GPU SM activity says nothing about an instance",))
-        if source not in MEASURED:
+        if gpu.sm_source not in MEASURED:
             return gpu.sm_lack or SmLack(("no SM counter",))
-        if lacks_sm(gpu) and self._window.sums.means().gpu.sm is None:
+        if lacks_sm(gpu) and self._has_no_sm():
             return gpu.sm_lack
-        if is_stale(gpu) and self._window.sums.means().gpu.sm is None:
+        if is_stale(gpu) and self._has_no_sm():
             return SmLack((f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old",))
         return SmLack((BROKEN,)) if is_broken(gpu) else None
 
-    def _signals(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity, sm_off: SmLack | None) -> Signals:
+    def _has_no_sm(self) -> bool:
+        return not self._window.seconds or gpu_means(self._window.seconds).sm is None
+
+    def _signals(
+        self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity, sm_off: SmLack | None, means: GpuMeans
+    ) -> Signals:
         t, interval_s, window, startup = now.t, now.interval_s, self._window, self._job.startup
-        mean = window.sums.means()
-        util, sm = mean.gpu.u, None if sm_off else mean.gpu.sm
-        means = mean.gpu._replace(sm=sm)
-        if util is None:
-            u = max(sm or 0.0, means.tensor or 0.0, means.dram or 0.0)
+        means = means._replace(sm=None) if sm_off else means
+        if means.util_pct is None:
+            util = max(means.sm or 0.0, means.tensor or 0.0, means.dram or 0.0)
         else:
-            u = busy_pct(gpu, util, sm) or 0.0
-        n, least = min(len(window.sums), window.fresh), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
+            util = busy_pct(gpu, means.util_pct, means.sm) or 0.0
+        oldest_t = window.seconds[0].t
+        n = min(len(window.seconds), window.fresh)
+        min_samples = min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
         by_demand = tick.primary is None or tick.server is not None
-        if n >= least:
-            window.holds = update_conditions(
-                window.holds,
+        if n >= min_samples:
+            window.conditions = update_conditions(
+                window.conditions,
                 means,
-                u,
+                util,
                 may_be_hollow=not now.listed if tick is NO_PROCESSES else tick.computing > 0 and not tick.renders(),
                 slow_idle=self._slow_idle if by_demand else None,
                 has_nvlink=bool(gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s),
                 limits_known=(gpu.throttle_reasons is not None or means.power is not None) and not tick.draws,
                 power_is_impossible=has_impossible_power(gpu),
             )
-        quiet = util is not None and means.loud <= (
-            LOUD_SHARE if window.since.quiet_since is None else LOUD_SHARE.leave
+        since = window.since
+        quiet = means.util_pct is not None and means.loud <= (
+            LOUD_SHARE if since.quiet_since is None else LOUD_SHARE.leave
         )
-        degraded = degraded_link(gpu) if u >= DEGRADED_UTIL else ""
-        since, oldest_t = window.since, window.sums.oldest_t
+        uses_link = util >= thresholds.DEGRADED_UTIL or (means.pcie or 0.0) >= thresholds.PCIE_FULL
+        degraded = degraded_link(gpu) if uses_link else ""
         before = self._before if oldest_t <= self._before_t else Lasting(-1)
         window.since = since = Lasting(
-            -1,
-            _still(since.quiet_since, quiet, oldest_t, before.quiet_since),
-            _still(since.little_tensor_since, window.holds.little_tensor, oldest_t, before.little_tensor_since),
-            _still(since.degraded_since, bool(degraded), t, before.degraded_since),
+            gpu=-1,
+            quiet_since=_since(since.quiet_since, quiet, oldest_t, before.quiet_since),
+            little_tensor_since=_since(
+                since.little_tensor_since, window.conditions.little_tensor, oldest_t, before.little_tensor_since
+            ),
+            degraded_since=_since(since.degraded_since, bool(degraded), t, before.degraded_since),
         )
         run = window.runs.current()
         is_old = now.host_age_s > OLD_S
@@ -351,18 +437,18 @@ class GpuTrack:
             gpu=gpu,
             tick=tick,
             machine=now.host,
-            host=_too_old(now.host_age_s) if is_old else self._host_side(t, tick, now.host, mean.host, run, u),
+            host=_too_old(now.host_age_s) if is_old else self._host_side(t, tick, now.host, run, util),
             n=n,
-            least=least,
+            min_samples=min_samples,
             covered_s=t - oldest_t + interval_s,
-            u=u,
-            idle=round(100.0 - u, 6),
-            util_known=util is not None,
+            util_pct=util,
+            idle=round(100.0 - util, 6),
+            util_known=means.util_pct is not None,
             mean=means,
             sm_off=sm_off,
-            measure="" if sm is not None else how_to_measure(gpu),
-            holds=window.holds,
-            comes_and_goes=by_demand and self._has_pauses,
+            measure="" if means.sm is not None else how_to_measure(gpu),
+            conditions=window.conditions,
+            comes_and_goes=by_demand and self._comes_and_goes,
             pcie_bytes_per_s=pcie_capacity(gpu),
             quiet=quiet,
             quiet_s=_age(since.quiet_since, t, interval_s),
@@ -374,51 +460,62 @@ class GpuTrack:
             errors=self.health.errors,
             xids=self.health.xids,
             leak=self._trend.leak,
-            worked=tick.knows_feeders and startup.has_trained,
+            has_trained=tick.knows_feeders and startup.has_trained,
             kernels_s=startup.kernels_s(t, interval_s),
             has_worked=not tick.knows_feeders or startup.has_worked,
             changed_s=None if self._changed_at is None else t - self._changed_at,
-            resumed=window.resumed and n < least,
+            resumed=window.resumed and n < min_samples,
             trains_s=startup.trains_s(t),
             steps_now=startup.is_busy(t, interval_s),
             job_ended=bool(self._job.pids) and not tick.owners,
             fabric=now.fabric,
         )
 
-    def _host_side(
-        self, t: float, tick: GpuHostActivity, host: HostSample, mean: HostMeans, run: Pause | None, u: float
-    ) -> HostSide:
-        """What the host did for this GPU: its main thread, its loaders, the machine around them."""
-        p = tick.primary
-        job, window = self._job, self._window
+    def _host_side(self, t: float, tick: GpuHostActivity, host: HostSample, run: Pause | None, util: float) -> HostSide:
+        """What the host did for this GPU: its main thread, its workers, the machine around them."""
+        p, job, window = tick.primary, self._job, self._window
+        seconds = list(window.seconds)
+        loaders = tick.loader_count
+        if not loaders:
+            loaders = ceil(sum([(second.host and second.host.loaders) or 0.0 for second in seconds]) / len(seconds))
         pauses = window.runs.ended if run is None else (*window.runs.ended, run)
-        births, beside_s, of_all_s = job.births.recent(t, pauses)
-        feeders, address, filled, mostly = None, "", IdleAttribution(), frozenset[str]()
-        if 100.0 - u >= at.IDLE:
-            feeders, address = window.feeders.feeders(), window.feeders.address
-            filled, mostly = window.account.filled(None if feeders is None else feeders.key)
+        restarts = job.restarts.recent(t, pauses)
+        is_idle = 100.0 - util >= thresholds.IDLE
+        found, address, attribution = None, "", IdleAttribution()
+        if is_idle:
+            found, address = feeders(seconds, window.leading), main_address(seconds)
+            if found is not None:
+                window.leading = found.leading
+            attribution, window.named = idle_attribution(
+                window.idle.intervals,
+                None if found is None else found.key,
+                moments=window.idle.moments,
+                named=window.named,
+            )
+        means = host_means(seconds, is_idle=is_idle)
         return HostSide(
             reason=missing_host_reason(p),
-            mean=mean,
-            waits=mean.waits,
-            fetches=p is not None and p.feed_by == "main socket",
+            mean=means,
+            waits=means.waits,
+            # A proof stays for the window: a socket is not asked at each look.
+            fetches=is_idle and any(second.fetches for second in seconds),
             served=p is not None and p.feed_by == SERVED_BY_PARENT,
             rx=None if p is None else p.net_rx_bytes_per_s,
             address=address,
-            loaders=tick.loader_count or ceil(window.sums.total("loaders") / len(window.sums)),
-            feeders=feeders,
-            accounted=window.account.says_something,
-            filled=filled,
-            mostly=mostly,
+            loaders=loaders,
+            feeders=found,
+            accounted=window.idle.says_something,
+            attribution=attribution,
+            named=window.named if is_idle else frozenset(),
             waits_known=not tick.loader_count or tick.wait_channels > 0,
             io_known=not tick.loader_count or tick.read_bytes is not None,
-            births=births,
-            birth_gap_s=beside_s,
-            restart_s=of_all_s,
-            born_kind=job.born_kind,
+            births=restarts.count,
+            birth_gap_s=restarts.longest_pause_s,
+            restart_s=restarts.full_restart_s,
+            born_kind=job.worker_kind,
             pauses=pauses,
-            main_state=job.main.stands,
-            worker_state=job.feeders.stands,
+            main_state=job.main.state,
+            worker_state=job.workers.state,
             outsiders=host.outsiders or (),
             outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,
@@ -426,17 +523,17 @@ class GpuTrack:
 
 
 def _too_old(age_s: float) -> HostSide:
-    """Nothing that processes did is known: what was read of them is ``age_s`` old."""
+    """Host side without any evidence: the process data are ``age_s`` old."""
     return HostSide(reason=f"process data are {duration(age_s)} old: /proc does not answer", is_old=True)
 
 
-def _still(since: float | None, holds: bool, begin: float, before: float | None) -> float | None:
-    """Since when something has held that holds now: from ``before`` on, if it held then and counts only now."""
+def _since(since: float | None, holds: bool, begin: float, before: float | None) -> float | None:
+    """Start time of a condition, or None if it does not hold. ``before``: an earlier start known from a recording."""
     if not holds:
         return None
     return since if since is not None else min(begin, begin if before is None else before)
 
 
 def _age(since: float | None, t: float, interval_s: float) -> float:
-    """How long something has held; a sample stands for the interval before it."""
+    """How long a condition has held; a sample stands for the interval before it."""
     return 0.0 if since is None else t - since + interval_s

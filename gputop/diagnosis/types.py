@@ -77,7 +77,6 @@ class Attribution(Struct, frozen=True):
     network_pct: float | None = None
     main_pct: float | None = None
     pin_memory: bool | None = None
-    correlation: str | None = None
     feeders: Feeders | None = None
     """What feeds the GPU, with the busiest feeder; None where none was seen."""
     main_waits: MainWaits | None = None

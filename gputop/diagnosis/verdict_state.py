@@ -23,11 +23,12 @@ from gputop.diagnosis.rules.busy import (
     chip_share,
 )
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
-from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
+from gputop.diagnosis.signals import EFFICIENCY_UTIL, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import NO_HOST, Badge, Change, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
 from gputop.diagnosis.verdict_log import Ledger
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample
@@ -175,20 +176,20 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
     """SM / util x 100 of the means, or None and why."""
     if s.sm_off is not None:
         return None, s.sm_off.words
-    if s.n < s.least:
+    if s.n < s.min_samples:
         return None, "collecting"
     if s.mean.sm is None:
         return None, "SM activity was not measured"
     if not s.util_known:
         return None, "util is not measured on a MIG instance"
-    if min(s.u, s.mean.u_of_sm or 0.0) < EFFICIENCY_UTIL:
+    if min(s.util_pct, s.mean.util_with_sm or 0.0) < EFFICIENCY_UTIL:
         return None, f"util below {EFFICIENCY_UTIL:.0f} %"
-    return (None if s.r is None else 100.0 * s.r), None
+    return (None if s.sm_ratio is None else 100.0 * s.sm_ratio), None
 
 
 def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
     """(word, percent) of a verdict: how idle, how much DRAM or NVLink, else the efficiency, at most 100."""
-    if s.n < s.least and rule.id in UNDECIDED:
+    if s.n < s.min_samples and rule.id in UNDECIDED:
         return None
     if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
         return "DRAM", s.mean.dram
@@ -299,8 +300,8 @@ class GpuState:
         if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
             notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
         attribution = None
-        if s is not None and s.host.seen and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
-            attribution = attribute(s, self.track.correlation)
+        if s is not None and s.host.seen and s.util_known and s.idle >= IDLE_PCT and s.n >= s.min_samples:
+            attribution = attribute(s)
         return GpuDiagnosis(
             self.index, uuid, rule.id, level, title, result.short or rule.short or rule.title, flag, score, reason,
             result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, remedy, remedy_short,
@@ -374,8 +375,8 @@ class GpuState:
 
 
 def _means(s: Signals) -> Means:
-    util, mean = s.u if s.util_known else None, s.mean
-    return Means(s.n, s.n < s.least, util, mean.sm, mean.occ, mean.tensor, mean.fp32, mean.fp64, mean.dram)
+    util, mean = s.util_pct if s.util_known else None, s.mean
+    return Means(s.n, s.n < s.min_samples, util, mean.sm, mean.occ, mean.tensor, mean.fp32, mean.fp64, mean.dram)
 
 
 def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
@@ -400,4 +401,4 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
 
 def _asks_the_host(s: Signals) -> bool:
     """Whether it matters what the host did: idle enough, and not for good."""
-    return s.util_known and s.idle >= IDLE_PCT and not s.quiet and s.n >= s.least
+    return s.util_known and s.idle >= IDLE_PCT and not s.quiet and s.n >= s.min_samples

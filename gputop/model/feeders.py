@@ -15,11 +15,11 @@ from gputop.model.bounds import Count, Number, Text
 
 Cause = Literal[
     "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown",
-    "stopped", "ranks", "mount", "collective",
+    "stopped", "ranks", "mount", "collective", "turns",
 ]  # fmt: skip
 """Why a GPU starves or idles. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe;
 ``stopped`` by a signal, ``ranks`` the other processes of the job, ``mount`` a file system that does not answer;
-``collective`` is a rank that does not come, for whoever waits inside a kernel."""
+``collective`` is a rank that does not come, for whoever waits inside a kernel; ``turns`` are those of other GPUs."""
 
 
 class FeederShares(Struct, frozen=True):

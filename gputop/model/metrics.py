@@ -166,6 +166,8 @@ temp_c                    gauge    C        TEMP           nvmlDeviceGetTemperat
     temperature of the GPU chip DCGM_FI_DEV_GPU_TEMP
 mem_temp_c                gauge    C        MEM TEMP       field 82
     temperature of the memory DCGM_FI_DEV_MEMORY_TEMP
+mem_temp_max_c            gauge    C        MEM MAX        nvmlDeviceGetTemperatureThreshold  seldom
+    highest temperature at which the memory may run DCGM_FI_DEV_MEM_MAX_OP_TEMP
 temp_slowdown_c           gauge    C        SLOWDOWN       nvmlDeviceGetTemperatureThreshold  seldom
     chip temperature at which the clocks are cut DCGM_FI_DEV_SLOWDOWN_TEMP
 sm_clock_mhz              gauge    MHz      CLOCK          nvmlDeviceGetClockInfo  history

@@ -35,7 +35,7 @@ _UNITS: Mapping[Unit, tuple[str, str, float]] = {
 _WORDS = {"util": "utilization", "mem": "memory", "temp": "temperature", "gpu": "device"}
 _ECC = re.compile(r"ecc_(corrected|uncorrected)(_volatile)?")
 _CLOCK = re.compile(r"(sm|memory)_(clock.*)")
-FIXED = ("pcie_gen_max", "pcie_width_max", "sm_clock_max_mhz", "temp_slowdown_c")
+FIXED = ("pcie_gen_max", "pcie_width_max", "sm_clock_max_mhz", "temp_slowdown_c", "mem_temp_max_c")
 """What a GPU and its slot are capable of: constant, so these are labels of ``gputop_gpu_info``."""
 _ELSEWHERE = frozenset(("xid", "throttle_reasons", "pid", "starttime", "ppid", "gpu", *FIXED))
 """Numbers that are not quantities: exported as counters by reason or as labels, or not at all."""

@@ -100,6 +100,7 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
     energy_j: Number | None = None
     temp_c: Number | None = None
     mem_temp_c: Number | None = None
+    mem_temp_max_c: Number | None = None
     temp_slowdown_c: Number | None = None
     sm_clock_mhz: Number | None = None
     sm_clock_max_mhz: Number | None = None

@@ -85,7 +85,6 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
         ),
         *(("note", note) for note in told.notes),
         ("steps", steps),
-        ("loaders", d.attribution.correlation if d.attribution else ""),
         ("time", ", ".join(spent)),
     ]
     filled = tuple((label, text) for label, text in labels_and_texts if text)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.rules.remedy_rows import REMEDIES
-from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S
+from gputop.diagnosis.signals import LEAST_SAMPLES
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric

@@ -7,8 +7,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.sample_facts import pcie_capacity
 from gputop.diagnosis.sm_remedy import power_word
-from gputop.diagnosis.window import pcie_capacity
 from gputop.model import quantity
 from gputop.model.derived import throttle_words
 from gputop.model.metrics import GPU_METRICS, Metric

@@ -179,8 +179,6 @@ def _second(a: Attribution, width: int) -> Row:
         parts.append((f"{a.loaders} {kind}worker{'s' if a.loaders > 1 else ''}", "dim"))
     if pin and a.loaders:
         parts.append((pin, "dim"))
-    if a.correlation:
-        parts.append((a.correlation, "dim"))
     return Line().to(2).add_all(fields(parts, width - 3, "     ")).row(width)
 
 

@@ -1,110 +1,70 @@
-"""The parts under the rules: bounds, the window's sums, correlation, trends."""
+"""The parts under the rules: means of the window, restarts, conditions, trends."""
 
 from __future__ import annotations
 
-import random
-from collections import deque
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.diagnosis.attribution import correlate
 from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.hardware_health import growth
-from gputop.diagnosis.host_side import SteadyStateTracker
+from gputop.diagnosis.host_side import SteadyStateTracker, read_host
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
+from gputop.diagnosis.sample_facts import pcie_capacity
+from gputop.diagnosis.tracks import GpuTrack, Restart, TickContext, WindowState
 from gputop.diagnosis.verdict_state import Debouncer
-from gputop.diagnosis.window import COLUMNS, GpuMeans, Row, Window, pcie_capacity, scaled
+from gputop.diagnosis.window import GpuMeans, Second, gpu_means
 from tests.support.examples import looks
-from tests.support.scenes import gpu
+from tests.support.scenes import HOST, T0, gpu, train
 
 
-def row(util: float | None, sm: float | None) -> Row:
-    return (scaled(util), scaled(sm), *(None,) * (COLUMNS - 2))
+def second(tick: float, util: float | None, sm: float | None) -> Second:
+    return Second(T0 + tick, 1.0, GpuMeans(util_pct=util, sm=sm, util_with_sm=None if sm is None else util))
 
 
 @looks(30)
 @given(st.lists(st.tuples(st.floats(0, 100), st.none() | st.floats(0, 100)), min_size=1, max_size=120))
-def test_the_running_sums_are_the_sums_of_the_window(samples: list[tuple[float, float | None]]) -> None:
-    window, kept = Window(30.0), deque[tuple[float, float | None]](maxlen=30)
-    for tick, sample in enumerate(samples):
-        window.push(1.78e9 + tick, row(*sample))
-        kept.append(sample)
-    assert len(window) == len(kept)
-    assert window.means().gpu.u == pytest.approx(sum(util for util, _ in kept) / len(kept), abs=1e-5)
+def test_means_are_those_of_the_last_thirty_seconds(samples: list[tuple[float, float | None]]) -> None:
+    window = WindowState()
+    for tick, (util, sm) in enumerate(samples):
+        window.add(second(tick, util, sm))
+    kept = samples[-30:]
+    assert len(window.seconds) == len(kept)
+    means = gpu_means(window.seconds)
+    assert means.util_pct == pytest.approx(sum(util for util, _ in kept) / len(kept), abs=1e-5)
     known = [sm for _, sm in kept if sm is not None]
     if 2 * len(known) < len(kept) or not known:
-        assert window.means().gpu.sm is None
+        assert means.sm is None
     else:
-        assert window.means().gpu.sm == pytest.approx(sum(known) / len(known), abs=1e-5)
+        assert means.sm == pytest.approx(sum(known) / len(known), abs=1e-5)
 
 
-def test_what_a_window_keeps_up_to_date_is_what_a_new_one_makes_of_the_same_samples() -> None:
-    """Samples that repeat and that do not, that come late and twice at once, and columns that are forgotten."""
-    draw, window = random.Random(5), Window(6.0)
-    kept: list[tuple[float, Row]] = []
-    t, wide = 1.78e9, tuple[int | None, ...]([None] * (COLUMNS - 3))
-    values: tuple[int | None, ...] = (None, 0, 1_000_000, 50_000_000)
-    sample: Row = (0, None, 1_000_000, *wide)
-    for _ in range(400):
-        t += draw.choice((1.0, 1.0, 1.0, 1.0, 1.0003, 0.25, 3.0, 7.0))
-        if draw.random() < 0.3:
-            sample = (draw.choice(values), draw.choice(values), draw.choice(values), *wide)
-        window.push(t, sample)
-        kept.append((t, sample))
-        kind = draw.randrange(40)
-        if kind == 0:
-            window.forget("sm")
-            kept = [(at, (row[0], None, *row[2:])) for at, row in kept]
-        elif kind == 1:
-            window.keep(2.0)
-            kept = [(at, row) for at, row in kept if at > t - 2.0 + 0.0005]
-        kept = [(at, row) for at, row in kept if at > t - 6.0 + 0.0005]
-        anew = Window(1e9)
-        for at, row in kept:
-            anew.push(at, row)
-        assert len(window) == len(anew)
-        assert window.means() == anew.means()
-        assert [window.total(name) for name in ("u", "sm")] == [anew.total(name) for name in ("u", "sm")]
+@given(st.floats(0, 100), st.integers(1, 30))
+def test_a_mean_of_equal_values_is_that_value(value: float, n: int) -> None:
+    """The thresholds of the flags are strict: 80.0 must not become 79.99999."""
+    assert gpu_means([second(tick, round(value, 3), None) for tick in range(n)]).util_pct == round(value, 3)
 
 
-def test_the_correlation_line_needs_variation_and_says_how_much_data() -> None:
-    rng = random.Random(3)
-    steps = [rng.choice((0.0, 60.0)) for _ in range(120)]
-    noise = [rng.gauss(0.0, 4.0) for _ in range(120)]
-    opposite = [70.0 - s + e for s, e in zip(steps, noise, strict=True)]
-    assert correlate(opposite, steps) == "the loaders work while the GPU waits"
-    assert (
-        correlate([98.0 + 0.01 * s for s in steps], steps)
-        == "the loaders' work or the GPU's does not vary: nothing to relate"
-    )
-    other = [rng.choice((0.0, 60.0)) for _ in range(120)]
-    assert correlate(other, steps).startswith("no clear relation")
-
-
-def test_the_loaders_may_be_one_sample_ahead() -> None:
-    rng = random.Random(4)
-    steps = [rng.choice((0.0, 60.0)) for _ in range(120)]
-    late = [50.0, *(70.0 - s for s in steps[:-1])]
-    assert correlate(late, steps) == "the loaders work while the GPU waits"
-
-
-def test_two_slow_walks_are_not_called_related() -> None:
-    """Differencing and Bartlett's variance: independent random walks correlate by chance alone."""
-    false = 0
-    for seed in range(200):
-        rng = random.Random(seed)
-        walks = []
-        for _ in range(2):
-            value, walk = 50.0, []
-            for _ in range(120):
-                value += rng.gauss(0.0, 6.0)
-                walk.append(value)
-            walks.append(walk)
-        false += correlate(*walks).startswith("moves")
-    assert false == 0
+def test_a_restart_drops_what_its_reason_says() -> None:
+    track = GpuTrack()
+    sample, process = gpu(util=60.0, sm=50.0), train()
+    for tick in range(40):
+        track.observe(TickContext(T0 + tick, 1.0, HOST), sample, read_host([process])[0])
+    window = track._window
+    for reason, left, sm in (
+        (Restart.SM_SOURCE_CHANGED, 30, None), (Restart.CAUSE_CHANGED, 8, 50.0), (Restart.TRAINING_BEGAN, 8, 50.0),
+        (Restart.GAP, 0, None), (Restart.JOB_CHANGED, 0, None), (Restart.PAUSE_ENDED, 0, None),
+        (Restart.FIRST_KERNELS, 0, None), (Restart.UTIL_REFUTED, 0, None), (Restart.UNREADABLE, 0, None),
+    ):  # fmt: skip
+        track._window = deepcopy(window)
+        track._restart(reason, T0 + 31)
+        seconds = track._window.seconds
+        assert len(seconds) == left, reason
+        assert not seconds or gpu_means(seconds).sm == sm, reason
+        assert (track._window.conditions == window.conditions) == (reason is Restart.GAP or left > 0), reason
 
 
 def test_growth_is_the_median_slope() -> None:
@@ -153,7 +113,9 @@ def test_where_requests_come_by_chance_a_slow_mean_decides_whether_a_gpu_waits(
     waits: bool, idle: float, slow: float | None, then: bool
 ) -> None:
     before, util = Conditions(waits=waits), 100.0 - idle
-    now = update_conditions(before, GpuMeans(u=util), util, may_be_hollow=False, slow_idle=slow, has_nvlink=False)
+    now = update_conditions(
+        before, GpuMeans(util_pct=util), util, may_be_hollow=False, slow_idle=slow, has_nvlink=False
+    )
     assert now.waits == then
 
 
@@ -162,4 +124,4 @@ def test_one_look_that_misses_a_wait_does_not_end_it_and_a_longer_break_does(mis
     standing = SteadyStateTracker()
     for t, state in ((0.0, "disk"), (10.0, "disk"), (10.0 + missed_s, None), (10.0 + missed_s, "disk")):
         standing.observe(t, state, None)
-    assert standing.stands is not None and standing.stands.for_s == lasts_s
+    assert standing.state is not None and standing.state.for_s == lasts_s

@@ -28,10 +28,12 @@ from gputop.diagnosis.rules.starved import (
     STARVED_UNATTRIBUTED,
     WORKER_RESTART,
 )
+from gputop.diagnosis.rules.turns import TAKE_FAST_TURNS, TAKE_TURNS
 
 GATES: tuple[Rule, ...] = (COLLECTING, STARTUP)
 IDLE_FAMILY: tuple[Rule, ...] = (IDLE_HOLDING_MEMORY, IDLE)
 STARVED: tuple[Rule, ...] = (
+    TAKE_TURNS,
     KV_CACHE_FULL,
     LOW_DEMAND,
     CHECKPOINT_PAUSE,
@@ -39,6 +41,7 @@ STARVED: tuple[Rule, ...] = (
     PCIE_TRANSFER,
     DATALOADER_DISK,
     DATALOADER_CPU,
+    TAKE_FAST_TURNS,
     MAIN_PROCESS,
     DATALOADER_NETWORK,
 )
@@ -56,8 +59,9 @@ BUSY: tuple[Rule, ...] = (
 )
 END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 
-CAUSES: tuple[Rule, ...] = IDLE_FAMILY + STARVED
-"""Tried first. A named cause of starvation goes before A/B: SM cannot exceed util."""
+CAUSES: tuple[Rule, ...] = (TAKE_TURNS, *IDLE_FAMILY, *STARVED)
+"""Tried first, turns before idle: a GPU idles between two of them. A named cause of starvation goes before A/B: SM
+cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END
 RULES: tuple[Rule, ...] = GATES + CAUSES + UNATTRIBUTED + WORKS
 """All that can hold."""

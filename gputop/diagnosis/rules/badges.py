@@ -14,10 +14,13 @@ from gputop.diagnosis.job_steps import PERIOD_GROWN
 from gputop.diagnosis.rules.busy import LOW_CLOCK, low_clock_remedy, low_clock_words
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
+from gputop.diagnosis.sample_facts import HBM_MAX_C, memory_limit_c, memory_of, ratio, swapping
 from gputop.diagnosis.sanity import has_impossible_power, is_broken
-from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.stragglers import ALL_UTIL, FOR_S, LEAST_GPUS, LEAST_POINTS
+from gputop.diagnosis.thresholds import HALF_RATIO
 from gputop.diagnosis.types import Badge, Level
-from gputop.diagnosis.window import memory_of, ratio, swapping
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model.quantity import duration, memory, pct, share, step_time
 from gputop.model.steps import SOURCE_WORDS
 
@@ -59,7 +62,7 @@ COOL_C = 70.0
 
 
 def _is_slowed(s: Signals, part: float) -> bool:
-    return part >= at.SLOWED and s.n >= min(s.least, LEAST_SAMPLES)
+    return part >= at.SLOWED and s.n >= min(s.min_samples, LEAST_SAMPLES)
 
 
 def _clock(s: Signals) -> str:
@@ -97,7 +100,7 @@ def _capped(s: Signals, verdict: str) -> Told:
     if has_impossible_power(s.gpu) or _is_slowed(s, s.mean.thermal):
         # Beside heat it would ask for the opposite of what helps.
         return None
-    if s.mean.capped < CAPPED or s.u < CAPPED_UTIL or s.mean.clock is None or s.mean.clock >= CAPPED_CLOCK:
+    if s.mean.capped < CAPPED or s.util_pct < CAPPED_UTIL or s.mean.clock is None or s.mean.clock >= CAPPED_CLOCK:
         return None
     return f"power cap in {share(s.mean.capped)} of {WINDOW_S:.0f} s{_clock(s)}"
 
@@ -109,25 +112,40 @@ POWER_CAPPED = BadgeRule(
 
 
 def _low_clock(s: Signals, verdict: str) -> Told:
-    if not s.holds.low_clock:
+    if not s.conditions.low_clock:
         return None
     return Badge(LOW_CLOCK.id, "yellow", LOW_CLOCK.title, low_clock_words(s), low_clock_remedy(s))
 
 
 LOW_CLOCK_BADGE = BadgeRule(LOW_CLOCK.id, LOW_CLOCK.title, "yellow", LOW_CLOCK.condition, _low_clock, LOW_CLOCK.remedy)
 
-# --- links and memory -----------------------------------------------------------------------------------------------
 
-DEGRADED_S = 30.0
+def _memory_hot(s: Signals, verdict: str) -> Told:
+    now, most = s.gpu.mem_temp_c, memory_limit_c(s.gpu)
+    return None if now is None or most is None or now <= most else f"memory at {now:.0f} of {most:.0f} °C"
+
+
+MEMORY_HOT = BadgeRule(
+    "memory_hot", "memory too hot", "yellow",
+    f"memory temperature above the driver's limit, or above {HBM_MAX_C:.0f} °C of HBM if the driver names none",
+    _memory_hot, "check airflow and the heat sink's contact: the memory may slow down without a throttle reason",
+)  # fmt: skip
+
+# --- links and memory -----------------------------------------------------------------------------------------------
 
 
 def _pcie_degraded(s: Signals, verdict: str) -> Told:
-    return None if s.degraded_s < DEGRADED_S else f"PCIe link {s.degraded} for {duration(s.degraded_s)} while busy"
+    if s.degraded_s < at.DEGRADED_S:
+        return None
+    line = f"PCIe link {s.degraded} for {duration(s.degraded_s)} while busy"
+    full = s.mean.pcie
+    return line if full is None or full < at.PCIE_FULL else f"{line}, and {share(full)} of its rate is used"
 
 
 PCIE_DEGRADED = BadgeRule(
     "pcie_degraded", "PCIe link degraded", "yellow",
-    "PCIe width or generation below its maximum for 30 s with util ≥ 50 %", _pcie_degraded,
+    f"PCIe width or generation below its maximum for {at.DEGRADED_S:.0f} s with util ≥ {at.DEGRADED_UTIL:.0f} %, or "
+    f"with ≥ {100 * at.PCIE_FULL:.0f} % of its rate in use", _pcie_degraded,
     "reseat the card or riser, check the slot",
 )  # fmt: skip
 
@@ -199,7 +217,7 @@ def lost_badge(reason: str) -> Badge:
 def _counter_fault(s: Signals, verdict: str) -> Told:
     if not is_broken(s.gpu):
         return None
-    return f"SM reads 0 with util {pct(s.u)} and power {share(s.mean.power)} of the limit: not believed"
+    return f"SM reads 0 with util {pct(s.util_pct)} and power {share(s.mean.power)} of the limit: not believed"
 
 
 COUNTER_FAULT = BadgeRule(
@@ -245,15 +263,19 @@ def _straggler(s: Signals, verdict: str) -> Told:
     line = f"GPU {peer.straggler}: {peer.measure} {pct(peer.value)}, "
     line += f"the other {peer.gpus - 1} of the job {pct(peer.median)}"
     if peer.straggler == s.index:
-        return f"{line}: it does more, the others wait"
+        waiting = "the others wait" if len(peer.waits) == peer.gpus - 1 else f"{len(peer.waits)} of them wait"
+        return f"{line}: it does more" + (f", {waiting}" if peer.waits else "")
+    if s.index not in peer.waits:
+        return None
     waits, remedy = f"waits for GPU {peer.straggler}", f"see GPU {peer.straggler}: {STRAGGLER.remedy}"
     return Badge("straggler", "info", waits, f"{line}: this GPU waits for it", remedy, about=peer.straggler)
 
 
 STRAGGLER = BadgeRule(
     "straggler", "straggler", "yellow",
-    "≥ 3 GPUs of one job, all util ≥ 80 %, one does more than the median of the others by > max(15 points, 3 × 1.4826 "
-    "× MAD) in SM (else power) for 60 s",
+    f"≥ {LEAST_GPUS} GPUs of one job (no MIG instances), all util ≥ {ALL_UTIL:.0f} %, one does more than the median of "
+    f"the others by > max({LEAST_POINTS:.0f} points, 3 × 1.4826 × MAD) in SM (else power) for {FOR_S:.0f} s; "
+    f"those wait whose SM / util is below {HALF_RATIO:g}, or who are busy and do not work",
     _straggler, "balance the ranks' data and layers; compare clocks, PCIe and host of that rank",
     "yellow on the straggler, info on those that wait",
 )  # fmt: skip
@@ -328,7 +350,7 @@ SWAP = BadgeRule(
 )  # fmt: skip
 
 BADGES = (
-    ECC, THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, XID, COUNTER_FAULT, MEMORY_LEAK, MEMORY_FULL, STRAGGLER, STEP_GROWTH,
-    PCIE_DEGRADED, FABRIC_ERRORS, CORE_SHORTAGE, CPU_LIMIT, SWAP, POWER_CAPPED, STOP_START, SHARED_GPU,
+    ECC, THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, MEMORY_HOT, XID, COUNTER_FAULT, MEMORY_LEAK, MEMORY_FULL, STRAGGLER,
+    STEP_GROWTH, PCIE_DEGRADED, FABRIC_ERRORS, CORE_SHORTAGE, CPU_LIMIT, SWAP, POWER_CAPPED, STOP_START, SHARED_GPU,
 )  # fmt: skip
 """In the order in which they are shown: what stops a GPU comes first."""

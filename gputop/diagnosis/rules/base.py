@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from gputop.diagnosis.idle_runs import WORKED_OF_S, WORKED_S
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
-from gputop.diagnosis.signals import LEAST_SAMPLES, TRAINS_S, WINDOW_S, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, TRAINS_S, Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Confidence, Level, State
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct
 
@@ -64,7 +65,7 @@ class Rule(Struct, frozen=True):
 
 
 def _too_few(s: Signals) -> bool:
-    if s.n < s.least:
+    if s.n < s.min_samples:
         return True
     # The account of a GPU that idles may need longer than its means.
     idles = s.host.seen and s.util_known and s.idle >= IDLE and not s.quiet
@@ -75,7 +76,9 @@ def _collecting(s: Signals) -> RuleResult:
     if not _too_few(s):
         line = f"SM {pct(s.mean.sm)}, but util is not measured here: idle time is unknown"
         return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
-    few = f"{s.n} of {s.least} samples" if s.n < s.least else f"{s.covered_s:.0f} s are too few to tell by turns"
+    few = f"{s.n} of {s.min_samples} samples"
+    if s.n >= s.min_samples:
+        few = f"{s.covered_s:.0f} s are too few to tell by turns"
     return RuleResult("grey", (few,), confidence="low")
 
 
@@ -109,7 +112,7 @@ def _is_new(s: Signals) -> bool:
 def _young(s: Signals) -> bool:
     if _is_new(s) and works(s) and s.host.feeders is not None and s.host.feeders.leading == "cpu":
         return True
-    return s.tick.age_s is not None and s.tick.age_s < YOUNG_S and not s.worked and not is_fed(s)
+    return s.tick.age_s is not None and s.tick.age_s < YOUNG_S and not s.has_trained and not is_fed(s)
 
 
 def is_cpu_phase(s: Signals) -> bool:

@@ -23,7 +23,11 @@ def _flag_level(s: Signals) -> Level:
 
 def chip_share(s: Signals) -> str:
     """How much of the chip kernels use while they run, in words."""
-    return "n/a" if s.r is None else pct(of_hundred(100.0 * s.r))
+    return "n/a" if s.sm_ratio is None else pct(of_hundred(100.0 * s.sm_ratio))
+
+
+def _util(s: Signals) -> str:
+    return f"util {'' if s.util_known else '≥ '}{pct(s.util_pct)}"
 
 
 def _power(s: Signals) -> str:
@@ -37,9 +41,8 @@ def _power(s: Signals) -> str:
 def _tell_memory(s: Signals) -> RuleResult:
     return RuleResult(
         "info",
-        (f"DRAM {pct(s.mean.dram)} of its peak, util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.mean.sm)}, "
-         f"tensor {pct(s.mean.tensor)}",),
-        confidence="high" if s.u >= at.HALF_UTIL.leave else "medium",
+        (f"DRAM {pct(s.mean.dram)} of its peak, {_util(s)}, SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}",),
+        confidence="high" if s.util_pct >= at.HALF_UTIL.leave else "medium",
     )  # fmt: skip
 
 
@@ -50,7 +53,7 @@ MEMORY_BANDWIDTH = Rule(
     f"{at.MEMORY_RATIO.leave:g}); where util is not measured, DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
     level="info",
     state="working",
-    holds=lambda s: s.holds.memory,
+    holds=lambda s: s.conditions.memory,
     tell=_tell_memory,
     remedy="usually inherent (decode): larger batch, FlashAttention, fusion, quantised weights and KV cache",
     remedy_short="larger batch, fp8 KV",
@@ -65,7 +68,7 @@ HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradien
 
 
 def _tell_communication(s: Signals) -> RuleResult:
-    certain = s.holds.moves_data
+    certain = s.conditions.moves_data
     if s.mean.nvlink is not None and s.mean.nvlink >= at.COMM_NVLINK.leave:
         line = f"NVLink {share(s.mean.nvlink)}, "
     elif certain:
@@ -76,8 +79,8 @@ def _tell_communication(s: Signals) -> RuleResult:
     if s.mean.power is not None:
         line += f", power {share(s.mean.power)}"
     notes = ("suspected: the traffic itself was not measured",) if not certain else ()
-    if s.peer is not None and s.peer.straggler != s.index:
-        notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
+    if s.waits_for is not None:
+        notes = (*notes, f"it may be waiting for GPU {s.waits_for}: see the straggler badge")
     notes = (*notes, *_or_stuck(s))
     evidence = (line,) if s.fabric is None else (line, *s.fabric.evidence())
     title = None if certain else "communication (suspected)"
@@ -91,7 +94,7 @@ COMMUNICATION = Rule(
     "DRAM < 15 % and power < 50 %",
     level="red",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and (s.holds.moves_data or (s.tick.nccl and s.holds.rests)),
+    holds=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
     tell=_tell_communication,
     remedy=HIDE_COMMUNICATION,
     remedy_short="overlap, bucket_cap_mb",
@@ -111,7 +114,7 @@ def _tell_hang(s: Signals) -> RuleResult:
     spin = s.spin
     assert spin is not None
     title, lasted = "hang: waits inside a kernel", duration(spin.for_s)
-    line = f"util {pct(s.u)}, SM {pct(s.mean.sm)} and DRAM {pct(s.mean.dram)} stand still{_power(s)}"
+    line = f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)} and DRAM {pct(s.mean.dram)} stand still{_power(s)}"
     pid = s.tick.pid
     remedy = f"py-spy dump --pid {'PID' if pid is None else pid} shows where it waits"
     evidence: tuple[str, ...] = (line,)
@@ -179,7 +182,7 @@ def _flag_confidence(s: Signals) -> Confidence:
 
 def _tell_small(s: Signals) -> RuleResult:
     launch = _is_launch_bound(s)
-    line = f"util {pct(s.u)}, SM {pct(s.mean.sm)}, DRAM {pct(s.mean.dram)}"
+    line = f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)}, DRAM {pct(s.mean.dram)}"
     if s.host.mean.main is not None:
         line += f", main thread {share(s.host.mean.main)} runnable"
     line += ": many tiny kernels" if launch else ": kernels too small for this GPU"
@@ -206,7 +209,7 @@ SMALL_KERNELS = Rule(
 
 
 def _tell_low_sm(s: Signals) -> RuleResult:
-    line = f"util {pct(s.u)} but SM {pct(s.mean.sm)}; memory bandwidth is not measured here"
+    line = f"util {pct(s.util_pct)} but SM {pct(s.mean.sm)}; memory bandwidth is not measured here"
     notes: tuple[str, ...] = ("the cause cannot be measured here: no DRAM counter",)
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
@@ -241,7 +244,7 @@ STALLED = Rule(
     f"DRAM, PCIe and NVLink all measured and each < {at.STALLED_PIPE:.0f} % (leaves at {at.STALLED_PIPE.leave:.0f} %)",
     level="yellow",
     state="working",
-    holds=lambda s: s.holds.stalled and not s.holds.half and not s.tick.draws,
+    holds=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
     tell=_tell_stalled,
     remedy="look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; "
     "spinning collectives, locks, atomics on one address, pointer chasing",
@@ -297,7 +300,7 @@ LOW_CLOCK = Rule(
     f"reason in < {100 * at.SLOWED:.0f} % of the samples; or impossible power",
     level="yellow",
     state="working",
-    holds=lambda s: s.holds.low_clock,
+    holds=lambda s: s.conditions.low_clock,
     tell=_tell_low_clock,
     remedy=WHY_LOW_CLOCK,
     remedy_short="nvidia-smi -rgc, cold boot",
@@ -321,7 +324,7 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
     notes: tuple[str, ...] = ()
     if mean.fp32 is None:
         notes = ("tensor cores hardly used; whether FP32 work or a stall is not measured here",)
-    if s.holds.half:
+    if s.conditions.half:
         notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
     remedy, remedy_short = USE_LOWER_PRECISION, "bf16 or TF32, if matrices"
     if s.tick.framework in ("torch", "jax"):
@@ -329,7 +332,7 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
         remedy_short = "bf16 autocast, TF32"
     is_sure = proven and has_framework
     return RuleResult(
-        "yellow" if is_sure or s.holds.half else "info", (line,), remedy, remedy_short,
+        "yellow" if is_sure or s.conditions.half else "info", (line,), remedy, remedy_short,
         "high" if is_sure else "medium", (*notes, *_few_warps(s)), None if proven else "tensor cores hardly used",
     )  # fmt: skip
 
@@ -364,7 +367,7 @@ def _fabric_share(s: Signals) -> float | None:
 
 def _tell_half(s: Signals) -> RuleResult:
     mean = s.mean
-    line = f"util {pct(s.u)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}{_power(s)}"
+    line = f"util {pct(s.util_pct)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}{_power(s)}"
     fabric = _fabric_share(s)
     over = (
         f"NVLink {share(mean.nvlink)}" if mean.nvlink is not None and mean.nvlink >= at.HALF_NVLINK
@@ -380,7 +383,7 @@ def _tell_half(s: Signals) -> RuleResult:
     else:
         note = "the cause is not seen from outside"
         remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
-    waits_for = None if s.peer is None or s.peer.straggler == s.index else s.peer.straggler
+    waits_for = s.waits_for
     return RuleResult(
         "yellow" if waits_for is None else "info",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
@@ -388,7 +391,7 @@ def _tell_half(s: Signals) -> RuleResult:
         short,
         "high" if mean.power is not None and mean.power < at.HALF_POWER else "medium",
         (note,) if waits_for is None else (f"waits for GPU {waits_for}: see the straggler badge", note),
-        f"half working: {of_hundred(100.0 * (s.r or 0.0)):.0f} of 100 while kernels run",
+        f"half working: {of_hundred(100.0 * (s.sm_ratio or 0.0)):.0f} of 100 while kernels run",
     )
 
 
@@ -401,7 +404,7 @@ HALF_WORKING = Rule(
     f"(leaves at {at.HALF_RATIO.leave:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
     level="yellow; info where it waits for a straggler",
     state="working",
-    holds=lambda s: s.holds.half,
+    holds=lambda s: s.conditions.half,
     tell=_tell_half,
     remedy="NVLink or fabric busy: overlap, more micro-batches; main thread ≥ 90 % runnable: larger batch, CUDA "
     "graphs; else a profiler's trace",
@@ -418,7 +421,7 @@ FEW_WARPS_SM, FEW_WARPS = 50.0, 15.0
 
 
 def _numbers(s: Signals) -> str:
-    line = f"util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.mean.sm)}"
+    line = f"{_util(s)}, SM {pct(s.mean.sm)}"
     return line if s.mean.tensor is None else f"{line}, tensor {pct(s.mean.tensor)}"
 
 
@@ -426,7 +429,7 @@ def _few_warps(s: Signals) -> tuple[str, ...]:
     """Occupancy tells good loads from bad ones in neither direction, so it is no verdict."""
     if s.mean.sm is None or s.mean.sm < FEW_WARPS_SM or s.mean.occ is None or s.mean.occ >= FEW_WARPS:
         return ()
-    if s.mean.tensor is None or s.mean.tensor >= at.COMM_TENSOR or s.holds.memory:
+    if s.mean.tensor is None or s.mean.tensor >= at.COMM_TENSOR or s.conditions.memory:
         return ()
     return (f"few warps: SM {pct(s.mean.sm)} with {pct(s.mean.occ)} of the warp slots",)
 
@@ -439,7 +442,7 @@ HEALTHY = Rule(
     f"FP32, FP16 or INT ≥ {at.WITNESS_PIPE:.0f} %; nothing else",
     level="green",
     state="working",
-    holds=lambda s: s.holds.broad and s.holds.witness,
+    holds=lambda s: s.conditions.broad and s.conditions.witness,
     tell=lambda s: RuleResult("green", (f"healthy: {_numbers(s)}",), confidence="high", notes=_few_warps(s)),
     checked="eight real loads that are well, tuned training on an H100 (SM 88, tensor 19, DRAM 59) and FP16 products "
     "on a T4 (SM 98, tensor 88) among them",
@@ -455,11 +458,11 @@ OTHER_PIPES = (
 
 def _tell_working(s: Signals) -> RuleResult:
     mean = s.mean
-    if not s.holds.seen:
+    if not s.conditions.seen:
         return _tell_unexplained(s)
-    sure: Confidence = "high" if mean.sm is not None and mean.sm >= at.HEALTHY_SM and s.holds.witness else "medium"
+    sure: Confidence = "high" if mean.sm is not None and mean.sm >= at.HEALTHY_SM and s.conditions.witness else "medium"
     notes: tuple[str, ...] = ()
-    if not s.holds.witness:
+    if not s.conditions.witness:
         notes = ("no second witness: SM activity says that warps are resident, not that they compute",)
     return RuleResult("green", (_numbers(s),), confidence=sure, notes=(*notes, *_few_warps(s)))
 
@@ -489,7 +492,7 @@ WORKING = Rule(
     f"confidence medium below SM {at.HEALTHY_SM:.0f} % or without a second witness",
     level=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
-    holds=lambda s: s.u >= at.WORKING_UTIL and s.mean.sm is not None,
+    holds=lambda s: s.util_pct >= at.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
     checked="SM / util of servers on GeForce and data-centre GPUs under a benchmark: 0.78 and more",
 )
@@ -500,9 +503,10 @@ HELD_DOWN = 0.1
 
 
 def _tell_unseen(s: Signals) -> RuleResult:
-    evidence = f"util {pct(s.u)}{_power(s)}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
-    works_hard = s.holds.at_power_limit
-    if not works_hard and s.holds.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
+    why = "SM activity was not measured" if s.sm_off is None else s.sm_off.words
+    evidence = f"util {pct(s.util_pct)}{_power(s)}; {why}"
+    works_hard = s.conditions.at_power_limit
+    if not works_hard and s.conditions.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
         return RuleResult("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
     if works_hard:
         return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))

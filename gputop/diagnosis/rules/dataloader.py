@@ -8,7 +8,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.feeder_window import BY_NAME
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
@@ -27,9 +26,10 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.rules.starved import starved_level
+from gputop.diagnosis.sample_facts import swapping
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
-from gputop.diagnosis.window import swapping
+from gputop.diagnosis.workers import BY_NAME
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share
 
@@ -58,7 +58,7 @@ def _tell_cpu(s: Signals) -> RuleResult:
     confidence: Confidence = "low" if f.by == "kinship" else "medium"
     if s.host.mean.main is None:
         notes = (*notes, "the main thread could not be measured")
-    elif f.by in (None, "child") and "cpu" in s.host.mostly:
+    elif f.by in (None, "child") and "cpu" in s.host.named:
         confidence = "high"
     return RuleResult(
         starved_level(s), (line, _measured_line(s, f)), *remedy("cpu", s, f),
@@ -121,7 +121,7 @@ def _fetches(s: Signals, f: Feeders) -> bool:
         return False
     shares = f.busiest
     return (
-        shares.poll >= shares.cpu and "outside" in s.host.mostly and f.any_disk < NO_DISK and "cpu" not in s.host.mostly
+        shares.poll >= shares.cpu and "outside" in s.host.named and f.any_disk < NO_DISK and "cpu" not in s.host.named
     )
 
 
@@ -134,7 +134,7 @@ def _tell_io(s: Signals) -> RuleResult:
     doing = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
     if _disk(s):
         cause = "disk"
-        confidence = "high" if f.by != BY_NAME and s.host.mostly & {"disk", "any_disk"} else "medium"
+        confidence = "high" if f.by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
         doing = f"in disk wait {share(f.busiest.disk)}"
         if s.host.io_known and s.host.mean.read:
             doing += f", reading {rate(s.host.mean.read)}"

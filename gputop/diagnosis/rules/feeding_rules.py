@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.feeder_window import BY_NAME
-from gputop.diagnosis.signals import WINDOW_S, Signals
+from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.workers import BY_NAME
 from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import share
 
@@ -48,12 +49,12 @@ RESTARTING = 0.5
 
 def main_runs(s: Signals) -> bool:
     """Whether the main thread must have been runnable in most of the idle time."""
-    return s.host.mean.main is not None and "main_run" in s.host.mostly
+    return s.host.mean.main is not None and "main_run" in s.host.named
 
 
 def main_leads(s: Signals) -> bool:
     """Whether it runs in no less of the idle time than the feeders work."""
-    return main_runs(s) and s.host.filled.main_run >= max(s.host.filled.useful, s.host.filled.any_useful)
+    return main_runs(s) and s.host.attribution.main_run >= max(s.host.attribution.useful, s.host.attribution.any_useful)
 
 
 _OWN: dict[Cause, str] = {"disk": "main_disk", "network": "main_network", "pipe": "main_write", "sleep": "main_sleep"}
@@ -61,7 +62,7 @@ _OWN: dict[Cause, str] = {"disk": "main_disk", "network": "main_network", "pipe"
 
 def own_wait(s: Signals) -> tuple[Cause, float] | None:
     """(cause, share of the window) where the main thread waits for something of its own, not for a batch."""
-    waits, found, mostly = s.host.waits, s.host.filled, s.host.mostly
+    waits, found, mostly = s.host.waits, s.host.attribution, s.host.named
     if waits is None or s.idle < IDLE_PCT:
         return None
     feeds = works(s)
@@ -94,11 +95,11 @@ def main_alone(s: Signals) -> Cause | None:
     waits, idle = s.host.waits, s.idle / 100.0
     if waits is None or host.main is None or s.idle < IDLE_PCT or not s.tick.knows_feeders:
         return None
-    if works(s) or _may_still_feed(s) or "main_alone" not in s.host.mostly:
+    if works(s) or _may_still_feed(s) or "main_alone" not in s.host.named:
         return None
     own_waits = waits.disk + waits.network + waits.write
     ran, slept = abs(host.main - (idle - own_waits)), abs(waits.sleep - (idle - own_waits))
-    surely = s.host.filled.main_run >= SURELY
+    surely = s.host.attribution.main_run >= SURELY
     if abs(ran - slept) < CLOSER and not surely:
         return "unknown"
     return (
@@ -143,15 +144,15 @@ def restarts(s: Signals) -> bool:
 
 def works(s: Signals) -> bool:
     """Whether the busiest feeder, or one of several in turn, must have worked in most of the idle time."""
-    f, mostly = s.host.feeders, s.host.mostly
+    f, mostly = s.host.feeders, s.host.named
     return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.what == "workers"))
 
 
 def main_cause(s: Signals, f: Feeders) -> Cause:
     """What most of the busiest feeder's useful time goes to; where several take turns, what most of theirs does."""
     leading = f.leading
-    if "useful" not in s.host.mostly:
-        found = s.host.filled
+    if "useful" not in s.host.named:
+        found = s.host.attribution
         of_any: dict[Literal["cpu", "disk", "network"], float] = {
             "disk": found.any_disk, "network": found.any_network, "cpu": found.any_cpu,
         }  # fmt: skip

@@ -9,8 +9,9 @@ from gputop.diagnosis.host_side import SteadyState
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
-from gputop.diagnosis.signals import WINDOW_S, Signals
+from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import duration, memory
 
@@ -91,7 +92,7 @@ def _holding(s: Signals) -> bool:
 def _tell_holding(s: Signals) -> RuleResult:
     holder = s.tick.name if s.tick.pid is None else f"{s.tick.name} (pid {s.tick.pid})"
     why, cause = why_idle(s)
-    line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
+    line = f"util {s.util_pct:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     words = remedy(f"idle {cause}", s)
     return RuleResult(
         "red" if s.quiet_s >= ALARM_S else "yellow", (line,) if why is None else (line, why),
@@ -122,7 +123,8 @@ def _tell_idle(s: Signals) -> RuleResult:
     elif not s.tick.computing and (s.gpu.mem_used_bytes or 0.0) >= HELD_BYTES:
         notes = (f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",)
     why, cause = why_idle(s)
-    line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held_bytes)} held" if held_bytes else "no process")
+    holder = f"{memory(held_bytes)} held" if held_bytes else "no process"
+    line = f"util {s.util_pct:.0f} % for {duration(for_s)}, {holder}"
     title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(
         "grey", (line,) if why is None else (line, why), *remedy(f"idle {cause}", s), confidence="high", notes=notes,

@@ -12,9 +12,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from gputop.diagnosis.feeder_window import PIN_MEMORY_KIND
 from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, takers_of_cores
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.workers import PIN_MEMORY_KIND
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import share
 

@@ -18,9 +18,11 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
-from gputop.diagnosis.signals import WINDOW_S, Pause, Signals
-from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE
+from gputop.diagnosis.sample_facts import PCIE_USABLE, degraded_link, link_words
+from gputop.diagnosis.signals import Pause, Signals
+from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE, PCIE_FULL
 from gputop.diagnosis.types import HOLDING_MEMORY, Level
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct, rate, share
 from gputop.model.serving import server_forms
@@ -39,9 +41,8 @@ def starved_level(s: Signals) -> Level:
 
 def _cache_is_full(s: Signals) -> bool:
     row = s.tick.serving
-    return (
-        s.holds.waits and row is not None and (row.kv_cache_pct or 0.0) >= FULL_CACHE_PCT and (row.queue or 0.0) > 0.0
-    )
+    is_full = row is not None and (row.kv_cache_pct or 0.0) >= FULL_CACHE_PCT and (row.queue or 0.0) > 0.0
+    return s.conditions.waits and is_full
 
 
 def _tell_full_cache(s: Signals) -> RuleResult:
@@ -89,7 +90,7 @@ def _listens(s: Signals) -> bool:
 
 
 def _low_demand(s: Signals) -> bool:
-    return s.holds.waits and ((s.tick.server is not None and not s.host.loaders) or _listens(s))
+    return s.conditions.waits and ((s.tick.server is not None and not s.host.loaders) or _listens(s))
 
 
 def _tell_low_demand(s: Signals) -> RuleResult:
@@ -97,7 +98,7 @@ def _tell_low_demand(s: Signals) -> RuleResult:
     if s.tick.server is None:
         name = s.tick.name
         server = f"the parent of {name} takes requests" if s.host.served else f"{name} listens on a socket of its own"
-    line = f"{server}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests"
+    line = f"{server}: mean util {s.util_pct:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests"
     return RuleResult("info", (line,))
 
 
@@ -198,8 +199,8 @@ WORKER_RESTART = Rule(
 
 # --- PCIe transfers -------------------------------------------------------------------------------------------------
 
-PCIE_BUSY, PCIE_FULL = 0.3, 0.7
-"""Shares of the link's usable rate: enough to matter beside idle time; enough on its own [judged]."""
+PCIE_BUSY = 0.3
+"""Share of the link's usable rate that matters beside idle time [judged]."""
 BOTH_WAYS = 0.3
 """From here on in both directions it is NCCL over PCIe, not a copy of batches."""
 PAGEABLE_MAIN = 0.8
@@ -215,21 +216,30 @@ def _pcie(s: Signals) -> bool:
 
 
 def _tell_pcie(s: Signals) -> RuleResult:
-    capacity = s.pcie_bytes_per_s or 0.0
-    rx = (s.mean.pcie_rx or 0.0) >= (s.mean.pcie_tx or 0.0)
-    moved = (s.mean.pcie or 0.0) * capacity
+    is_rx = (s.mean.pcie_rx or 0.0) >= (s.mean.pcie_tx or 0.0)
+    usable = s.pcie_bytes_per_s or 0.0
+    moved = (s.mean.pcie or 0.0) * usable
+    link = degraded_link(s.gpu)
+    # The rate by which people know a link: of one that is at its best the part that can be used.
+    rate_gb = usable / 1e9 / (PCIE_USABLE if link else 1.0)
+    line = f"PCIe {'RX' if is_rx else 'TX'} {moved / 1e9:.1f} of {rate_gb:.{0 if rate_gb >= 10.0 else 2}f} GB/s"
+    line += f" ({link_words(s.gpu)})" if link else ""
+    line += f" while GPU idle {s.idle:.0f} %"
     pageable = s.host.mean.main is not None and s.host.mean.main >= PAGEABLE_MAIN
-    line = f"PCIe {'RX' if rx else 'TX'} {moved / 1e9:.1f} of {capacity / 1e9:.0f} GB/s while GPU idle {s.idle:.0f} %"
     if pageable:
         line += f", main thread {share(s.host.mean.main)} runnable: looks pageable"
+    if link and (s.mean.pcie or 0.0) >= PCIE_FULL:
+        return RuleResult("yellow", (line,), f"{FULL_LINK}; then {PINNED}", "reseat card, check slot", "high")
     return RuleResult("yellow", (line,), confidence="high" if pageable else "medium")
 
 
+FULL_LINK = "the link is the bottleneck: reseat the card, check riser, slot and BIOS (lanes, link speed)"
 PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU"
 PCIE_TRANSFER = Rule(
     id="pcie_transfer",
     title="starved: PCIe transfers",
-    condition="PCIe ≥ 30 % of the link and ≥ idle/2 with idle ≥ 20 %, or ≥ 70 %; one direction only (both are NCCL)",
+    condition=f"PCIe ≥ {100 * PCIE_BUSY:.0f} % of the link and ≥ idle/2 with idle ≥ {IDLE_PCT:.0f} %, or ≥ "
+    f"{100 * PCIE_FULL:.0f} %; one direction only (both are NCCL); a full link below its best is named",
     level="yellow",
     state="starved",
     holds=_pcie,
@@ -246,9 +256,9 @@ SHOW_PROCESSES = "run gputop where the processes are visible: the host's PID nam
 
 def _uses(s: Signals) -> tuple[str, ...]:
     """What kernels use of the chip while they run, where that is little."""
-    if s.r is None or s.r >= HALF_RATIO or s.holds.much_dram:
+    if s.sm_ratio is None or s.sm_ratio >= HALF_RATIO or s.conditions.much_dram:
         return ()
-    return (f"while kernels run they use {pct(100.0 * s.r)} of the SMs",)
+    return (f"while kernels run they use {pct(100.0 * s.sm_ratio)} of the SMs",)
 
 
 def _tell_dark(s: Signals) -> RuleResult:
@@ -256,7 +266,7 @@ def _tell_dark(s: Signals) -> RuleResult:
     if s.job_ended:
         words = ("its process has ended",)
         return RuleResult("grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle")
-    line = f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU"
+    line = f"util {pct(s.util_pct)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU"
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
         "grey", (line,), SHOW_PROCESSES, "show the processes", "low", _uses(s), title, "idle",
@@ -301,7 +311,7 @@ def _unattributed_cause(s: Signals) -> Cause:
     if s.host.waits is not None and not waits_for_batch(s, surely=True):
         # Nobody waits for these: a worker whose batches are not taken waits for a lock, or sleeps, as well.
         return "unknown"
-    mostly = s.host.mostly
+    mostly = s.host.named
     if "lock" in mostly or "sleep" in mostly:
         return "lock" if "lock" in mostly else "sleep"
     # Workers that take turns at a lock and sleep while they hold it are in neither state for most of the time.
@@ -317,7 +327,7 @@ STARVED_UNATTRIBUTED = Rule(
     "and without the host's side idle is a fact, and is counted as idle",
     level="yellow; grey without processes",
     state="starved",
-    holds=lambda s: s.holds.waits,
+    holds=lambda s: s.conditions.waits,
     tell=_tell_unattributed,
     remedy="dump stacks; check locks, RPC",
     checked="a server with a request each five seconds, recorded without its processes",
@@ -356,7 +366,7 @@ def _tell_main(s: Signals) -> RuleResult:
     if alone is not None:
         line += f" runnable {share(host.mean.main)} of the time, and waits for nobody"
     else:
-        line += f" runnable at least {share(host.filled.main_run)} of that"
+        line += f" runnable at least {share(host.attribution.main_run)} of that"
     line += f", {host.loaders} workers {share(host.mean.workers)} busy" if host.loaders else ", no workers"
     cause: Cause = "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
     return RuleResult(

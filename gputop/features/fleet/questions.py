@@ -14,10 +14,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gputop.diagnosis.sample_facts import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.diagnosis.stragglers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, State
-from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
 from gputop.features.fleet.gpu_state import GPU_STATES, UNUSED
 from gputop.features.fleet.promql import (

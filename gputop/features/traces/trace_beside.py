@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.signals import WINDOW_S
 from gputop.diagnosis.thresholds import SAME_STEP_PCT
+from gputop.diagnosis.window import WINDOW_S
 from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.kernels import CATEGORY_WORDS

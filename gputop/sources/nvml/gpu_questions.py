@@ -91,6 +91,7 @@ EVERY_TICK = (
 
 FIXED = (
     SM_CLOCK_MAX,
+    _one("mem_temp_max_c", "nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
     _one("temp_slowdown_c", "nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
     _one("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     _one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),

@@ -66,6 +66,7 @@ def test_every_number_of_the_catalogue_is_exported_once_in_base_units() -> None:
         "pcie_gen_max",
         "pcie_width_max",
         "sm_clock_max_mhz",
+        "mem_temp_max_c",
         "temp_slowdown_c",
     }
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.account import Account, IdleAttribution
-from gputop.diagnosis.feeder_window import FeederRow
-from gputop.diagnosis.window import HostMeans, scaled
+from gputop.diagnosis.host_side import FeederRow
+from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
+from gputop.diagnosis.window import HostMeans
 from gputop.model.feeders import WaitEnd, main_looks
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, Snapshot
 from gputop.monitor import Monitor
@@ -27,17 +27,17 @@ def row(key: int, **percent: float) -> FeederRow:
 
 
 def main(**percent: float) -> HostMeans:
-    return HostMeans(**{name: scaled(value) for name, value in percent.items()})
+    return HostMeans(**{name: value / 100.0 for name, value in percent.items()})
 
 
 def filled(
     seconds: list[tuple[float, HostMeans, list[FeederRow]]], busiest: int = 1, looked: int = 8
 ) -> IdleAttribution:
     """The account of these seconds, each with its util, main thread and feeders."""
-    account = Account(1e9)
+    idle = IdleTime()
     for t, (util, did, rows) in enumerate(seconds):
-        account.add(float(t), 1.0, util, looked, did, rows)
-    return account.filled(busiest)[0]
+        idle.add(IdleSample(float(t), 1.0, util, looked, did, rows))
+    return idle_attribution(idle.intervals, busiest, moments=idle.moments)[0]
 
 
 @looks(30)
@@ -190,9 +190,9 @@ def test_the_sampling_error_is_that_of_the_whole_window(bound: float, least: flo
     draw, idle, windows, named = random.Random(11), 0.7, 200, 0
     waits = 1.0 - idle * (1.0 - bound)
     for _ in range(windows):
-        account = Account(1e9)
+        time = IdleTime()
         for t in range(30):
             seen = sum(draw.random() < waits for _ in range(6)) / 6.0
-            account.add(float(t), 1.0, 100.0 * (1.0 - idle), 6, main(main=0.0, main_network=100.0 * seen), [])
-        named += "main_network" in account.filled(None)[1]
+            time.add(IdleSample(float(t), 1.0, 100.0 * (1.0 - idle), 6, main(main=0.0, main_network=100.0 * seen)))
+        named += "main_network" in idle_attribution(time.intervals, None, moments=time.moments)[1]
     assert least <= named / windows <= most, named

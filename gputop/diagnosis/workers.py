@@ -1,0 +1,218 @@
+"""Shares of each worker's time over the window, and which of the workers decides.
+
+A worker is whatever can prepare the next batch: a loader process, a helper, or threads of the GPU's process. Batches
+come in order, so the busiest worker decides, not the mean: one waiting worker of four starves the GPU with a mean of a
+quarter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.diagnosis.host_side import DISK, NETWORK, POLL, UNREAD, FeederRow
+from gputop.diagnosis.window import Second
+from gputop.model.feeders import PIN_MEMORY_THREAD, Feeders, FeederShares, Via
+
+Leading = Literal["cpu", "disk", "network"]
+LEAST_SEEN = 5
+"""A worker with fewer samples is not judged while others have more."""
+HALF_AS_MUCH = 0.5
+UNEVEN_FROM = 0.5
+DOES_SOMETHING = 2.0
+"""Percent of its time in which a process ran, or waited for data or a disk, from which on it counts [judged]."""
+CLEARLY_AHEAD = 0.1
+OF_MOST = 0.2
+"""A process that was waited for in so much less of the looks than another was a bystander then [judged]."""
+BY_NAME = "name"
+"""What resolved a wait for which nothing but the name of a process says whom it is for."""
+PIN_MEMORY_KIND = "pin_memory threads"
+PROOFS = ("socket", "connections")
+"""What proves that polling waits for the network. A proof counts for the whole window."""
+NEARLY = 0.1
+"""A process is preferred to a thread unless the thread's useful share is larger by more than this."""
+LAST_SAMPLES = 3
+"""The most workers of these samples is how many there are: at its end a job's workers go one after the other."""
+
+
+class WorkerShares(Struct, frozen=True):
+    """One worker over the window: ``values`` are its states in percent, means over ``count`` samples."""
+
+    key: int
+    latest: FeederRow
+    count: int
+    values: tuple[float, ...]
+    is_proven: bool
+    """Its polls were seen to be waits for the network."""
+    address: str
+
+    @property
+    def useful(self) -> float:
+        """Share of its time that goes into the next batch."""
+        values = self.values
+        return (values[0] + values[1] + values[DISK] + values[NETWORK]) / 100.0
+
+    def part(self, state: Leading | Literal["poll"]) -> float:
+        """Share of one state."""
+        values = self.values
+        parts = {"cpu": values[0] + values[1], "disk": values[DISK], "network": values[NETWORK], "poll": values[POLL]}
+        return parts[state] / 100.0
+
+
+def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
+    """Shares of each worker by its key."""
+    rows_of: dict[int, list[FeederRow]] = {}
+    for second in seconds:
+        for row in second.workers:
+            rows_of.setdefault(row.key, []).append(row)
+    return {
+        key: WorkerShares(
+            key=key,
+            latest=rows[-1],
+            count=len(rows),
+            values=tuple([sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)]),
+            is_proven=any(row.by in PROOFS for row in rows),
+            address=next((row.address for row in reversed(rows) if row.address), ""),
+        )
+        for key, rows in rows_of.items()
+    }
+
+
+def waited_for(seconds: Iterable[Second]) -> Counter[int]:
+    """By pid, percent of the looks at which the main thread waited for it, summed up over the window."""
+    named = Counter[int]()
+    for second in seconds:
+        for end in second.waits_for:
+            for pid in end.pids:
+                named[pid] += round(end.pct)
+    return named
+
+
+def without_bystanders(keys: Iterable[int], named: Mapping[int, int], all_keys: Iterable[int]) -> list[int]:
+    """Keys of the workers that the main thread may wait for.
+
+    A line of children has its parent's key. Where the main thread was not seen waiting for any process with a row of
+    its own (``all_keys``), nobody is ruled out.
+    """
+    there = set(all_keys)
+    named = {pid: n for pid, n in named.items() if n and (pid in there or -pid in there)}
+    if not named:
+        return list(keys)
+    least, knows = OF_MOST * max(named.values()), not there.isdisjoint(named)
+    return [key for key in keys if (key < 0 and not knows) or named.get(abs(key), 0) >= least]
+
+
+def _via(seconds: Iterable[Second]) -> tuple[Via | None, bool]:
+    """How the main thread mostly waits for other processes or own threads, and whether it mostly does that at all."""
+    shares, elsewhere = Counter[Via](), 0.0
+    for second in seconds:
+        for end in second.waits_for:
+            if end.pids:
+                shares[end.via] += round(end.pct)
+            elif end.via not in ("timer", "gpu"):
+                elsewhere += end.pct
+    return max(shares, key=lambda via: shares[via], default=None), shares.total() > elsewhere
+
+
+def _is_pin_memory(seconds: Iterable[Second]) -> bool:
+    """True if the own thread that the main thread waits for is the one that pins memory."""
+    threads = [end for second in seconds for end in second.waits_for if end.via == "thread"]
+    pins = sum(end.pct for end in threads if end.detail.startswith(PIN_MEMORY_THREAD))
+    return 2.0 * pins > sum(end.pct for end in threads)
+
+
+def main_address(seconds: Iterable[Second]) -> str:
+    """Where the main thread's own connection leads; empty if that was not seen."""
+    shares = Counter[str]()
+    for second in seconds:
+        for end in second.waits_for:
+            if end.via == "network" and end.detail:
+                shares[end.detail] += round(end.pct)
+    return max(shares, key=lambda address: shares[address], default="")
+
+
+def most_disk_and_network(rows: Iterable[FeederRow]) -> tuple[float, float]:
+    """How much of a sample any process waited for a disk, and for the network: shares 0–1."""
+    values = [row.values for row in rows if row.key >= 0]
+    return max([v[DISK] for v in values], default=0.0) / 100.0, max([v[NETWORK] for v in values], default=0.0) / 100.0
+
+
+def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
+    """The workers and the busiest of them; None if no sample of the window knows any.
+
+    ``before``: the state that led until now; another one leads only if it is clearly ahead.
+    """
+    shares = worker_shares(seconds)
+    keys = without_bystanders(shares, waited_for(seconds), shares)
+    if not keys:
+        return None
+    least = min(LEAST_SEEN, max([shares[key].count for key in keys]))
+    judged = [shares[key] for key in keys if shares[key].count >= least]
+    processes, threads = [w for w in judged if w.key >= 0], [w for w in judged if w.key < 0]
+    best = _busiest(processes or threads)
+    if processes and threads:
+        other = _busiest(threads)
+        if other.useful > best.useful + NEARLY and other.useful >= HALF_AS_MUCH:
+            best = other
+    useful, latest = best.useful, best.latest
+    # A dataloader's workers share its work even while they idle; others that did nothing are no workers at all.
+    peers = [best] if best.key < 0 else [
+        worker
+        for worker in processes
+        if worker.latest.kind == latest.kind
+        and (worker is best or latest.what == "workers" or 100.0 * worker.useful >= DOES_SOMETHING)
+    ]  # fmt: skip
+    busiest = _mean([best])
+    if best.is_proven:
+        # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
+        late = busiest.poll + busiest.unread
+        busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
+    parts: dict[Leading, float] = {"cpu": busiest.cpu, "disk": busiest.disk, "network": busiest.network}
+    leading = max(parts, key=lambda name: parts[name])
+    leading = leading if parts[leading] > parts[before] + CLEARLY_AHEAD else before
+    most = parts[leading] if busiest.useful else busiest.poll
+    named: Leading | Literal["poll"] = leading if busiest.useful else "poll"
+    working = sum([worker.useful >= HALF_AS_MUCH * useful for worker in peers])
+    active = sum([worker.part(named) >= HALF_AS_MUCH * most for worker in peers])
+    peer_keys = {worker.key for worker in peers}
+    rows = max([[row for row in second.workers if row.key in peer_keys] for second in seconds[-LAST_SAMPLES:]], key=len)
+    n, kind = latest.count if best.key < 0 else max(1, len(rows)), latest.kind
+    if best.key < 0 and _is_pin_memory(seconds):
+        n, kind = 1, PIN_MEMORY_KIND
+    via, is_waited_for = _via(seconds)
+    return Feeders(
+        n=n,
+        kind=kind,
+        busiest=busiest,
+        mean=_mean(peers),
+        leading=leading,
+        pid=abs(best.key),
+        active=n if best.key < 0 else min(active, n),
+        uneven=best.key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
+        any_disk=sum([second.most_disk for second in seconds]) / len(seconds),
+        by=latest.by or (BY_NAME if via == "name" else None),
+        rx_bytes_per_s=latest.rx_bytes_per_s,
+        why_blind=latest.why_blind,
+        what=latest.what,
+        any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
+        mount=latest.mount,
+        address=best.address,
+        via=via if is_waited_for and via != "name" else None,
+    )
+
+
+def _busiest(workers: list[WorkerShares]) -> WorkerShares:
+    """The most useful one; among those that do nothing useful, one that polls; then the lowest key, to stay put."""
+    nearly = max([worker.useful for worker in workers]) - 0.01
+    most = [worker for worker in workers if worker.useful >= nearly]
+    return max(most, key=lambda worker: (round(worker.useful, 2), round(worker.part("poll"), 2), -abs(worker.key)))
+
+
+def _mean(peers: Sequence[WorkerShares]) -> FeederShares:
+    """Mean of the shares of several workers; sums of floats may err by a rounding."""
+    columns = zip(*[worker.values for worker in peers], strict=True)
+    return FeederShares(*[min(1.0, max(0.0, sum(column) / len(peers) / 100.0)) for column in columns])
