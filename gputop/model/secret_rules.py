@@ -1,357 +1,278 @@
-"""The rules of ``secrets``: how names, places in URLs and shapes give a secret away, and what is put in its place.
+"""The rules of ``secrets``: names, user info in URLs, known prefixes, and one rule of randomness.
 
-First the vocabulary: words in names, prefixes of issuers, options of programs. A prefix is listed only where the rest
-of the word is not random enough to tell by itself (``secret_marks.is_random``). Every pattern takes time linear in the
-text: any user may write a command line. Imported when a text may hold a secret, since compiling the patterns takes as
-long as importing a tenth of the program.
+Every pattern takes time linear in the text: any user may write a command line.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
 
-from gputop.model.secret_marks import GENERATED, MASK, is_random, may_have_its_shape, may_hold_one
-from gputop.model.text_table import table_rows
+from gputop.model.secret_marks import MASK
 
-ALWAYS = re.compile(
-    r"passw|passphrase|passwd|pwd$|passin$|passout$|secret(?!ar)|credential|creds?$|authori[sz]ation|apikey|authtoken|"
-    r"accesstoken|accesskey|privatekey|signingkey|encryptionkey|accountkey|masterkey|cookie$|bearer$|"
-    r"(?:user|db|my|root|ssh|smtp|admin|ftp|mail|http|proxy|key|store|login)pass$"
+Strength = Literal["", "weak", "strong"]
+"""Of a name: after a weak one only a value that looks generated is masked."""
+
+_STRONG = re.compile(
+    r"passw|passphrase|passcode|passin$|passout$|pwd$|secret(?!ar)|credential|creds?$|authori[sz]ation|cookies?$|bearer$|"
+    r"(?:api|access|private|secret|signing|encryption|account|master|auth|refresh|session|bearer|hub|hf|ssh|wandb|client)"
+    r"(?:key|token)s?$|^(?:jwt|sas|dsn|otp)$|^(?:user|db|my|root|ssh|s?ftp|smtp|admin|mail|http|proxy|key|login)pass$"
 )
-"""Words that say secret wherever they stand in a name."""
-LAST = re.compile(
-    r"^(?:key|token|auth|pass|passcode|pin|otp|jwt|pat|dsn|pw|sas|[a-z]+token|(?:hf|aws|ssh|wandb|ngc|nv|license)key)$"
-)
-"""Words that say secret when they end a name."""
-PLURAL_OF = frozenset((
-    "api", "auth", "access", "secret", "private", "bearer", "refresh", "session", "hf", "github", "service",
-))  # fmt: skip
-"""Before ``keys`` and ``tokens`` they say secret; ``--max-tokens`` is a length."""
-HARMLESS_BEFORE = {
-    word: frozenset(before.split())
-    for word, before in table_rows("""
-    key    image img text caption video audio label target input output feature sort group order partition primary
-           foreign index data dataset batch json dict state column field row loss metric monitor prompt response
-           answer question query reward best log eval score message messages sample mask map hot public cache
-    token  pad eos bos unk cls sep mask start stop end special image video audio placeholder initializer trigger per
-           last first next new begin max min num think eot decoder forced
-    pass   two one single multi first second third num n forward backward per each k max min by bump
+"""Words that say secret, a word and its next one joined included: ``api key``, ``access_token``."""
+_WEAK = re.compile(r"(?:key|token)$|^(?:auth|pass|pat|pw|pin|sig|signature)$")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_DATA = _set("""
+    image img text caption video audio label target input output feature sort group order partition primary foreign
+    index data dataset batch json dict state column field row loss metric monitor prompt response answer question query
+    reward best log eval score message mask map hot public cache pad eos bos unk cls sep start stop end special first
+    placeholder initializer trigger per last next new begin max min num value forward backward two one
 """)
-}
-"""After these words they name a part of the data: ``--image-key jpg``, ``--pad-token '<pad>'``."""
-HARMLESS_AFTER = frozenset((
-    "file", "files", "filename", "path", "paths", "dir", "folder", "name", "names", "type", "types", "mode", "method",
-    "provider", "length", "len", "size", "sizes", "count", "num", "limit", "host", "port", "env", "var", "version",
-    "format", "stdin", "prompt", "ttl", "timeout", "required", "enabled", "algorithm", "scope", "scopes", "server",
-    "backend", "class", "manager", "store", "policy", "frames", "min", "max", "expiry",
-))  # fmt: skip
-"""After a word that says secret they make it something about the secret: ``--password-file``, ``--token-limit``."""
-TAIL = re.compile(r"(?:\d+|prod|dev|test|staging|main|old|new|ro|rw|value|str|string|b64|base64|hex|pem|raw)$")
-"""What may follow the word that says secret: ``HF_TOKEN_2``, ``API_KEY_PROD``."""
-SCHEMES = frozenset(("bearer", "basic", "digest", "token", "negotiate", "apikey", "aws4-hmac-sha256", "bot"))
-"""What stands before the secret in an Authorization header."""
-PLAIN = frozenset(("true", "false", "none", "null", "yes", "no", "on", "off", "auto"))
-"""Values that are no secret under any name: ``--use-auth-token True``."""
+"""Before ``key`` and ``token`` they name a part of the data: ``--image-key jpg``, ``--pad-token '<pad>'``."""
+_ABOUT = _set("""
+    file files filename path paths dir folder name names type types mode method provider length len size sizes count
+    num limit host port env var version format stdin prompt ttl timeout required enabled algorithm scope scopes server
+    backend class manager store policy frames min max expiry padding heads
+""")
+"""After a word that says secret they make the name one about the secret: ``--password-file``, ``--token-limit``."""
+_SCHEMES = _set("bearer basic digest negotiate bot")
+_PLAIN = _SCHEMES | _set("true false none null yes no on off auto token apikey")
+"""Values that are no secret under any name, and the schemes before one in a header."""
 
-SHAPES = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-(?!----END))*(?:-----END [A-Z ]*PRIVATE KEY-----)?|"
-    r"(?<![A-Za-z0-9])(?:"
+_KNOWN = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-(?!----END))*(?:-----END [A-Z ]*PRIVATE KEY-----)?|(?<![A-Za-z0-9])(?:"
     r"hf_(?:[A-Za-z0-9]{16,}|(?=[A-Za-z]*\d|[a-z]+[A-Z]|[A-Z]+[a-z])[A-Za-z0-9]{6,})|"
-    r"(?:sk|rk)[-_](?:(?:proj|live|test|ant|or|svcacct|admin)[-_][\w-]{6,}|[A-Za-z0-9]{20,}|"
-    r"(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{8,})|"
-    r"gl(?:pat|dt|rt|cbt)-[\w-]{8,}|(?:gh[pousr]_|dckr_pat_|GOCSPX-)[\w-]{16,}|xox[abeprs]-[\w-]{6,}|xapp-[\w-]{10,}|"
-    r"hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|"
+    r"[sr]k[-_](?:(?:proj|live|test|ant|or|svcacct|admin)[-_][\w-]{6,}|(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{8,})|"
+    r"hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|webhook\.office\.com/[\w@/-]+|"
+    r"(?:gl(?:pat|dt|rt|cbt)|xox[abeprs]|xapp)-[\w-]{6,}|(?:gh[pousr]_|github_pat_|dckr_pat_|GOCSPX-|nvapi-)[\w-]{16,}|"
     r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{8,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|eyJ[\w-]{6,}(?:\.[\w-]*){0,4}|"
-    r"SG\.[\w-]{8,}\.[\w-]{8,}|hv[bs]\.[\w-]{8,}|AGE-SECRET-KEY-1[A-Z0-9]{8,}|AT[AC]TT3x[\w=-]{16,}|"
-    # Of one case: Databricks, DigitalOcean, Shopify, HubSpot, RunPod.
-    r"(?:dapi|do[opr]_v1_|shp[a-z]{2}_|pat-[a-z]{2}\d-)[a-f0-9-]{24,}|rpa_[A-Za-z0-9]{24,}"
-    r")"
+    r"(?:SG|hv[bs])\.[\w-]{8,}(?:\.[\w-]{8,})?|AGE-SECRET-KEY-1[A-Z0-9]{8,}|AT[AC]TT3x[\w=-]{16,}|"
+    # Hex digits of one case behind these: Supabase, Pulumi, Databricks, DigitalOcean, Shopify, HubSpot, LangSmith.
+    r"(?:sbp_|pul-|dapi|do[opr]_v1_|shp[a-z]{2}_|pat-[a-z]{2}\d-|lsv2_[a-z]{2}_|r8_|rpa_|NRAK-|"
+    r"pat[A-Za-z0-9]{14}\.|[\w.]{1,64}\.atlasv1\.)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{24,}|key-[a-f0-9]{24,})"
 )
-"""Secrets that are known by their shape alone."""
-
-PASSWORD_OPTIONS = {
-    program: option
-    for option, programs in table_rows("""
-    -p  sshpass mysql mysqldump mysqladmin mariadb mariadb-dump twine mongo mongosh mongodump 7z 7za 7zr rar unrar
-    -P  zip unzip sqlcmd
-    -a  redis-cli keydb-cli
-    -w  ldapsearch ldapadd ldapmodify ldapwhoami
-""")
-    for program in programs.split()
-}
-"""Programs whose short option takes a password, with or without a blank (``mysql -pX``)."""
-PAIR_OPTIONS = {"curl": "-u", "lftp": "-u", "wget": "-u", "smbclient": "-U", "http": "-a", "https": "-a", "xh": "-a"}
-"""Programs whose short option takes ``user:password`` (``user%password``)."""
-LOGINS = frozenset(("docker", "podman", "nerdctl", "oras", "helm"))
-"""Programs that take ``login -p PASSWORD``; without ``login`` it is a port."""
-
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""Secrets whose prefix is published, so that scanners find them."""
+_RANDOM = re.compile(
+    r"(?<![\w+=.\-])((?:[A-Za-z][A-Za-z0-9]{0,9}[-_.]){0,4})([A-Za-z0-9+~_-]{20,}(?:\.(?=[\w-]*[A-Z])[\w-]{6,})*)(?![\w+/\-]|\.\w|=[\w.])"
+)
+_BASE64 = re.compile(r"(?<![\w+/=.\-])[A-Za-z0-9+/]{40}(?![\w+/=.\-])")
+_IN_URL = re.compile(r"(?<=[/:])[A-Za-z][A-Za-z0-9_-]{19,}(?![\w.-])")
 
 _NAME = r"[A-Za-z_][\w.\-]{0,127}"
-_NAMED = re.compile(rf"(?:--?|\+{{1,2}}|/)?({_NAME})(=|:|\+=)\s*(.*)", re.DOTALL)
-_OPTION = re.compile(rf"[\[{{(,\"']*(?:--?|/)({_NAME})[\"',]*")
-_ASSIGNED = re.compile(rf"(?<![\w.\-])({_NAME})(?:\\?[\"']\]?)?(?:\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}|%3[Dd])")
-_VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\.)*\"?|\\?'(?:[^'\\]|\\.)*'?|[^\s&;\"'|<>()`]+")
-_QUOTED = re.compile(r"([\"'])((?:(?!\1).)*)\1", re.DOTALL)
-_QUOTE = re.compile(r"\\?[\"']")
-_LONG_OPTION = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?", re.DOTALL)
-_VARIABLE = re.compile(r"[A-Za-z_][\w.]*[._]\w+|[A-Z]{4,}")
-_LISTED = re.compile(rf"([\"'])--?({_NAME})\1(\s{{0,4}},\s{{0,4}})([\"'])[^\"']*\4")
-_SIGNED = re.compile(r"(?<=[?&;])((?:X-(?:Amz|Goog)-)?(?:sig|signature|credential)=)[^&\s\"']+", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*)(:?)([^\s/?#\"'<>]{0,512})@")
-_SLASHED_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*):(?!\d{1,5}[/?#])([^\s\"'<>@]{1,256})@(?=[\w\[])")
-_PAIR_AT = re.compile(r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{1,128})@(?=[\w\-]{1,64}\.\w|localhost\b)")
-_SCHEME = re.compile(r"[Bb]earer|BEARER|[Bb]asic|BASIC")
-_CREDENTIALS = re.compile(r"(?=[^\s\"']{8})(?=[^\s\"']*[A-Z0-9=])[^\s\"']+")
-"""What follows a scheme: longer than a number, and no word of a sentence."""
-_AFTER_SCHEME = re.compile(rf"\b({_SCHEME.pattern})(\s+){_CREDENTIALS.pattern}")
-_PAIR = re.compile(r"([^:%\s]+[:%]).+", re.DOTALL)
-_COMMA_PAIR = re.compile(r"([^:%,\s]+[:%,]).+", re.DOTALL)
-"""As lftp takes it."""
-_MAYBE = re.compile(r"key|token|auth|secret|cred|signature", re.IGNORECASE)
-"""In a name that is harmless by its words (``--key-name``): a random value gives it away all the same."""
-_UNBROKEN = re.compile(r"(?!.*[a-z]{8})[\w+\-]+")
-"""What may be random behind such a name: no path, address, assignment or file, and no name with a word in it."""
-_BARE = re.compile(r"(?:password|passwd|passphrase|secret|token|credentials?)$", re.IGNORECASE)
+_OPTION = re.compile(rf"[\[{{(,\"']*--?({_NAME})[\"',]*")
+_WHOLE = re.compile(rf"(?:--?|\+{{1,2}}|/)?({_NAME})(?:=|:|\+=)\s*(.+)", re.DOTALL)
+_ASSIGNED = re.compile(
+    rf"(?:(?<![\w.\-])|(?<=%22)|(?<=%26))({_NAME})(?:\\?[\"']\]?|%22)?(?:\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}|%3[ADad]|(?<=\w)>)(?:%22)?"
+)
+_VALUE = re.compile(r"(\\?[\"'])((?:[^\"'\\]|\\[^\"'])+)|()\$?'?([^\s&;\"'|<>()`%]+)")
+_NEXT = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
+_USER_INFO = re.compile(
+    r"(?<=://)([^\s/?#\"'<>:@]*)(:(?!\d{1,5}[/?#])[^\s\"'<>@]{0,256}(?:@[^\s/?#\"'<>@]{1,256})*)?@(?=[\w\[{*$])"
+)
+_PAIR_AT = re.compile(r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{3,128})@(?=[\w\-]{1,64}\.\w|localhost\b)")
+_SCHEME = re.compile(r"\b([Bb]earer|BEARER|[Bb]asic|BASIC)([\s,]+)(?=[^\s\"']*[A-Z0-9=])[^\s\"']{8,}")
+_SHORT = re.compile(r"-[pPwakU](?=(.*))", re.DOTALL)
+_PAIR = re.compile(r"(-[uUa]|--user|--proxy-user)?([^:%\s/]{1,64}[:%])(?!//)(.+)", re.DOTALL)
+_BEFORE_ONE = ("p", "P", "w", "a", "k", "login", "obscure", "token", "echo")
+"""Short options and words before a password, which is known by its look alone."""
+_TAKES_PAIR = ("-u", "-U", "-a", "--user", "--proxy-user", "--basic-auth")
 _PIECES = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^\s\"'\\])+|\s+|[\"'\\]", re.DOTALL)
-
-
-_JOINED = ("apikey", "accesskey", "privatekey", "passphrase", "passcode")
+_QUOTED = re.compile(r"([\"'])((?:(?!\1).)*)\1", re.DOTALL)
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_TAIL = re.compile(r"(?:\d+|prod|dev|test|staging|main|old|new|ro|rw|value|str|string|id|b64|base64|hex|pem|raw|base)$")
 
 
 @lru_cache(maxsize=512)
-def names_a_secret(name: str) -> bool:
-    """Whether the name of an option or a variable (``api_key``, ``clientSecret``, ``wandb.token``) says secret."""
+def strength(name: str) -> Strength:
+    """Return how surely the name of an option or a variable (``api_key``, ``clientSecret``) says secret."""
     last = name.rsplit(".", 1)[-1]
     # Both as camelCase and as it stands: clientSecret and ToKeN.
-    split = [
-        [word.lower() for word in _WORDS.findall(last)],
-        [word for word in re.split(r"[_\-]", last.lower()) if word],
-    ]
-    return any(map(_say_secret, split))
+    splits = ([w.lower() for w in _CAMEL.findall(last)], [w for w in re.split(r"[_\-]", last.lower()) if w])
+    found = {_of_words(words) for words in splits}
+    return "strong" if "strong" in found else "weak" if "weak" in found else ""
 
 
-def _say_secret(words: list[str]) -> bool:
+def _of_words(words: list[str]) -> Strength:
     for place, word in enumerate(words):
-        rest = words[place + 1 :]
-        if ALWAYS.search(word) or word + (rest[0] if rest else "") in _JOINED:
-            if not any(after in HARMLESS_AFTER for after in rest):
-                return True
-        elif not all(TAIL.match(after) for after in rest):
+        before, rest = (words[place - 1] if place else ""), words[place + 1 :]
+        if any(after in _ABOUT for after in rest):
             continue
-        elif word in ("keys", "tokens"):
-            if place and words[place - 1] in PLURAL_OF:
-                return True
-        elif LAST.match(word) and not _names_data(words[place - 1] if place else "", word):
-            return True
-    return False
+        if _STRONG.search(word) or (_STRONG.search(before + word) and re.match("(?:key|token)s?$|phrase$", word)):
+            return "strong"
+        if _WEAK.search(word) and all(map(_TAIL.match, rest)):
+            kind = word.removesuffix("key").removesuffix("token")
+            if before not in _DATA and kind not in _DATA:
+                return "weak"
+    return ""
+
+
+def is_random(text: str, kinds: int = 3, changing: float = 0.44, run: int = 7) -> bool:
+    """Return whether a word looks random: its longest part has several kinds of characters that change often.
+
+    Of random letters and digits 62 % of neighbours differ in kind (capital, small, digit), and ``run`` small letters
+    in a row are rare; names of models and checkpoints are made of words, and hashes and UUIDs have two kinds.
+    """
+    longest = max(re.split(r"[^A-Za-z0-9]", text), key=len)
+    found = ["0" if c.isdigit() else "A" if c.isupper() else "a" for c in longest]
+    changes = sum(a != b for a, b in pairwise(found))
+    has_word = re.search(f"[a-z]{{{run}}}", longest) is not None
+    return "A" in found and len(set(found)) >= kinds and changes >= changing * (len(found) - 1) and not has_word
+
+
+def _is_generated(value: str) -> bool:
+    """Return whether a value after a weak name looks like a secret: letters mixed with digits or with capitals."""
+    bare = value.strip("\"'")
+    if len(bare) < 6 or re.fullmatch(
+        r"[\d.,:eE+-]+[kKmMgGtT]?i?[bB]?|[a-z]+[_-](?:[a-z]+[_-])*\d{1,5}|<.*>|[./~$].*|.*/.*\.\w{1,5}", bare
+    ):
+        return False
+    return bool(re.search(r"[A-Za-z]", bare) and (re.search(r"\d|[a-z][A-Z]|[!@#$%^&*]", bare)))
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether a value is a secret by its name."""
+    bare = value.strip("\\\"'")
+    said = strength(name)
+    if not bare or bare.lower() in _PLAIN or re.fullmatch(r"\d{1,2}|\$\{?\w+\}?|//.*|\*+", bare):
+        return False
+    if name.upper() in ("PWD", "OLDPWD") and bare[0] in "/~.":
+        return False
+    return said == "strong" or (said == "weak" and _is_generated(bare))
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """As ``secrets.masked_words``, for words that may hold a secret."""
+    """Mask the secrets among a program's arguments; words without one stay as they are."""
+    plain = [_plain(word) for word in words]
     shown: list[str] = []
-    hidden_next = False
-    program = ""
-    for place, word in enumerate(words):
-        if hidden_next and not _is_next_option(word):
-            value, hidden_next = _hidden(word)
-            shown.append(value)
-            continue
-        following = words[place + 1] if place + 1 < len(words) else ""
-        hidden_next = _announces(word, following, words[place - 1] if place else "")
-        hidden = None if hidden_next else _of_tool(program, words, place)
-        shown.append(_masked_word(word) if hidden is None else hidden)
-        name = word.rsplit("/", 1)[-1]
-        if name in PASSWORD_OPTIONS or name in PAIR_OPTIONS or name in LOGINS:
-            program = name
-    return shown
+    name, is_more = "", False
+    for word in plain:
+        if name and not _NEXT.fullmatch(word):
+            if word.strip("\"'").lower() in _SCHEMES or word in (":", "=", ":=", "=>"):
+                shown.append(word)
+                continue
+            # A strong option may take several values.
+            if (_is_random_word(word) if is_more else _is_secret(name, word)) or _is_short_secret(name, word):
+                shown.append(MASK)
+                is_more = True
+                continue
+        shown.append(_masked_word(word, shown[-1] if shown else ""))
+        name, is_more = _announced(word), False
+    return [word if new == same else new for word, same, new in zip(words, plain, shown, strict=True)]
+
+
+def _plain(text: str) -> str:
+    """Return a text without full-width signs and invisible characters, which hide a name from the rules."""
+    if text.isascii():
+        return text
+    return "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+
+
+def _announced(word: str) -> str:
+    """Return the name after which the next word is a secret; empty for most words."""
+    if option := _OPTION.fullmatch(word):
+        return option[1]
+    bare = word.strip("\"'{([,-/ ").rstrip(":= ").rstrip("\"'")
+    if bare.lower() in _SCHEMES:
+        return "auth"
+    is_name = word[-1:] in (":", "=") or bare.isupper() or strength(bare) == "strong" or re.search(r"\w[._]\w", bare)
+    if is_name and re.fullmatch(_NAME, bare):
+        # In a sentence the word after "password" is a secret only by its look.
+        return "auth" if bare.isalpha() and bare.islower() and word[-1:].isalpha() else bare
+    return bare if bare in _BEFORE_ONE else ""
+
+
+def _is_short_secret(name: str, word: str) -> bool:
+    """Return whether a word after a short option such as ``-p`` is a password by its look."""
+    is_key = name == "login" and re.fullmatch("[0-9A-Za-z]{32,}", word) is not None
+    return is_key or (name in _BEFORE_ONE and _is_random_word(word, 7, 2))
+
+
+def _is_random_word(word: str, least: int = 16, kinds: int = 3) -> bool:
+    part = max(re.split(r"[+~_-]", word), key=len)
+    return len(part) >= least and part.isascii() and part.isalnum() and is_random(word, kinds)
 
 
 def text_without_secrets(text: str) -> str:
-    """As ``secrets.masked_text``, for a text that may hold a secret."""
-    text = _patterns(text)
-    pieces = _PIECES.findall(text)
+    """Mask the secrets in a text, word by word."""
+    pieces = _PIECES.findall(_masked_inside(text))
     places = [place for place, piece in enumerate(pieces) if not piece.isspace()]
-    words = [pieces[place] for place in places]
-    bare = [_unquoted(word) for word in words]
-    shown = without_secrets(bare)
-    for index, place in enumerate(places):
-        if shown[index] != bare[index]:
-            pieces[place] = shown[index]
-        elif _announces_secret(words[max(0, index - 2) : index]) and _is_made_up(words[index]):
-            pieces[place] = MASK
+    for place, shown in zip(places, without_secrets([_unquoted(pieces[place]) for place in places]), strict=True):
+        if shown != _unquoted(pieces[place]):
+            pieces[place] = shown
     return "".join(pieces)
 
 
-def _announces_secret(before: Sequence[str]) -> bool:
-    """Whether the words before say that a secret comes: ``token X``, ``the password is X``."""
-    if len(before) > 1 and before[-1].lower() in ("is", "was", "to"):
-        before = before[:-1]
-    return bool(before) and _BARE.fullmatch(before[-1]) is not None
-
-
-def _is_made_up(word: str) -> bool:
-    """Whether a word in a sentence looks generated: letters mixed with digits or signs."""
-    has_letter, has_digit = any(map(str.isalpha, word)), any(map(str.isdigit, word))
-    return len(word) >= 6 and ((has_letter and has_digit) or (has_letter and any(sign in word for sign in "!@#$%^&*")))
-
-
-def _patterns(text: str) -> str:
-    """Mask what its own shape gives away, wherever words begin."""
-    if may_have_its_shape(text):
-        text = GENERATED.sub(_random, SHAPES.sub(MASK, text))
-    if "," in text:
-        text = _LISTED.sub(_listed, text)
-    text = _assigned(text)
-    if "://" in text:
-        text = _SIGNED.sub(rf"\1{MASK}", text)
-        text = _USER_INFO.sub(_user_info, text)
-        text = _SLASHED_USER_INFO.sub(rf"\1:{MASK}@", text)
-    if "@" in text:
-        text = _PAIR_AT.sub(rf"\1:{MASK}@", text)
-    return _AFTER_SCHEME.sub(rf"\1\2{MASK}", text)
-
-
-def _random(match: re.Match[str]) -> str:
-    return MASK if is_random(match[0]) else match[0]
-
-
-def _assigned(text: str) -> str:
-    """Every ``name = value`` and ``name: value`` in a text whose name says secret, quoted or not."""
-    parts, done = [], 0
-    for match in _ASSIGNED.finditer(text):
-        if match.start() < done:
-            continue
-        value = _VALUE.match(text, match.end())
-        bare = value[0].strip("\\\"'") if value else ""
-        if (
-            value is None
-            or not _are_secret(match[1], bare)
-            or not bare
-            or _is_plain(bare)
-            or bare.lower() in SCHEMES
-            or _is_folder(match[1], bare)
-        ):
-            continue
-        quote = _QUOTE.match(value[0])
-        mark = "" if quote is None else quote[0]
-        parts += [text[done : value.start()], mark, MASK, mark]
-        done = value.end()
-    return "".join([*parts, text[done:]]) if parts else text
-
-
-def _is_plain(value: str) -> bool:
-    """Whether a value is no secret under any name: a word for true or false, a number below a hundred."""
-    return value.lower() in PLAIN or (len(value) <= 2 and value.isdigit())
-
-
-def _is_folder(name: str, value: str) -> bool:
-    return value.startswith("//") or (name.upper() in ("PWD", "OLDPWD") and value[0] in "/~.")
-
-
-def _are_secret(name: str, value: str) -> bool:
-    """Whether a value is secret by its name, or by a harmless name that sounds like it before a random value."""
-    return names_a_secret(name) or (
-        _MAYBE.search(name) is not None and _UNBROKEN.fullmatch(value) is not None and is_random(value)
-    )
-
-
-def _announces(word: str, following: str, before: str) -> bool:
-    """Whether the next word is a secret: an option or a header's name without its value, ``set api-key X``."""
-    option = _OPTION.fullmatch(word)
-    if option is not None:
-        return _are_secret(option[1], following)
-    if before == "set" and names_a_secret(word):
-        return True
-    if _SCHEME.fullmatch(word) and _CREDENTIALS.fullmatch(following):
-        return True
-    if word.endswith((":", "=")):
-        return names_a_secret(word[:-1].strip("\"'{([,"))
-    if following in (":", "=", ":=", "=>"):
-        return names_a_secret(word)
-    # ``MODEL.API_KEY X``, as configurations are overridden, and ``setenv TOKEN X``; ``DATA.KEY image`` is no secret.
-    return _VARIABLE.fullmatch(word) is not None and word.rsplit(".", 1)[-1].lower() != "key" and names_a_secret(word)
-
-
-def _masked_word(word: str) -> str:
-    """One argument: as a name with its value, as text of several words, or by what stands inside."""
-    if not may_hold_one(word):
-        return word
-    named = _NAMED.fullmatch(word)
-    value = "" if named is None else named[3].strip()
-    if named is not None and _are_secret(named[1], value):
-        if not value or _is_plain(value) or _is_folder(named[1], value):
-            return word
-        return word[: named.start(3)] + MASK
+def _masked_word(word: str, before: str) -> str:
+    """Mask the secrets inside one argument: a name with its value, or a text of several words."""
+    whole = _WHOLE.fullmatch(word)
+    if whole is not None and _is_secret(whole[1], whole[2]):
+        return word[: whole.start(2)] + MASK
+    short = _SHORT.match(word)
+    if short is not None and _is_random_word(short[1], 7, 2):
+        return f"{word[:2]}{MASK}"
+    pair = _PAIR.fullmatch(word)
+    if pair is not None and (pair[1] or (before in _TAKES_PAIR and word[0] != "-")) and _is_generated(pair[3]):
+        return f"{word[: pair.start(3)]}{MASK}"
     if len(word.split(None, 1)) < 2:
-        return _patterns(word)
+        return _masked_inside(word)
     if len(_PIECES.findall(word)) > 1:
         return text_without_secrets(word)
     # One word with quoted parts, which are texts of their own and shorter than this one.
-    return _patterns(_QUOTED.sub(lambda part: f"{part[1]}{text_without_secrets(part[2])}{part[1]}", word))
+    return _masked_inside(_QUOTED.sub(lambda part: f"{part[1]}{text_without_secrets(part[2])}{part[1]}", word))
 
 
-def _hidden(word: str) -> tuple[str, bool]:
-    """What replaces the value of a secret option, and whether the next word belongs to it as well."""
-    if word.strip("\"'").lower() in SCHEMES or word in (":", "=", ":=", "=>"):
-        return word, True
-    return (word if _is_plain(word) else MASK), False
+def _masked_inside(text: str) -> str:
+    """Mask what a name, a place in a URL, or its own shape gives away, anywhere in a text."""
+    text = _KNOWN.sub(MASK, text)
+    text = _BASE64.sub(lambda m: MASK if is_random(re.sub("[+/]", "", m[0]), changing=0.33) else m[0], text)
+    text = _RANDOM.sub(_random, text)
+    text = _assigned(text)
+    if "://" in text:
+        text = _USER_INFO.sub(_user_info, text)
+        if "http" in text:
+            text = _IN_URL.sub(lambda m: MASK if is_random(m[0]) else m[0], text)
+    text = _PAIR_AT.sub(rf"\1:{MASK}@", text)
+    return _SCHEME.sub(rf"\1\2{MASK}", text)
 
 
-def _is_next_option(word: str) -> bool:
-    """Whether the word after an option is the next one, with two dashes or one letter: a password may begin with one
-    dash."""
-    return _LONG_OPTION.fullmatch(word) is not None or (len(word) == 2 and word[0] == "-" and word[1].isalpha())
+def _random(match: re.Match[str]) -> str:
+    """Mask 20 or more random characters behind a prefix, or 32 without one."""
+    prefix, rest = match.groups()
+    longest = max(map(len, re.split(r"[^A-Za-z0-9]", rest)))
+    is_one = (
+        len(rest) >= (20 if prefix else 32)
+        and longest >= 16
+        and is_random(rest, run=9 if prefix or len(rest) >= 40 else 7)
+    )
+    return MASK if is_one else match[0]
 
 
-def _names_data(before: str, word: str) -> bool:
-    """Whether a word that may say secret names a part of the data: ``image_key``, ``padtoken``."""
-    for kind, harmless in HARMLESS_BEFORE.items():
-        if word.endswith(kind) and (word.removesuffix(kind) or before) in harmless:
-            return True
-    return False
-
-
-def _listed(match: re.Match[str]) -> str:
-    if not names_a_secret(match[2]):
-        return match[0]
-    return f"{match[0][: match.start(4) - match.start()]}{match[4]}{MASK}{match[4]}"
+def _assigned(text: str) -> str:
+    """Mask each ``name=value`` and ``name: value`` whose name says secret, quoted or not."""
+    parts, done = [], 0
+    for match in _ASSIGNED.finditer(text):
+        if match.start() >= done and strength(match[1]) and (value := _VALUE.match(text, match.end())):
+            group = 2 if value[2] else 4
+            if _is_secret(match[1], value[group]):
+                parts += [text[done : value.start(group)], MASK]
+                done = value.end(group)
+    return "".join([*parts, text[done:]])
 
 
 def _user_info(match: re.Match[str]) -> str:
-    """``user:X@`` keeps the user. Without a colon all of it may be a token, unless it is a short name."""
-    user, colon, _ = match.groups()
-    if colon:
+    """Keep the user of ``user:X@``. Without a colon all of it may be a token, unless it is a short name."""
+    user, password = match.groups()
+    if password:
         return f"{user}:{MASK}@"
     return match[0] if len(user) <= 8 and user.isalpha() else f"{MASK}@"
-
-
-def _of_tool(program: str, words: Sequence[str], place: int) -> str | None:
-    """A word that is a password by the rules of its program; None for all others."""
-    word, before = words[place], words[place - 1] if place else ""
-    if program == "curl" and before == "-b" and "=" in word:
-        return MASK
-    if before == "login" and len(word) >= 16 and word.isalnum():
-        return MASK
-    if program in LOGINS:
-        return MASK if before == "-p" and "login" in words else None
-    option = PASSWORD_OPTIONS.get(program)
-    if option is not None:
-        if before == option:
-            return MASK
-        return f"{option}{MASK}" if word.startswith(option) and len(word) > len(option) else None
-    option = PAIR_OPTIONS.get(program)
-    if option is not None and (_takes_pair(before, option) or word.startswith(option)):
-        pair = (_COMMA_PAIR if program == "lftp" else _PAIR).fullmatch(word)
-        return f"{pair[1]}{MASK}" if pair else None
-    return None
-
-
-def _takes_pair(word: str, option: str) -> bool:
-    """Whether an option wants ``user:password``: by itself, by its long name or as the last of several letters."""
-    return word in ("--user", "--proxy-user") or (word[:1] == "-" and word[1:].isalpha() and word.endswith(option[1]))
 
 
 def _unquoted(word: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 
 MODELS = (
     "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Meta-Llama-3-70B", "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -97,3 +98,37 @@ def ordinary_commands(count: int, seed: int = 1) -> list[list[str]]:
         words += [draw.choice(draw.choice(values)) for _ in range(draw.randrange(4))]
         commands.append(words)
     return commands
+
+
+_NAMED = """
+    docker run -p 8080:80 -u 1000:1000 -w /app repo/img@sha256:HEX64
+    python t.py --run-id UUID --resume ckpt_HEX40.pt
+    git checkout HEX40
+    wandb agent team/proj/BASE8
+    python t.py --run_name=exp-BASE12-HEX7 -k HEX12
+    srun -p a100_80gb -w node017 -A proj python
+    mlflow run --run-id HEX32
+    x sha256-HEX64 model-HEX40 20240617_101502-BASE8
+    kubectl exec train-BASE10-BASE5 -- python
+    ssh -p 2222 me@host
+    x --key col_12 --auth-mode token --token 4k
+    torchrun --rdzv_id=BASE16
+    aws s3 cp s3://b/HEX32/UUID.parquet .
+    wget https://huggingface.co/a/b/resolve/HEX40/model.safetensors
+    python t.py epoch=9-step=12500-val_loss=0.12.ckpt
+    nvidia-smi -i GPU-UUID
+"""
+
+
+def commands_with_names(count: int, seed: int = 1) -> list[list[str]]:
+    """Command lines with random UUIDs, digests, hashes, and names of runs and pods."""
+    draw = random.Random(seed)
+
+    def made(word: str) -> str:
+        for name, alphabet in (("HEX", "0123456789abcdef"), ("BASE", "0123456789abcdefghijklmnopqrstuvwxyz")):
+            for length in (64, 40, 32, 16, 12, 10, 8, 7, 5):
+                word = word.replace(f"{name}{length}", "".join(draw.choices(alphabet, k=length)))
+        return word.replace("UUID", str(uuid.UUID(int=draw.getrandbits(128))))
+
+    rows = _NAMED.strip().splitlines()
+    return [[made(word) for word in draw.choice(rows).split()] for _ in range(count)]
