@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 
 CANNOT_MEASURE = 3
-NO_THREAD = "can't start new thread"
-"""Python's own words where the system refuses one: the type of that error alone says nothing."""
-NO_FILE = os.strerror(errno.EMFILE)
-"""The system's words where a process may open no more files: an import that fails by it holds them in its own."""
 BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What ends with the status of a failure: the command line was right."""
 
@@ -100,12 +96,13 @@ def _fail(error: Exception, *, debug: bool) -> int:
     from gputop.config import ConfigError
     from gputop.model.source import SourceError, UsageError, unexpected
     from gputop.recording.format import RecordingError
+    from gputop.system.limits import limit_reached
 
     if debug:
         import traceback
 
         traceback.print_exc()
-    if (limit := _limit(error)) is not None:
+    if (limit := limit_reached(error)) is not None:
         discard_output()
         say(limit)
         return CANNOT_MEASURE
@@ -121,20 +118,6 @@ def _fail(error: Exception, *, debug: bool) -> int:
         return _usage_or_failure(error)
     say(f"{unexpected(error)}; run again with --debug to see more")
     return DEFECT
-
-
-def _limit(error: Exception) -> str | None:
-    """What the machine does not give, in one line; None where the error is another one."""
-    if isinstance(error, RuntimeError) and NO_THREAD in str(error):
-        return (
-            "no thread can be started: the limit on processes is reached (ulimit -u, or pids.max of the control group)"
-        )
-    if NO_FILE in str(error):
-        import resource
-
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f"no file can be opened: the limit on open files is reached, {most} for a process (ulimit -n)"
-    return None
 
 
 def _usage_or_failure(cause: BaseException | None) -> int:

@@ -29,6 +29,7 @@ from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.marks import StepSender
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.surroundings import check_library
+from gputop.system.limits import why_no_thread
 
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
@@ -44,7 +45,6 @@ LATE_S = 0.15
 """How late a snapshot may be before steps are announced without it; listeners accept one datagram per 0.8 s."""
 STOP_S, STRICT_WAIT_S = 1.0, 10.0
 """How long an orderly stop waits, as for a slow disk; and a start that must tell whether it can measure."""
-NO_THREAD = "no thread can be started: the limit on processes is reached (ulimit -u, or pids.max of the control group)"
 NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of them'
 
 
@@ -135,7 +135,7 @@ class Watcher:
             self._hook.remove()
             if self._measuring is not None:
                 self._measuring.close()
-            self._fail(SourceError(NO_THREAD))
+            self._fail(SourceError(why_no_thread()))
 
     def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, reason: str = "ended") -> None:
         """End within ``wait_s``, even if something hangs.
@@ -244,7 +244,7 @@ class Watcher:
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
         except RuntimeError:  # what threading raises, of the recorder's thread
-            self._fail(SourceError(NO_THREAD))
+            self._fail(SourceError(why_no_thread()))
 
     def _fail(self, error: Exception) -> None:
         self.failure, self._measuring = error, None

@@ -73,6 +73,10 @@ _ASSIGNED = re.compile(
     rf"(?:(?<![\w.\-])|(?<=%22)|(?<=%26))({_NAME})(?:\\?[\"']\]?|%22)?(?:\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}|%3[ADad]|(?<=\w)>)(?:%22)?"
 )
 _VALUE = re.compile(r"(\\?[\"'])((?:[^\"'\\]|\\[^\"'])+)|()\$?'?([^\s&;\"'|<>()`%]+)")
+_ORDINARY = re.compile(
+    r"[\d.,:eE+-]+[kKmMgGtT]?i?[bB]?|[a-z]+[_-](?:[a-z]+[_-])*\d{1,5}|<.*>|[./~$].*|.*/.*\.\w{1,5}", re.DOTALL
+)
+"""Numbers with a unit, names with a number, placeholders, and paths."""
 _NEXT = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _USER_INFO = re.compile(
     r"(?<=://)([^\s/?#\"'<>:@]*)(:(?!\d{1,5}[/?#])[^\s\"'<>@]{0,256}(?:@[^\s/?#\"'<>@]{1,256})*)?@(?=[\w\[{*$])"
@@ -107,10 +111,9 @@ def _of_words(words: list[str]) -> Strength:
             continue
         if _STRONG.search(word) or (_STRONG.search(before + word) and re.match("(?:key|token)s?$|phrase$", word)):
             return "strong"
-        if _WEAK.search(word) and all(map(_TAIL.match, rest)):
-            kind = word.removesuffix("key").removesuffix("token")
-            if before not in _DATA and kind not in _DATA:
-                return "weak"
+        is_of_data = {before, word.removesuffix("key").removesuffix("token")} & _DATA
+        if _WEAK.search(word) and all(map(_TAIL.match, rest)) and not is_of_data:
+            return "weak"
     return ""
 
 
@@ -130,9 +133,7 @@ def is_random(text: str, kinds: int = 3, changing: float = 0.44, run: int = 7) -
 def _is_generated(value: str) -> bool:
     """Return whether a value after a weak name looks like a secret: letters mixed with digits or with capitals."""
     bare = value.strip("\"'")
-    if len(bare) < 6 or re.fullmatch(
-        r"[\d.,:eE+-]+[kKmMgGtT]?i?[bB]?|[a-z]+[_-](?:[a-z]+[_-])*\d{1,5}|<.*>|[./~$].*|.*/.*\.\w{1,5}", bare
-    ):
+    if len(bare) < 6 or _ORDINARY.fullmatch(bare):
         return False
     return bool(re.search(r"[A-Za-z]", bare) and (re.search(r"\d|[a-z][A-Z]|[!@#$%^&*]", bare)))
 
@@ -170,9 +171,8 @@ def without_secrets(words: Sequence[str]) -> list[str]:
 
 def _plain(text: str) -> str:
     """Return a text without full-width signs and invisible characters, which hide a name from the rules."""
-    if text.isascii():
-        return text
-    return "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    normal = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return "".join(c for c in normal if c.isascii() or unicodedata.category(c) != "Cf")
 
 
 def _announced(word: str) -> str:
@@ -247,12 +247,8 @@ def _random(match: re.Match[str]) -> str:
     """Mask 20 or more random characters behind a prefix, or 32 without one."""
     prefix, rest = match.groups()
     longest = max(map(len, re.split(r"[^A-Za-z0-9]", rest)))
-    is_one = (
-        len(rest) >= (20 if prefix else 32)
-        and longest >= 16
-        and is_random(rest, run=9 if prefix or len(rest) >= 40 else 7)
-    )
-    return MASK if is_one else match[0]
+    is_long = len(rest) >= (20 if prefix else 32) and longest >= 16
+    return MASK if is_long and is_random(rest, run=9 if prefix or len(rest) >= 40 else 7) else match[0]
 
 
 def _assigned(text: str) -> str:
@@ -270,7 +266,7 @@ def _assigned(text: str) -> str:
 def _user_info(match: re.Match[str]) -> str:
     """Keep the user of ``user:X@``. Without a colon all of it may be a token, unless it is a short name."""
     user, password = match.groups()
-    if password:
+    if password is not None:
         return f"{user}:{MASK}@"
     return match[0] if len(user) <= 8 and user.isalpha() else f"{MASK}@"
 

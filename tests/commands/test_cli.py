@@ -372,12 +372,42 @@ def test_what_nobody_has_foreseen_is_one_line_with_its_place(
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kib", [36_000, 40_000, 44_000, 48_000, 54_000, 60_000, 80_000, 100_000, 150_000])
+def test_under_a_limit_on_memory_an_error_names_memory_and_not_processes(kib: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -v {kib}; exec {sys.executable} -m gputop diagnose demo --json >/dev/null"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if done.returncode not in (0, 1):
+        assert "limit on memory is reached" in done.stderr and "ulimit -v" in done.stderr, done.stderr
+        assert "limit on processes" not in done.stderr and "Traceback" not in done.stderr
+        assert done.returncode == 3 and is_one_line(done.stderr)
+
+
+def test_a_thread_that_cannot_be_started_names_the_limit_that_was_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    from gputop.system import limits
+
+    soft = {resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_AS: resource.RLIM_INFINITY}
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (soft[which], soft[which]))
+    monkeypatch.setattr(limits, "_address_space", lambda: 90 << 20)
+    assert "limit on processes" in limits.why_no_thread()
+    soft[resource.RLIMIT_AS] = 100 << 20
+    assert "limit on memory is reached, 100 MiB of address space (ulimit -v)" in limits.why_no_thread()
+    soft[resource.RLIMIT_AS] = 4 << 30
+    assert "limit on processes" in limits.why_no_thread()
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
         (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a file of ours"), r"the limit on open files .*, \d+ for"),
         (ImportError("array.so: cannot open shared object file: Too many open files"), r"\(ulimit -n\)"),
         (RuntimeError("can't start new thread"), "the limit on processes"),
+        (MemoryError(), "no memory is left"),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "no memory is left"),
     ],
 )
 def test_what_the_machine_does_not_give_is_one_line_that_names_it(

@@ -222,11 +222,11 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
 
 def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
     """The server on its socket, started; prints its address."""
-    from gputop.features.export.scrape_server import DEFAULT, ScrapeServer, TlsFiles, listen, parse
+    from gputop.features.export.scrape_server import DEFAULT, ScrapeServer, context, listen, parse
 
     where = parse(args.listen or DEFAULT)
     files = (args.tls_cert, args.tls_key, args.client_ca)
-    tls = TlsFiles(*files, say) if any(files) else None
+    tls = context(*files) if any(files) else None
     listener = listen(where)
     where = replace(where, port=listener.getsockname()[1])
     if not where.is_loopback and not (tls and args.client_ca):

@@ -1,14 +1,13 @@
 """The scrape server: the standard library's http.server, with a limit on everything that a client can do.
 
-A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, and a new one takes the
-place of the oldest. One request a connection, GET and HEAD, three paths; how long a request may be, that library says.
+A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, further ones are closed
+at once. One request a connection, GET and HEAD, three paths; the library limits the length of a request.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 import re
 import socket
 import ssl
@@ -88,6 +87,15 @@ def names_loopback(header: str) -> bool:
     return match is not None and is_loopback(match[1].strip("[]"))
 
 
+def accepts_gzip(header: str) -> bool:
+    """Return whether a client takes gzip, by its Accept-Encoding; ``gzip;q=0`` refuses (RFC 9110, section 12.5.3)."""
+    weights = {}
+    for part in header.lower().split(","):
+        coding, _, weight = part.partition(";")
+        weights[coding.strip()] = not re.fullmatch(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", weight)
+    return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
+
+
 MOST_CONNECTIONS = 16
 LONGEST_S = 10.0
 """How long a connection may last."""
@@ -107,11 +115,11 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         self,
         listener: socket.socket,
         page: Callable[[], str],
-        tls: Callable[[], ssl.SSLContext] | None,
+        tls: ssl.SSLContext | None,
         *,
         local_only: bool,
     ) -> None:
-        """``tls`` is asked at each handshake. ``local_only`` answers only requests whose Host is a loopback name."""
+        """``local_only`` answers only requests whose Host is a loopback name."""
         super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
@@ -137,11 +145,14 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         self._worker.stop()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection a thread of its own; if there are too many, the oldest is closed."""
+        """Give a connection a thread of its own, or close it where too many are open."""
         with self._lock:
-            while len(self._open) >= MOST_CONNECTIONS:
-                self._cut(next(iter(self._open)))
-            self._open[request] = time.monotonic()
+            is_full = len(self._open) >= MOST_CONNECTIONS
+            if not is_full:
+                self._open[request] = time.monotonic()
+        if is_full:
+            self.shutdown_request(request)
+            return
         request.settimeout(LONGEST_S)
         super().process_request(request, client_address)
 
@@ -163,7 +174,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
             super().finish_request(request, client_address)
             return
         # The copy shares the connection: closing reaches it, and the original stays the one that is counted.
-        with self._tls().wrap_socket(request.dup(), server_side=True) as wrapped:
+        with self._tls.wrap_socket(request.dup(), server_side=True) as wrapped:
             super().finish_request(wrapped, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -190,7 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._answer(200, self.server.page(), CONTENT_TYPE)
+            # A HEAD needs no page.
+            self._answer(200, self.server.page() if self.command == "GET" else None, CONTENT_TYPE)
         elif path == "/healthz":
             self._answer(200, "ok\n")
         elif path == "/":
@@ -205,16 +217,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.request_version = self.protocol_version
         super().send_error(code, message, explain)
 
-    def _answer(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
-        body = text.encode()
-        packed = len(body) > PACKED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", "")
-        if packed:
-            body = gzip.compress(body, compresslevel=1, mtime=0)
+    def _answer(self, status: int, text: str | None, kind: str = "text/plain; charset=utf-8") -> None:
+        """Send one page; without a text only its headers."""
+        body = (text or "").encode()
         self.send_response(status)
-        if packed:
+        if len(body) > PACKED_FROM_BYTES and accepts_gzip(self.headers.get("Accept-Encoding", "")):
+            body = gzip.compress(body, compresslevel=1, mtime=0)
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Vary", "Accept-Encoding")
+        if text is not None:
+            self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
@@ -226,41 +239,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 # TLS for the exporter: a server certificate and, where asked for, mandatory client certificates.
-
-
-class TlsFiles:
-    """The context of these files, made again when one of them was renewed: certificates live for days, exporters for
-    months. Files that do not fit each other for a moment change nothing, and are reported once."""
-
-    def __init__(
-        self, certificate: str | None, key: str | None, client_ca: str | None, tell: Callable[[str], None]
-    ) -> None:
-        """Raises UsageError for files that do not fit or cannot be read."""
-        self._files = (certificate, key, client_ca)
-        self._tell = tell
-        self._lock = threading.Lock()
-        self._last_marks = self._marks()
-        self._context = context(*self._files)
-
-    def __call__(self) -> ssl.SSLContext:
-        with self._lock:
-            marks = self._marks()
-            if marks != self._last_marks:
-                self._last_marks = marks
-                try:
-                    self._context = context(*self._files)
-                except UsageError as error:
-                    self._tell(f"{error}; the certificate of before goes on")
-            return self._context
-
-    def _marks(self) -> list[tuple[int, int]]:
-        """What tells a renewed file: a secret of Kubernetes is another file under the same name."""
-        found = []
-        for path in filter(None, self._files):
-            with contextlib.suppress(OSError):
-                status = os.stat(path)
-                found.append((status.st_ino, status.st_mtime_ns))
-        return found
 
 
 def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext:

@@ -1,0 +1,51 @@
+"""Which limit was hit, in one line, for errors that do not say so themselves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+NO_FILE = os.strerror(errno.EMFILE)
+NO_MEMORY = os.strerror(errno.ENOMEM)
+_STACK_BYTES = 8 << 20
+"""A thread's stack where ``ulimit -s`` does not say otherwise; glibc maps it when the thread starts."""
+_PROCESSES = "the limit on processes is reached (ulimit -u, or pids.max of the control group)"
+
+
+def limit_reached(error: BaseException) -> str | None:
+    """Return the limit that an error ran into; None for an error of another kind."""
+    text = str(error)
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return why_no_thread()
+    if NO_FILE in text:
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"no file can be opened: the limit on open files is reached, {most} for a process (ulimit -n)"
+    if isinstance(error, MemoryError) or NO_MEMORY in text:
+        return f"no memory is left: {_memory_limit() or 'neither in this machine nor for this control group'}"
+    return None
+
+
+def why_no_thread() -> str:
+    """Return why no thread can be started: a thread needs a process number, and memory for its stack."""
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    needed = _STACK_BYTES if stack == resource.RLIM_INFINITY else stack
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    is_memory = most != resource.RLIM_INFINITY and most - _address_space() < 2 * needed
+    return f"no thread can be started: {_memory_limit() if is_memory else _PROCESSES}"
+
+
+def _memory_limit() -> str:
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return ""
+    return f"the limit on memory is reached, {most >> 20} MiB of address space (ulimit -v)"
+
+
+def _address_space() -> int:
+    """Return the bytes of this process's address space; 0 where /proc is missing."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
