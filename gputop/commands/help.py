@@ -17,7 +17,7 @@ from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.expression import nearest
 from gputop.model.source import UsageError
 from gputop.model.text_table import table_rows
-from gputop.output.document import Document, page, plain, section
+from gputop.output.document import Code, Document, Paragraph, page, part, plain, section
 from gputop.output.reference_pages import key_actions
 from gputop.paint.glyphs import ASCII, keys_shown
 from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
@@ -50,7 +50,9 @@ def _about(topic: str) -> str:
         return row_text
     if topic.lower() == NUMBERS_TOPIC:
         return _numbers()
-    raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *commands()))}; `gputop help` lists what there is")
+    rows = (row for name in WITH_ROWS for _, entries in page_of(name).entries for row in entries.rows)
+    names = (*TOPICS, *commands(), *(row[0].strip("`") for row in rows))
+    raise UsageError(f"no help on {topic!r}{nearest(topic, names)}; `gputop help` lists what there is")
 
 
 NUMBERS_TOPIC = "numbers"
@@ -123,9 +125,9 @@ ENVIRONMENT = dict(
 )
 EXAMPLES = {
     "gputop once --format '{index}:{sm_active_pct}/{util_pct} {in_sample}' | paste -sd ' ' -":
-        "one line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU",
+        "One line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU.",
     "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus":
-        "verdicts for the same line, from a job that runs now and then: a verdict needs seconds of watching",
+        "Verdicts for the same line, from a job that runs now and then: a verdict needs seconds of watching.",
 }  # fmt: skip
 
 
@@ -141,9 +143,11 @@ def options_page() -> Document:
     for title, head, entries in (
         ("Exit status", "status", EXIT.items()),
         ("Environment", "variable", ENVIRONMENT.items()),
-        ("Examples", "command", EXAMPLES.items()),
     ):
         sections.append(section(title, (), (head, "meaning"), tuple((f"`{name}`", text) for name, text in entries)))
+    # As code, which no narrow terminal breaks.
+    examples = (block for command, text in EXAMPLES.items() for block in (Paragraph(text), Code((command,))))
+    sections.append(part("Examples", *examples))
     return page(
         "Options",
         (
@@ -200,8 +204,8 @@ def settings_page() -> Document:
         "Settings",
         (
             "Flags win over environment variables, those over the configuration file, and that over the defaults. "
-            "`gputop config --init` writes a file with every setting commented out, `gputop config --check` says line "
-            "by line what is wrong with it, `gputop config` prints what is in force.",
+            "`gputop config --init` writes a file with every setting commented out, `gputop config --check` says what "
+            "is wrong with it, `gputop config` prints what is in force.",
         ),
         (
             section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),

@@ -336,8 +336,7 @@ def _objection(name: str, value: Any) -> str | None:
     if name == "fleet":
         from gputop.model.fleet_settings import fault_of
 
-        fault = fault_of(value)
-        return None if fault is None else fault.words
+        return fault_of(value)
     from gputop.model.feature_table import hook
 
     return next(iter(hook("faults", name)(value)), None)

@@ -7,8 +7,6 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from gputop.model.expression import nearest
 
 FIELDS: Mapping[str, str] = {
@@ -39,42 +37,32 @@ def texts_of(table: Table) -> dict[str, str]:
     return {field: value for field, value in table.items() if isinstance(value, str)}
 
 
-class ClusterFault(Struct, frozen=True):
-    """What is wrong with a cluster's table, in words; ``field`` is the one that is, empty where all of it is meant."""
-
-    table: str
-    words: str
-    field: str = ""
+def fault_of(clusters: Mapping[str, Table]) -> str | None:
+    """Return the first mistake in these tables. Addresses are not quoted: they may hold passwords."""
+    return next((fault for name, fields in clusters.items() if (fault := _fault(name, fields))), None)
 
 
-def fault_of(clusters: Mapping[str, Table]) -> ClusterFault | None:
-    """What is wrong with the first of these tables that is wrong. Addresses are not quoted: they may hold passwords."""
-    return next((fault for name, fields in clusters.items() if (fault := _fault(f"fleet.{name}", name, fields))), None)
-
-
-def _fault(table: str, name: str, fields: Table) -> ClusterFault | None:
+def _fault(name: str, fields: Table) -> str | None:
+    """Return the first mistake in one table."""
+    table = f"[fleet.{name}]"
     if not _NAME.fullmatch(name):
-        words = f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
-        return ClusterFault(table, words)
+        return f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
     for field in fields:
         if field not in FIELDS:
             hint = nearest(field, FIELDS, f"it takes {', '.join(FIELDS)}")
-            return ClusterFault(table, f"[{table}]: no field {field!r}{hint}", field)
+            return f"{table}: no field {field!r}{hint}"
         if (field == "hosts") == isinstance(fields[field], str):
-            kind = "a list of texts" if field == "hosts" else "a text"
-            return ClusterFault(table, f"[{table}]: {field} must be {kind}", field)
+            return f"{table}: {field} must be {'a list of texts' if field == 'hosts' else 'a text'}"
     if hosts_of(fields):
         odd = next((field for field in fields if field not in OF_HOSTS), "")
-        words = f"[{table}]: {odd} belongs to a Prometheus, and hosts are without one"
-        return ClusterFault(table, words, odd) if odd else None
+        return f"{table}: {odd} belongs to a Prometheus, and hosts are without one" if odd else None
     url = texts_of(fields).get("url", "")
     if not url:
-        return ClusterFault(table, f"[{table}] needs url, the address of its Prometheus, or hosts")
+        return f"{table} needs url, the address of its Prometheus, or hosts"
     if not re.match(r"https?://[^/]", url):
-        return ClusterFault(table, f"[{table}]: url must begin with http:// or https://")
+        return f"{table}: url must begin with http:// or https://"
     if "@" in url.partition("://")[2].partition("/")[0]:
-        words = f"[{table}]: no user or password in the url: put them into a file, header_file or token_file"
-        return ClusterFault(table, words)
+        return f"{table}: no user or password in the url: put them into a file, header_file or token_file"
     return None
 
 
