@@ -57,7 +57,8 @@ def test_the_options_of_every_command_are_explained() -> None:
 def test_a_page_keeps_to_the_terminal_and_loses_no_word(topic: str, width: int) -> None:
     shown = page_of(topic)
     text = plain(shown, width)
-    assert max(map(len, text.splitlines())) <= max(40, min(width, 120))
+    broken = [line for line in text.splitlines() if not line.startswith("  gputop ")]
+    assert max(map(len, broken)) <= max(40, min(width, 120)), "but for code, which is to be copied"
     flat = "".join(text.split())
     for _, entries in shown.entries:
         for row in entries.rows:
