@@ -90,7 +90,7 @@ def test_where_readme_has_no_place_for_it_nothing_is_changed(tree: Path) -> None
 
 
 def test_a_tag_that_package_and_changelog_do_not_know_is_refused(tree: Path) -> None:
-    released = "0.2.0"
+    released = "1.0.0"
     for name in ("pyproject.toml", "gputop/__init__.py"):
         (tree / name).write_text((tree / name).read_text().replace(gputop.__version__, released))
     notes = step(tree, STEPS[1], f"v{released}")
