@@ -61,7 +61,7 @@ from tests.support.hostile import (
 from tests.support.poisoned import SECRETS, PoisonedMachine, S, holds_a_secret
 from tests.support.private import assert_private, private_snapshot
 from tests.support.pty_program import ROOT
-from tests.support.recording_frames import rounded
+from tests.support.recording_frames import read_back
 from tests.support.scripted_engine import answers
 from tests.support.scripted_engine import engine as scripted
 from tests.support.synthetic_trace import planted, written
@@ -220,7 +220,7 @@ def test_an_output_is_harmless_and_a_redacted_one_names_nobody(
 
 def frames() -> Frame:
     monitor = Monitor(1.0)
-    return [monitor.feed(rounded(snapshot(float(t)))) for t in range(12)][-1]
+    return [monitor.feed(each) for each in read_back(*(snapshot(float(t)) for t in range(12)))][-1]
 
 
 def test_what_is_told_to_programs_and_people_is_harmless() -> None:

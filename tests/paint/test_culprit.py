@@ -79,4 +79,4 @@ def test_in_a_quiet_second_almost_nothing_changes() -> None:
         before = rows
         assert [d.verdict for d in frame.diagnoses] == verdicts
         t, column_s = frame.snapshot.t, VIEW.span_s / chart_width(160)
-        assert changed <= 20 or ceil(t / column_s) > ceil((t - 1.0) / column_s), (second, changed)
+        assert changed <= 24 or ceil(t / column_s) > ceil((t - 1.0) / column_s), (second, changed)

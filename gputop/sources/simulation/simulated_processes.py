@@ -118,7 +118,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             pool_threads=0,
             pool_run_pct=0.0,
             static=plan.static,
-            main=_main_time(cpu, state, main),
+            main=_main_time(cpu, main),
             mount=cpu.mount,
             main_looks=MainLooks((("run" if state == "R" else "queue", _LOOKS),)) if is_measured else None,
             feeder_threads=0 if is_measured else None,
@@ -181,7 +181,7 @@ def _add_workers(
                 nccl=False,
                 age_s=age,
                 static=plan.worker_static,
-                feed=_feed(round(run, 1), wait, _wait(cpu, state) if not workers.uneven else "queue"),
+                feed=_feed(cpu, round(run, 1), wait),
             )
         )
 
@@ -192,24 +192,26 @@ _NO_MAIN_TIME = MainTime(*[0.0] * len(MainTime.__struct_fields__))
 _NO_FEED_TIME = FeedTime(*[0.0] * len(FeedTime.__struct_fields__))
 
 
-def _wait(cpu: Cpu, state: str) -> str | None:
-    """The wait in which a process is in this sample."""
-    return None if state == "R" else "disk" if state == "D" else cpu.waits
+def _rest(cpu: Cpu, rest: float, kind: type[FeedTime | MainTime]) -> dict[str, float]:
+    """The waits that fill the time in which a thread does not run, percent."""
+    disk = min(rest, 100.0 * cpu.disk)
+    wait = _SHARE_OF_WAIT.get(cpu.waits, cpu.waits)
+    shares = {"disk": round(disk, 1)}
+    name = wait if wait in kind.__struct_fields__ else "network"
+    shares[name] = round(shares.get(name, 0.0) + rest - disk, 1)
+    return shares
 
 
-def _main_time(cpu: Cpu, state: str, main: float) -> MainTime:
-    """The waits of a main thread: one that fills the time in which it does not run."""
+def _main_time(cpu: Cpu, main: float) -> MainTime:
+    """The waits of a main thread."""
     if cpu.mount is not None:
         return MainTime(disk=cpu.disk, unread=0.0)
-    rest = round(100.0 - main - min(cpu.wait, 100.0 - main), 1)
-    wait = _wait(cpu, state)
-    return replace(_NO_MAIN_TIME, **({} if wait is None else {_SHARE_OF_WAIT.get(wait, wait): rest}))
+    return replace(_NO_MAIN_TIME, **_rest(cpu, max(0.0, 100.0 - main - cpu.wait), MainTime))
 
 
-def _feed(run: float, queued: float, wait: str | None) -> FeedTime:
-    """The time of a worker: one wait fills the time in which it does not run."""
-    share = "unread" if wait is None else "network" if wait == "pipe" else _SHARE_OF_WAIT.get(wait, wait)
-    return replace(_NO_FEED_TIME, run=run, queued=queued, **{share: round(100.0 - run - queued, 1)})
+def _feed(cpu: Cpu, run: float, queued: float) -> FeedTime:
+    """The time of a worker."""
+    return replace(_NO_FEED_TIME, run=run, queued=queued, **_rest(cpu, max(0.0, 100.0 - run - queued), FeedTime))
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
