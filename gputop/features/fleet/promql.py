@@ -232,17 +232,18 @@ class Scope(Struct, frozen=True):
         """
         if self.uses_records:
             return self.record(job_mean(word, seconds))
-        mean = ("avg_over_time", seconds or self.least_s)
+        mean, whole = ("avg_over_time", seconds or self.least_s), self.whole if seconds is None else ()
         if self.is_own:
+            pods = self.series("gputop_job_info", 'job_id=""', 'k8s_pod_uid!=""', *whole)
             infos = (
-                renamed(self.series("gputop_job_info", 'job_id!=""'), "workload", "job_id"),
-                renamed(self.series("gputop_job_info", 'job_id=""', 'k8s_pod_uid!=""'), "workload", "k8s_pod_uid"),
+                renamed(self.series("gputop_job_info", 'job_id!=""', *whole), "workload", "job_id"),
+                renamed(pods, "workload", "k8s_pod_uid"),
             )
             jobs = max_by(("workload", *self.labels), union(infos))
             return f"({jobs} * on ({self.by}) group_left () {self.gpu(word, *mean)})"
-        pods = self._measured(word, ('hpc_job=""', 'exported_pod!=""'), *mean)
+        pods = self._measured(word, ('hpc_job=""', 'exported_pod!=""', *whole), *mean)
         parts = (
-            renamed(self._measured(word, ('hpc_job!=""',), *mean), "workload", "hpc_job"),
+            renamed(self._measured(word, ('hpc_job!=""', *whole), *mean), "workload", "hpc_job"),
             # Pods of one name in two namespaces are two jobs.
             f"label_join({renamed(pods, 'workload', 'exported_pod', f'(.+?)(?:{POD_RANK})?')}, "
             '"workload", "/", "exported_namespace", "workload")',

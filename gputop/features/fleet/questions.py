@@ -236,8 +236,17 @@ def _slow(q: Scope) -> str:
 
 
 def _starved(q: Scope) -> str:
-    only_one = f"(count by ({_JOB}) ({q.of_jobs('util')} < {_BUSY}) == 1)"
-    return f"({_above(q, 'util')} < -{_POINTS}) and on ({_JOB}) {only_one} and on ({_JOB}) {_enough(q)}"
+    """One GPU below the others of its job, or all GPUs of one host of it."""
+    utils, hosts = q.of_jobs("util"), f"count by ({_JOB}, {q.host})"
+    low = f"{utils} < {_BUSY}"
+    one_gpu = f"(count by ({_JOB}) ({low}) == 1)"
+    whole_host = f"count by ({_JOB}) ({hosts} ({low}) == {hosts} ({utils})) == 1"
+    one_host = (
+        f"({whole_host} and on ({_JOB}) (count by ({_JOB}) ({hosts} ({low})) == 1) "
+        f"and on ({_JOB}) (count by ({_JOB}) ({hosts} ({utils})) > 1))"
+    )
+    below = f"({_above(q, 'util')} < -{_POINTS})"
+    return f"{below} and on ({_JOB}) ({one_gpu} or {one_host}) and on ({_JOB}) {_enough(q)}"
 
 
 def _steps(q: Scope) -> str:
@@ -263,9 +272,9 @@ BREADTH_QUERIES = (
         alert=AlertRule("GpuStragglerSlow", "", "1m", "warning"),
     ),
     FleetQuestion(
-        "straggler_starved", "breadth", "GPUs that starve while their job spins", "ratio",
+        "straggler_starved", "breadth", "GPUs that starve while their job is busy", "ratio",
         _starved,
-        "One GPU of the job is not busy while all others are: they spin until it arrives. The value is how far its "
+        "One GPU of the job, or one host with all its GPUs, is not busy while all others are. The value is how far its "
         "utilisation lies below the median.",
         "On its host gputop names what it waits for: loaders, disk, network or the main thread.",
         alert=AlertRule("GpuStragglerStarved", "", "1m", "warning"),

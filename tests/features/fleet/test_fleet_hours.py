@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Client
+from gputop.features.fleet.engine_client import Answer, Client, PromQuery
+from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import LastHour
+from gputop.features.fleet.label_cache import labels_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.promql import rule_scope
+from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_LOST
 from tests.features.fleet.test_fleet_histories import END, Series, dcgm, gpu_of, host, lines, merged, own, up
 from tests.support.engines import backfill, imported, missing, prometheus, victoria
@@ -145,3 +149,28 @@ def test_two_writers_of_one_engine_double_no_hour(name: str, tmp_path: Path) -> 
         fleet.close()
     assert hour is not None and (hour.source, hour.span_s) == ("rules", 3600.0)
     assert sum(lost.gpu_h for lost in hour.lost or ()) == pytest.approx(8.0)
+
+
+def test_a_host_that_starves_is_an_alert_and_an_idle_instance_is_none(tmp_path: Path) -> None:
+    if reason := missing("prometheus"):
+        pytest.skip(reason)
+    part = ',GPU_I_ID="%d",GPU_I_PROFILE="3g.40gb",hpc_job="9"'
+    series = merged(
+        *(dcgm(gpu_of(name, gpu, ',hpc_job="7"'), 98.0 * (name != "a"), 91.0) for name in "abc" for gpu in range(4)),
+        *(dcgm(gpu_of("x", gpu, ',hpc_job="8"'), 0.0 if gpu else 98.0, 91.0) for gpu in range(4)),
+        *({f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{gpu_of('m', gpu, part % 1)}}}": lambda back, gpu=gpu: float(gpu > 0)}
+          for gpu in range(4)),
+    )  # fmt: skip
+    with _engine("prometheus", tmp_path, lines(series, 600.0)) as url:
+        client = Client(address_of(url, {}))
+        text = QUESTIONS["straggler_starved"].promql(rule_scope("legacy"))
+        assert text is not None
+        (answer,) = client.ask([PromQuery(text, END)])
+        fleet = PrometheusFleet(client, url, "", lambda: END)
+        frame = fleet_frame(fleet.ask(END))
+        fleet.close()
+    assert isinstance(answer, Answer)
+    assert sorted(labels_of(row.metric)["Hostname"] for row in answer.rows) == ["a"] * 4
+    (late,) = frame.stragglers
+    assert (late.host, late.gpu, late.kind, late.others_wait) == ("a", "", "starved", False), "others do SM 91"
+    assert not any("wait for" in group.verdict.text for group in frame.hosts)
