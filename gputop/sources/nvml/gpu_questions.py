@@ -127,12 +127,17 @@ NO_MEMORY = "the driver does not say how much memory this GPU has"
 def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
     """Ask for the memory in the newest form that the driver knows, and keep what comes or why nothing does.
 
-    False where the driver says that this GPU has none to tell: then it may use the host's.
+    A driver that has answered the newer form is never asked in the older one, whose ``used`` has another meaning,
+    unless it no longer has that function. False if the driver says that this GPU has no memory of its own.
     """
     if MEMORY_V2.ask_into(handle, into, now):
+        handle.knows_memory_v2 = True
+        return True
+    refused = into.missing[MEMORY_V2.keys[0]]
+    if handle.knows_memory_v2 and refused != reason(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
         return True
     for key in MEMORY_V1.keys:
-        refused = into.missing.pop(key)
+        del into.missing[key]
     if not MEMORY_V1.ask_into(handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
         into.miss(MEMORY_V1.keys, NO_MEMORY)
         return False

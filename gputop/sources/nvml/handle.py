@@ -120,11 +120,14 @@ class Handle:
     """
 
     __slots__ = (
-        "_bad_rounds", "_failed_once", "_is_answered", "_refused", "_why_unanswered", "call", "call_since", "raw",
+        "_bad_rounds", "_failed_once", "_is_answered", "_refused", "_why_unanswered", "call", "call_since",
+        "knows_memory_v2", "raw",
     )  # fmt: skip
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
+        self.knows_memory_v2 = False
+        """The driver has answered the newer question for memory."""
         self.call: str | None = None
         self.call_since = 0.0
         self._bad_rounds = 0
