@@ -31,6 +31,7 @@ HBM_CARDS = (
     "GB200",
 )
 """Cards with HBM, whose highest operating temperature the drivers of A100 and H100 give as 95 °C."""
+HIDDEN = "the processes live in another PID namespace or are hidden"
 STALE_S = 60.0
 """Counters that are this old describe another moment than util does. The slowest exporters publish every 30 s."""
 
@@ -113,7 +114,10 @@ def missing_host_reason(primary: ProcessSample | None) -> str | None:
         return "no process visible on this GPU"
     if primary.main_run_pct is not None:
         return None
-    return primary.unavailable.get("main_run_pct") or "the processes live in another PID namespace or are hidden"
+    if (why := primary.unavailable.get("main_run_pct")) is not None:
+        return why
+    is_visible = primary.starttime is not None or primary.cpu_pct is not None
+    return "the main thread was not measured" if is_visible else HIDDEN
 
 
 def swapping(host: HostSample) -> str | None:

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
+    ALL_COMPUTE,
     LEAST_RX,
     SECOND,
     both_words,
+    computes_unread,
     cores_note,
     kind_of,
     main_cause,
@@ -27,7 +29,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.rules.starved import starved_level
 from gputop.diagnosis.sample_facts import swapping
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.types import Confidence
 from gputop.diagnosis.workers import BY_NAME
 from gputop.model.feeders import Cause, Feeders
@@ -45,7 +47,9 @@ def _may_blame(s: Signals) -> bool:
 
 def _cpu(s: Signals) -> bool:
     f = s.host.feeders
-    return f is not None and _may_blame(s) and works(s) and main_cause(s, f) in ("cpu", "queued")
+    if f is None or not _may_blame(s):
+        return False
+    return (works(s) and main_cause(s, f) in ("cpu", "queued")) or computes_unread(s)
 
 
 def _tell_cpu(s: Signals) -> RuleResult:
@@ -57,7 +61,11 @@ def _tell_cpu(s: Signals) -> RuleResult:
     notes = cores_note(s, f.busiest.queued)
     confidence: Confidence = "low" if f.by == "kinship" else "medium"
     if s.host.mean.main is None:
-        notes = (*notes, "the main thread could not be measured")
+        notes = (*notes, "the main thread was not measured")
+    if computes_unread(s):
+        confidence, notes = "low", (*notes, "what the main thread waits for was not read")
+    elif s.host.mean.main is None:
+        pass
     elif f.by in (None, "child") and "cpu" in s.host.named:
         confidence = "high"
     return RuleResult(
@@ -83,7 +91,8 @@ DATALOADER_CPU = Rule(
     short="starved: dataloader CPU",
     condition="idle ≥ 20 %, the busiest feeder (loader, helper or host thread) busy with the next batch in at least "
     "half of the idle time (second by second, leaves below 40 %) and most of that runnable, the main thread neither "
-    "running in as much of it nor in a wait of its own; a job that was seen starting has trained for 15 s",
+    f"running in as much of it nor in a wait of its own; or all loaders run ≥ {100 * ALL_COMPUTE:.0f} % and what the "
+    f"main thread waits for was not read (low); a job that was seen starting has trained for {TRAINS_S:.0f} s",
     level="yellow, red from 50 % idle",
     state="starved",
     holds=_cpu,

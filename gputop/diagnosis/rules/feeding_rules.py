@@ -30,6 +30,8 @@ _WAIT_WORDS = {
     "other": "other",
     "unread": "not seen",
 }
+ALL_COMPUTE, MAIN_BUSY = 0.8, 0.5
+"""Workers that run so much of the time feed the GPU too slowly, unless the main thread runs so much [judged]."""
 PURE_WAIT = 0.8
 """Share of the idle time in which the main thread waits for what can never be the GPU from which on that is the cause,
 whatever the bounds allow [judged]."""
@@ -146,6 +148,28 @@ def works(s: Signals) -> bool:
     """Whether the busiest feeder, or one of several in turn, must have worked in most of the idle time."""
     f, mostly = s.host.feeders, s.host.named
     return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.what == "workers"))
+
+
+def computes_unread(s: Signals) -> bool:
+    """True if all workers compute, the main thread is not busy, and what it waits for was not read.
+
+    Weaker than attribution: the workers' means over the window, which need no looks.
+    """
+    means, f = s.host.mean, s.host.feeders
+    return (
+        f is not None
+        and f.what != "threads"
+        and s.host.loaders > 0
+        and not has_read_waits(s)
+        and (means.main or 0.0) < MAIN_BUSY
+        and (means.workers or 0.0) >= ALL_COMPUTE
+        and f.busiest.disk + f.busiest.network < SECOND
+    )
+
+
+def has_read_waits(s: Signals) -> bool:
+    """True if it was read what the main thread waits for."""
+    return s.host.mean.main_poll is not None
 
 
 def main_cause(s: Signals, f: Feeders) -> Cause:

@@ -284,12 +284,12 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     words = remedy(f"unseen {cause}", s, f)
     line = f"GPU idle {s.idle:.0f} %"
+    workers = f", {s.host.loaders} workers {share(s.host.mean.workers)}" if s.host.loaders else ""
     if not s.host.seen:
-        line += ", the host's side is not visible"
+        line += f", {'the main thread was not measured' if workers else s.host.reason}{workers}"
         return RuleResult("yellow", (line,), *words, confidence="low", notes=notes, cause=cause)
     line += f", main thread runnable {share(s.host.mean.main)} of the time"
-    if s.host.loaders:
-        line += f", {s.host.loaders} workers {share(s.host.mean.workers)}"
+    line += workers
     if s.host.mean.pool is not None and s.host.mean.pool >= 0.5:
         line += f", host threads on {s.host.mean.pool:.1f} cores"
     if f is not None and f.why_blind is not None:
