@@ -423,7 +423,7 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
     if not s.host.seen:
         notes = (*notes, f"{NO_HOST}: {s.host.reason}")
     if not s.host.waits_known:
-        notes = (*notes, "network evidence needs root: the loaders' wait channels are hidden")
+        notes = (*notes, "the loaders' waits were not read: network evidence needs root")
     return notes
 
 

@@ -115,3 +115,10 @@ def test_a_threshold_a_tenth_off_gives_no_false_all_clear_and_no_healthy_load_tu
         for d in said_of(bad)[first : last + 1]:
             assert not (d.level == "green" and d.confidence == "high"), d
             assert d.verdict not in ("healthy", "memory_bandwidth"), d
+
+
+def test_a_main_thread_that_launches_small_kernels_gets_cuda_graphs_first_and_loaders_last() -> None:
+    said = [d for d in said_of("h200_small_steps") if d.verdict == "main_process"]
+    assert said and all(d.remedy.index("CUDA graphs") < d.remedy.index("DataLoader") for d in said[1:])
+    computes = [d for d in said_of("h200_main_cpu") if d.verdict == "main_process"]
+    assert computes and all(d.remedy.startswith("DataLoader") for d in computes)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, takers_of_cores
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import LAUNCH_BOUND_RATIO
 from gputop.diagnosis.workers import PIN_MEMORY_KIND
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import share
@@ -23,6 +24,11 @@ CORES_FREE = 90.0
 PRESSED = 60.0
 """CPU pressure (percent of the time in which some task waited for a core) from which on no core is free [judged]."""
 MOST_WORKERS = 8
+LAUNCHES, OFTEN_S = 0.8, 12.0
+"""Share of the time in which the main thread runs, and seconds of the last fifteen with a kernel, from which on it
+launches kernels all the time [judged]."""
+READS_BYTES = 1e6
+"""Bytes a second that the job reads, from which on its main thread may load data [judged]."""
 SHARES_WORK = ("workers", "ray", "helpers")
 """Who may do an unequal part of one work; whatever else runs beside a job has work of its own."""
 NOT_TRIED = ""
@@ -85,6 +91,18 @@ def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
 
 def _can_have_workers(s: Signals, f: Feeders | None) -> bool:
     return not s.host.loaders and not has_pressure(s) and (s.host.cores is None or s.host.cores >= 2.0)
+
+
+def _is_launch_bound(s: Signals, f: Feeders | None) -> bool:
+    """True if the main thread launches all the time and its kernels are small; a thread that reads files loads data."""
+    return (
+        not s.host.loaders
+        and (s.host.mean.main or 0.0) >= LAUNCHES
+        and s.kernels_s >= OFTEN_S
+        and s.sm_ratio is not None
+        and s.sm_ratio < LAUNCH_BOUND_RATIO
+        and (s.host.mean.read or 0.0) < READS_BYTES
+    )
 
 
 def _is_kind(kind: str, s: Signals, f: Feeders | None) -> bool:
@@ -207,6 +225,12 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         MAIN_RUNS, "the main thread runs, with workers beside it", f"{LIGHTER_HOST}; {SEE_THE_LINE}",
         "torch.compile, no .item()", lambda s, f: s.host.loaders > 0,
+    ),
+    RemedyRow(
+        MAIN_RUNS, "the main thread runs, no workers, and kernels that come all the time use less than half of the SMs",
+        'it launches small kernels one by one: CUDA graphs or torch.compile(mode="reduce-overhead"), a larger batch, a '
+        "fused optimizer; DataLoader({workers}) only if it also loads data; " + SEE_THE_LINE,
+        "CUDA graphs, larger batch", _is_launch_bound,
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and a core is free",
