@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import signal
-from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +64,7 @@ class Viewer(AppService):
     variables: Mapping[str, str]
 
     # Private in textual-serve, and the only place where it starts a process: by a shell.
-    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
+    async def _open_app_process(self, width: int = 80, height: int = 24) -> Any:
         size = {"COLUMNS": str(_cells(width, MOST_COLUMNS)), "ROWS": str(_cells(height, MOST_ROWS))}
         environment = ours(**self.variables, **size, TEXTUAL_COLOR_SYSTEM="truecolor")
         self._process = process = await started(self.child, environment)
