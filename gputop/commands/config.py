@@ -145,7 +145,7 @@ def problems(path: Path) -> list[str]:
 
 
 def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
-    """Mistakes in the ``[keys]`` table."""
+    """Return the mistakes in the ``[keys]`` table."""
     from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
 
     tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))

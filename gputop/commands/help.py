@@ -1,4 +1,4 @@
-"""``gputop help``: the commands by purpose, one command's options, or a topic from the tables that the program uses."""
+"""``gputop help``: commands, options of one command, or a topic."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ REPORT_WORDS = dict(
 
 
 def _numbers() -> str:
-    """What the numbers of a GPU say."""
+    """Return the page on a GPU's numbers."""
     words = section("Words on the screen", (), ("word", "meaning"), tuple(SCREEN_WORDS.items()))
     return _shown(page("The numbers of a GPU", NUMBERS, (words,)))
 
@@ -78,7 +78,7 @@ def _shown(document: Document) -> str:
 
 
 def _row_on(word: str) -> str | None:
-    """What the tables say of one key, number, verdict or setting; None where none of them has it."""
+    """Return the rows on one key, number, verdict or setting, if any."""
     sections = []
     for topic in WITH_ROWS:
         for title, entries in page_of(topic).entries:
@@ -96,7 +96,7 @@ def _row_on(word: str) -> str | None:
 
 
 def _names(row: tuple[str, ...], word: str) -> bool:
-    """Whether a table's row is about a word: its name, one of its keys, or how it is shown. Case counts."""
+    """Return whether a table's row is about a word. Case counts."""
     names = {*row[0].replace("`", "").split(), *(cell.strip("`") for cell in row[2:])}
     return word in names or (len(word) > 1 and word.lower() in {name.lower() for name in names})
 
@@ -173,7 +173,10 @@ def _rows(actions: Iterable[argparse.Action]) -> tuple[tuple[str, str], ...]:
 
 
 def _names_of(action: argparse.Action) -> str:
-    """All names of an option and the name of its value, or the name of an argument: ``-o, --output FILE``."""
+    """Return all names of an option and of its value.
+
+    ``-o, --output FILE``.
+    """
     if action.nargs == 0:
         value = ""
     elif isinstance(action.metavar, str):

@@ -1,1 +1,1 @@
-"""gputop for coding assistants: the Model Context Protocol over stdin and stdout, read-only, through its own SDK."""
+"""gputop for coding assistants, over the Model Context Protocol."""

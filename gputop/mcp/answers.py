@@ -1,6 +1,6 @@
-"""Answers for coding assistants: foreign texts labelled, at most 20 kB; and the files that may be asked about.
+"""Answers for coding assistants, and the files that may be asked about.
 
-A process may be named "ignore your instructions": a reader must be able to tell gputop's words from such text.
+A process may be named "ignore your instructions": a reader must be able to tell gputop's words from foreign text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 def labelled(data: Any) -> Any:
-    """Return JSON data with the label on each key that holds a foreign text; texts are cleaned and cut."""
+    """Return JSON data with foreign texts labelled, cleaned and cut."""
     if isinstance(data, Mapping):
         return dict(_entry(clean_text(str(key))[:MOST_TEXT], value) for key, value in data.items())
     if isinstance(data, (list, tuple)):
@@ -49,7 +49,10 @@ def _entry(key: str, value: Any) -> tuple[str, Any]:
 
 
 def _has_text(value: Any) -> bool:
-    """Return whether a value is a text or a flat collection of texts; nested ones label their own keys."""
+    """Return whether a value is a text or a flat collection of texts.
+
+    Nested collections label their own keys.
+    """
     if isinstance(value, Mapping):
         return bool(value) and all(isinstance(text, str) for text in value.values())
     return isinstance(value, str) or (isinstance(value, (list, tuple)) and any(isinstance(v, str) for v in value))
@@ -58,7 +61,7 @@ def _has_text(value: Any) -> bool:
 def compact(data: Any) -> str:
     """Return data as JSON of at most 20 kB.
 
-    Where the data are larger, nulls are left out, then the largest lists are halved, those of GPUs last; ``left_out``
+    Where the data are larger, nulls are left out, then the largest lists are halved, lists of GPUs last; ``left_out``
     counts the missing entries. Raises Refused where lists are not what makes the data large.
     """
     left_out: dict[str, int] = {}
@@ -89,7 +92,7 @@ def _without_nulls(data: Any) -> Any:
 
 
 def _lists(data: Any, path: str) -> Iterator[tuple[int, str, list[Any]]]:
-    """Yield size, path and list of each list of two or more entries that holds no other such list."""
+    """Yield size, path and list of each innermost list of two or more."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _lists(value, f"{path}.{key}" if path else str(key))
@@ -101,9 +104,9 @@ def _lists(data: Any, path: str) -> Iterator[tuple[int, str, list[Any]]]:
 
 
 class Folders:
-    """The folders whose files may be read; links that lead out of them are not followed.
+    """The folders whose files may be read.
 
-    Raises Refused for a path that is no folder.
+    Links that lead out of them are not followed. Raises Refused for a path that is no folder.
     """
 
     def __init__(self, folders: Sequence[str]) -> None:
@@ -121,7 +124,10 @@ class Folders:
         raise Refused(f"{clean_text(name)[:200]}: no such file below the folders that gputop mcp was given")
 
     def _may_be_read(self, path: str, root: str) -> bool:
-        """Return whether a path is a regular file, or a folder of nothing but files and folders below the root."""
+        """Return whether a path is a regular file, or a folder of such.
+
+        A folder may hold nothing but files and folders below the root.
+        """
         try:
             kind = os.stat(path).st_mode
             if not stat.S_ISDIR(kind):

@@ -1,4 +1,4 @@
-"""The MCP server: six tools, each of which runs a command of gputop and answers with its JSON. Read-only."""
+"""The MCP server: six tools that answer with the JSON of commands. Read-only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class StrictServer(MCPServer):
 
 
 def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServer:
-    """Return the server; ``options`` go to every command. Raises Refused for a path that is no folder."""
+    """Return the server; ``options`` go to every command.
+
+    Raises Refused for a path that is no folder.
+    """
     allowed = Folders(folders)
     server = StrictServer("gputop", version=__version__, instructions=INSTRUCTIONS)
     tool = server.tool(annotations=READ_ONLY, structured_output=False)

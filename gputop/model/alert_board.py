@@ -22,7 +22,10 @@ class AlertRow(Struct, frozen=True):
 
 
 class AlertBoard(Struct, frozen=True):
-    """Every alert; ``why_not`` says why this process fires none, and is empty where it does."""
+    """Every alert.
+
+    ``why_not`` says why this process fires none, and is empty where it does.
+    """
 
     rows: tuple[AlertRow, ...] = ()
     why_not: str = ""

@@ -1,5 +1,4 @@
-"""What a table ``[fleet.NAME]`` of the configuration says of a cluster: where its Prometheus is and what opens it, or
-which hosts it has and how these are reached."""
+"""Tables ``[fleet.NAME]`` of the configuration: a cluster's address or hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +37,10 @@ def texts_of(table: Table) -> dict[str, str]:
 
 
 def fault_of(clusters: Mapping[str, Table]) -> str | None:
-    """Return the first mistake in these tables. Addresses are not quoted: they may hold passwords."""
+    """Return the first mistake in these tables.
+
+    Addresses are not quoted: they may hold passwords.
+    """
     return next((fault for name, fields in clusters.items() if (fault := _fault(name, fields))), None)
 
 

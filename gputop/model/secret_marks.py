@@ -1,4 +1,4 @@
-"""The mask of secrets, and a cheap check for texts that may hold one; compiles almost nothing."""
+"""The mask of secrets, and a cheap check for texts that may hold one."""
 
 from __future__ import annotations
 

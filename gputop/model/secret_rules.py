@@ -1,4 +1,4 @@
-"""The rules of ``secrets``: names, user info in URLs, known prefixes, and one rule of randomness.
+"""The rules of ``secrets``: names, URLs, known prefixes, and randomness.
 
 Every pattern takes time linear in the text: any user may write a command line.
 """
@@ -96,7 +96,7 @@ _TAIL = re.compile(r"(?:\d+|prod|dev|test|staging|main|old|new|ro|rw|value|str|s
 
 @lru_cache(maxsize=512)
 def strength(name: str) -> Strength:
-    """Return how surely the name of an option or a variable (``api_key``, ``clientSecret``) says secret."""
+    """Return how surely a name (``api_key``, ``clientSecret``) says secret."""
     last = name.rsplit(".", 1)[-1]
     # Both as camelCase and as it stands: clientSecret and ToKeN.
     splits = ([w.lower() for w in _CAMEL.findall(last)], [w for w in re.split(r"[_\-]", last.lower()) if w])
@@ -118,10 +118,11 @@ def _of_words(words: list[str]) -> Strength:
 
 
 def is_random(text: str, kinds: int = 3, changing: float = 0.44, run: int = 7) -> bool:
-    """Return whether a word looks random: its longest part has several kinds of characters that change often.
+    """Return whether a word looks random.
 
-    Of random letters and digits 62 % of neighbours differ in kind (capital, small, digit), and ``run`` small letters
-    in a row are rare; names of models and checkpoints are made of words, and hashes and UUIDs have two kinds.
+    Its longest part has several kinds of characters that change often: of random letters and digits 62 % of neighbours
+    differ in kind (capital, small, digit), and ``run`` small letters in a row are rare. Names of models and checkpoints
+    are made of words, and hashes and UUIDs have two kinds.
     """
     longest = max(re.split(r"[^A-Za-z0-9]", text), key=len)
     found = ["0" if c.isdigit() else "A" if c.isupper() else "a" for c in longest]
@@ -131,7 +132,7 @@ def is_random(text: str, kinds: int = 3, changing: float = 0.44, run: int = 7) -
 
 
 def _is_generated(value: str) -> bool:
-    """Return whether a value after a weak name looks like a secret: letters mixed with digits or with capitals."""
+    """Return whether a value looks generated: letters with digits or capitals."""
     bare = value.strip("\"'")
     if len(bare) < 6 or _ORDINARY.fullmatch(bare):
         return False
@@ -170,13 +171,16 @@ def without_secrets(words: Sequence[str]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without full-width signs and invisible characters, which hide a name from the rules."""
+    """Return a text without full-width signs and invisible characters.
+
+    They hide a name from the rules, not from the program.
+    """
     normal = text if text.isascii() else unicodedata.normalize("NFKC", text)
     return "".join(c for c in normal if c.isascii() or unicodedata.category(c) != "Cf")
 
 
 def _announced(word: str) -> str:
-    """Return the name after which the next word is a secret; empty for most words."""
+    """Return the name whose value is the next word; empty for most."""
     if option := _OPTION.fullmatch(word):
         return option[1]
     bare = word.strip("\"'{([,-/ ").rstrip(":= ").rstrip("\"'")
@@ -190,7 +194,7 @@ def _announced(word: str) -> str:
 
 
 def _is_short_secret(name: str, word: str) -> bool:
-    """Return whether a word after a short option such as ``-p`` is a password by its look."""
+    """Return whether a word after ``-p`` and the like looks like a password."""
     is_key = name == "login" and re.fullmatch("[0-9A-Za-z]{32,}", word) is not None
     return is_key or (name in _BEFORE_ONE and _is_random_word(word, 7, 2))
 
@@ -211,7 +215,7 @@ def text_without_secrets(text: str) -> str:
 
 
 def _masked_word(word: str, before: str) -> str:
-    """Mask the secrets inside one argument: a name with its value, or a text of several words."""
+    """Mask the secrets inside one argument."""
     whole = _WHOLE.fullmatch(word)
     if whole is not None and _is_secret(whole[1], whole[2]):
         return word[: whole.start(2)] + MASK
@@ -230,7 +234,7 @@ def _masked_word(word: str, before: str) -> str:
 
 
 def _masked_inside(text: str) -> str:
-    """Mask what a name, a place in a URL, or its own shape gives away, anywhere in a text."""
+    """Mask secrets anywhere in a text, by name, URL or shape."""
     text = _KNOWN.sub(MASK, text)
     text = _BASE64.sub(lambda m: MASK if is_random(re.sub("[+/]", "", m[0]), changing=0.33) else m[0], text)
     text = _RANDOM.sub(_random, text)
@@ -264,7 +268,10 @@ def _assigned(text: str) -> str:
 
 
 def _user_info(match: re.Match[str]) -> str:
-    """Keep the user of ``user:X@``. Without a colon all of it may be a token, unless it is a short name."""
+    """Mask the password of ``user:X@``, or a token before ``@``.
+
+    A short name without a colon stays.
+    """
     user, password = match.groups()
     if password is not None:
         return f"{user}:{MASK}@"

@@ -1,4 +1,4 @@
-"""Which limit was hit, in one line, for errors that do not say so themselves."""
+"""Names the limit that was hit, for errors that do not say so themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROCESSES = "the limit on processes is reached (ulimit -u, or pids.max of the c
 
 
 def limit_reached(error: BaseException) -> str | None:
-    """Return the limit that an error ran into; None for an error of another kind."""
+    """Return the limit that an error ran into, if any."""
     text = str(error)
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return why_no_thread()
@@ -27,7 +27,10 @@ def limit_reached(error: BaseException) -> str | None:
 
 
 def why_no_thread() -> str:
-    """Return why no thread can be started: a thread needs a process number, and memory for its stack."""
+    """Return why no thread can be started.
+
+    A thread needs a process number, and memory for its stack.
+    """
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     needed = _STACK_BYTES if stack == resource.RLIM_INFINITY else stack
     most, _ = resource.getrlimit(resource.RLIMIT_AS)

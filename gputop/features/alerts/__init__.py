@@ -1,3 +1,3 @@
-"""Alerts: their conditions, the judge that says when one fires, and what is run then."""
+"""Alerts: conditions, their evaluation, and the commands that they run."""
 
 from __future__ import annotations

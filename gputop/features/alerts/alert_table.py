@@ -25,7 +25,7 @@ GAP = Metric("gap_pct", "pct", "GAP", _GAP_WORDS, kind="ratio", low=0.0, high=10
 
 
 class Condition(Struct, frozen=True):
-    """A condition on one GPU and its diagnosis, such as ``badge:ecc or temp_c > 85``."""
+    """A condition on one GPU, such as ``badge:ecc or temp_c > 85``."""
 
     expression: Expression
 
@@ -101,7 +101,10 @@ _MUST_BE = {
 
 
 class Alert(Struct, frozen=True):
-    """One alert: its condition, its times in seconds, and its command; without a command it is only shown."""
+    """One alert: condition, times in seconds, and command.
+
+    Without a command it is only shown.
+    """
 
     name: str
     when: Condition

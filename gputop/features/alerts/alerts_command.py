@@ -1,4 +1,7 @@
-"""``gputop alerts``: list alerts, try them on a recording, or fire one. Exit 0: none fired, 1: some."""
+"""``gputop alerts``: list alerts, try them on a recording, or fire one.
+
+Exit 0: none fired, 1: some.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts judged on each GPU: which fire, and the environment and JSON that a command gets. Pure."""
+"""Alerts evaluated on each GPU: firings, and what a command gets. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ MOST_GONE = 256
 
 
 class Firing(Struct, frozen=True):
-    """One alert on the GPUs for which it fires in one tick; ``since`` is the first hold, in Unix seconds.
+    """One alert on the GPUs for which it fires in one tick.
 
-    ``variables`` and ``data`` are what the command gets: its environment, and the JSON object on stdin.
+    ``since`` is the first hold, in Unix seconds. ``variables`` and ``data`` are what the command gets: its
+    environment, and the JSON object on stdin.
     """
 
     alert: Alert
@@ -102,7 +103,7 @@ class AlertEvaluator:
         return min(ends, default=None)
 
     def _fires(self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, gap: float) -> bool:
-        """Update the state of an alert on a GPU; return whether the alert fires now."""
+        """Update an alert's state on a GPU; return whether it fires now."""
         place = (alert.name, gpu.static.uuid)
         holds = alert.when.holds(gpu, diagnosis)
         if holds is False:
@@ -123,7 +124,10 @@ class AlertEvaluator:
         return True
 
     def _forget(self, snapshot: Snapshot) -> None:
-        """Bound the memory of GPUs that are gone: a recreated MIG instance has another UUID."""
+        """Bound the memory of vanished GPUs.
+
+        A recreated MIG instance has another UUID.
+        """
         if max(len(self._states), len(self._fired)) > len(self.alerts) * MOST_GONE:
             present = {gpu.static.uuid for gpu in snapshot.gpus}
             self._states = {place: state for place, state in self._states.items() if place[1] in present}
@@ -131,7 +135,7 @@ class AlertEvaluator:
 
 
 def firing(alert: Alert, frame: Frame, positions: Sequence[int], since: float, *, test: bool = False) -> Firing:
-    """Build the firing of an alert on the GPUs at these positions of a frame."""
+    """Build the firing of an alert on some GPUs of a frame."""
     # Imported here: most runs never fire.
     from gputop.output.diagnosis_text import ticket_data
 

@@ -1,4 +1,4 @@
-"""The alerts of one watched run: evaluated at every frame, and fired by one process of a user, on a thread."""
+"""The alerts of one watched run, fired by one process of a user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ SHOWN_ONLY = "shown only: gputop --alerts fires them"
 
 
 class FiringLock:
-    """A file lock: one process of a user fires alerts on a machine. The lock ends with its process."""
+    """A file lock: one process of a user fires alerts.
+
+    The lock ends with its process.
+    """
 
     def __init__(self, directory: str) -> None:
         self.why_not = ""
@@ -69,7 +72,7 @@ class FiringLock:
 
 
 class CommandOutcome(Struct, frozen=True):
-    """The result of one firing, such as ``curl ended with status 0``, and the first 4 kB of output."""
+    """The result of one firing, and its first 4 kB of output."""
 
     firing: Firing
     words: str
@@ -78,9 +81,9 @@ class CommandOutcome(Struct, frozen=True):
 
 
 def run_command(firing: Firing, is_over: threading.Event | None = None, limit_s: float = LIMIT_S) -> CommandOutcome:
-    """Run a firing's command to its end, to its limit, or until ``is_over`` is set; blocks.
+    """Run a firing's command to its end; blocks.
 
-    The command has a session of its own, which is killed at the limit; a daemon that has left the session goes on.
+    It is killed with its session at the limit, or when ``is_over`` is set; a daemon that has left the session goes on.
     """
     command = firing.alert.run
     if not command:
@@ -124,7 +127,7 @@ def _read(pipe: int, wait_s: float) -> bytes:
 
 
 class NodeAlerts:
-    """Evaluates alerts at every frame, and runs their commands one after another on one thread.
+    """Evaluates alerts at every frame, and runs commands on one thread.
 
     Without a ``lock`` alerts are only shown. ``tell`` gets one line for each firing, from that thread; without it the
     lines wait in ``messages``.

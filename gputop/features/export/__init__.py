@@ -1,1 +1,1 @@
-"""A watched run as Prometheus metrics: a loopback server, a text file, or one page of text. No screen here."""
+"""The exporter: a watched run as Prometheus metrics, without a screen."""

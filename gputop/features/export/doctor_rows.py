@@ -1,4 +1,4 @@
-"""The exporter's part of ``gputop doctor``: exporters that run here, and the socket on which jobs announce steps."""
+"""The exporter's part of ``gputop doctor``."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ _VERSION = re.compile(r'^gputop_build_info\{version="([^"]{1,40})"\}', re.MULTIL
 
 
 def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """The exporters of this node and the step socket, with what is wrong with them."""
+    """Return this node's exporters, the step socket, and their problems."""
     rows, steps = exporters(DEFAULT), step_socket()
     problems = [row["problem"] for row in (*rows, steps) if row["problem"] is not None]
     return {"exporters": rows, "step_socket": steps, "problems": problems}
 
 
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
-    """Exporters of this node in /proc, and the one that answers at the ``usual`` address.
-
-    No other address is asked: any user may name any address on a command line. ``answers`` is None for an exporter that
-    was not asked. ``up`` is what its page says.
-    """
+    """Return this node's exporters, and the one at the ``usual`` address."""
     rows = [_row(pid, _owner(Path(proc, str(pid))), options, usual) for pid, options in _running(proc)]
     if not any(row["asked"] for row in rows):
         # In another PID namespace, or a process of a user whose processes are hidden from us.
@@ -113,7 +109,7 @@ def _page_status(usual: str) -> dict[str, Any]:
 
 
 def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
-    """The socket on which an exporter hears the steps of every user's jobs: who listens, and its rights."""
+    """Return who listens on the socket of all users' steps, and its mode."""
     report: dict[str, Any] = {"path": path, "mode": None, "owner": None, "listens": False, "problem": None}
     try:
         status = os.lstat(path)

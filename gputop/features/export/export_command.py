@@ -1,5 +1,4 @@
-"""This node for Prometheus: a scrape server, a text file for node_exporter, pages on stdout, or one. Never imports
-Textual."""
+"""``gputop export``: this node for Prometheus. Never imports Textual."""
 
 from __future__ import annotations
 
@@ -54,14 +53,17 @@ class MachineHost:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = Path(proc)
-        self._cores = float(len(self._found(r"^cpu\d", "stat"))) or None
-        own, first = (set(self._found(r"^ *([^ :]+):", f"{name}/net/dev")) for name in ("self", "1"))
+        self._cores = float(len(self._matches(r"^cpu\d", "stat"))) or None
+        own, first = (set(self._matches(r"^ *([^ :]+):", f"{name}/net/dev")) for name in ("self", "1"))
         self._has_own_network = bool(own and first) and own != first
 
     def __call__(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the machine's memory and cores; without rates of interfaces that are not the machine's."""
+        """Put the machine's memory and cores into a snapshot.
+
+        Rates of interfaces that are not the machine's are left out.
+        """
         host = replace(snapshot.host, cpu_count=self._cores or snapshot.host.cpu_count)
-        memory = dict(self._found(r"^(MemTotal|MemAvailable): +(\d+) kB$", "meminfo"))
+        memory = dict(self._matches(r"^(MemTotal|MemAvailable): +(\d+) kB$", "meminfo"))
         if len(memory) == 2 and (free := int(memory["MemAvailable"])) <= (total := int(memory["MemTotal"])):
             host = replace(host, mem_total_bytes=1024.0 * total, mem_used_bytes=1024.0 * (total - free))
         if self._has_own_network:
@@ -69,8 +71,8 @@ class MachineHost:
             host = replace(host, net_rx_bytes_per_s=None, net_tx_bytes_per_s=None, unavailable=missing)
         return replace(snapshot, host=host)
 
-    def _found(self, pattern: str, name: str) -> list[Any]:
-        """What a pattern finds in a file of /proc; nothing where that cannot be read."""
+    def _matches(self, pattern: str, name: str) -> list[Any]:
+        """Return the matches of a pattern in a file of /proc, if any."""
         try:
             return re.findall(pattern, (self._proc / name).read_text(), re.MULTILINE)
         except (OSError, ValueError):
@@ -250,7 +252,7 @@ def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], 
 
 
 def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:
-    """A simulated node and a session that has seen its past, so that its verdicts are there at once."""
+    """Return a simulated node, and a session that has seen its past."""
     from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(

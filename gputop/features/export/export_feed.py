@@ -1,4 +1,4 @@
-"""Feeds a session from a source and keeps the newest frame for its readers; asking never waits for a driver."""
+"""Feeds a session from a source and keeps the newest frame for readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _LOOK_S = 1.0
 
 
 class ExportFeed:
-    """One watched run. ``run`` belongs to one thread; ``page`` may be called from any other."""
+    """One watched run.
+
+    ``run`` belongs to one thread; ``page`` may be called from any other.
+    """
 
     def __init__(
         self,
@@ -171,7 +174,7 @@ class TextFile:
         self._failed = ""
 
     def write(self) -> bool:
-        """Replace the last page by the present one. A failing disk is reported once and tried again."""
+        """Replace the last page; a failing disk is reported once."""
         temporary = ""
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
@@ -208,7 +211,7 @@ _STDIN, _STDOUT = 0, 1
 
 
 class PageStream:
-    """Writes pages until ``stop`` is set, which it sets itself where the reader is gone."""
+    """Writes pages until ``stop`` is set, or the reader is gone."""
 
     def __init__(
         self, page: Callable[[], str], has_frame: Callable[[], bool], stop: threading.Event, silent_s: float | None
@@ -250,7 +253,7 @@ class PageStream:
 
 
 class Stepped(PassingOn):
-    """Passes on what another source measured, with the steps that came on the machine's own socket."""
+    """Adds the steps of the machine's own socket to a source."""
 
     def __init__(self, source: Source, listener: StepListener) -> None:
         super().__init__(source)
@@ -266,9 +269,9 @@ class Stepped(PassingOn):
 
 
 def with_steps(source: Source, path: str = STEPS_SOCKET) -> Source:
-    """The source with announced steps: those of all users where the machine's socket can be bound, else of ours.
+    """Return the source with announced steps.
 
-    Never from both: a job sends to each of them, and every step would count twice.
+    All users' steps where the machine's socket can be bound, else this user's.
     """
     try:
         return Stepped(source, StepListener(path))

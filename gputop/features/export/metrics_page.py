@@ -1,6 +1,6 @@
-"""A frame as a page of metrics. Which series of the catalogue there are is derived, not listed; see docs/fleet.md.
+"""A frame as a page of metrics.
 
-Values that are late or not measured are absent. No label holds a command line, an environment or a path.
+The series come from the metric catalogue; docs/fleet_reference.md lists them.
 """
 
 from __future__ import annotations
@@ -50,14 +50,20 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
 def labels(*pairs: tuple[str, str | None]) -> str:
-    """``a="1",b="2"``. Values are one clean line each; an absent one is left out, since an empty label equals none."""
+    """Return labels as ``a="1",b="2"``.
+
+    Values are one clean line each; an absent one is left out, since an empty label equals none.
+    """
     return ",".join(
         f'{name}="{clean_text(value)[:LONGEST_LABEL].translate(_ESCAPES)}"' for name, value in pairs if value
     )
 
 
 def number(value: float) -> str:
-    """A number without noise digits: whole where it is, else to six decimals, of large ones to twelve digits."""
+    """Return a number without noise digits.
+
+    Whole where it is whole, else to six decimals; large ones to twelve digits.
+    """
     if value == int(value):
         return str(int(value))
     return repr(round(value, 6)) if -1e6 < value < 1e6 else f"{value:.12g}"
@@ -68,10 +74,10 @@ Sample = tuple[str, float]
 
 
 class TextPage:
-    """A page of metric families. A family without a sample is left out: absent is never 0."""
+    """A page of metric families; families without a sample are left out."""
 
     def __init__(self, without: Sequence[str] = ()) -> None:
-        """``without`` are names of families that are left out; ``*`` at the end stands for anything."""
+        """``without``: families to leave out; a final ``*`` matches anything."""
         self._parts: list[str] = []
         self._without = frozenset(name for name in without if not name.endswith("*"))
         self._beginnings = tuple(name[:-1] for name in without if name.endswith("*"))
@@ -117,7 +123,10 @@ MOST_JOBS = 8
 
 
 def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
-    """GPU index → the labels of each job that holds a context there. Jobs that share a GPU have one entry each."""
+    """Return the labels of each job by the index of its GPU.
+
+    Jobs that share a GPU have one entry each.
+    """
     memory_by_job: dict[int, Counter[str]] = {}
     for process in processes:
         if process.role == "gpu" and process.gpu is not None:
@@ -130,9 +139,9 @@ def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
 
 @lru_cache(maxsize=256)
 def job_labels(job: CgroupName, container: CgroupName, user: str | None) -> str:
-    """``scheduler, job_id, user, k8s_pod_uid, container_id`` of a process; empty where none of them is known.
+    """Return the labels of a process's job; empty where unknown.
 
-    Kept: a job has many processes, and each scrape asks for all of them.
+    ``scheduler, job_id, user, k8s_pod_uid, container_id``.
     """
     pod = container.id if container.kind == POD else ""
     return labels(
@@ -199,7 +208,7 @@ Families = Callable[[TextPage, Sequence[GpuSample], str], None]
 
 
 class PageChoice(Struct, frozen=True):
-    """What a page holds besides its fixed content, and the ``FAMILIES`` that it is without."""
+    """The optional content of a page, and its omitted ``FAMILIES``."""
 
     processes: bool = False
     more: tuple[Families, ...] = ()
@@ -226,7 +235,10 @@ rules ask of every GPU is in none of them, but for the hours."""
 
 
 def metrics_page(reading: PageReading | None, counters: RunCounters, cost: ExporterCost, choice: PageChoice) -> str:
-    """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
+    """Return the page.
+
+    Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent.
+    """
     page = TextPage([name for group in choice.without for name in FAMILIES[group]])
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
     page.gauge("gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))])
@@ -260,7 +272,7 @@ def metrics_page(reading: PageReading | None, counters: RunCounters, cost: Expor
 
 
 def gpu_labels(static: GpuStatic) -> str:
-    """What names a GPU in every series: ``gpu``, ``uuid``, and ``mig`` for an instance."""
+    """Return the labels of a GPU: ``gpu``, ``uuid``, ``mig``."""
     return labels(("gpu", str(static.index)), ("uuid", static.uuid), ("mig", static.mig_instance))
 
 
@@ -287,7 +299,10 @@ def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
 
 
 def _shares(present: Present) -> list[Sample]:
-    """Card shares of the GPUs that can be read; an instance names its GPU by the parent's UUID."""
+    """Return the share of the card of each GPU.
+
+    An instance names its GPU by the parent's UUID.
+    """
     shares, samples = card_shares(gpu.static for gpu, _ in present), []
     for gpu, gpu_label in present:
         static = gpu.static
@@ -310,7 +325,7 @@ def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:
 
 
 def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[AnySample, str]]) -> None:
-    """Series of the catalogue, those of one name as one family; what is not measured is left out."""
+    """Return the families of the catalogue's measured values."""
     for name, group in groupby(all_series, attrgetter("name")):
         family = [(series, labels(*series.labels)) for series in group]
         samples: list[Sample] = [
@@ -353,7 +368,7 @@ def _recent(counters: RunCounters, diagnosis: GpuDiagnosis) -> list[str]:
 
 
 def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> None:
-    """What the host does for each GPU, and whose job it is."""
+    """Add the host's activity for each GPU, and its job."""
     by_index = {gpu.static.index: gpu_label for gpu, gpu_label in present if gpu.lost_reason is None}
     lanes = [(gpu_label, reading.lanes.get(gpu.static.uuid, {})) for gpu, gpu_label in present]
 
@@ -404,7 +419,7 @@ def _processes(page: TextPage, by_index: Mapping[int, str], processes: Sequence[
 
 
 def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
-    """What inference servers say of themselves: those that were named and answer."""
+    """Add the values of inference servers that answer."""
     rows = [(row, labels(("server", row.place), ("kind", row.kind))) for row in servers]
     for key, word, divisor, text in SERVER_SERIES:
         figures = [(named, getattr(row, key) / float(divisor)) for row, named in rows if getattr(row, key) is not None]

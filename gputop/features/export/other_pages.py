@@ -1,7 +1,4 @@
-"""Families of other names than the catalogue's: the same values under DCGM's, and the pods that GPUs were given to.
-
-Both are off by default: beside a running dcgm-exporter, sums would count every GPU twice, and pods need grpcio.
-"""
+"""Families beside the catalogue's: DCGM's names, and the pods of GPUs."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class DcgmFamilies:
         self._generation = generation
 
     def __call__(self, page: TextPage, gpus: Sequence[GpuSample], hostname: str) -> None:
-        """Add what is measured of these GPUs."""
+        """Add these GPUs' values."""
         parents = {gpu.static.uuid: gpu.static.index for gpu in gpus}
         rows = [(gpu, self._labels(gpu, parents, hostname)) for gpu in gpus]
         for row in NAMES[self._generation].values():
@@ -51,7 +48,10 @@ class DcgmFamilies:
         ])  # fmt: skip
 
     def _labels(self, gpu: GpuSample, parents: dict[str, int], hostname: str) -> str:
-        """As dcgm-exporter labels a GPU; an instance goes by its parent's number and its GPU instance."""
+        """Return dcgm-exporter's labels of a GPU.
+
+        An instance goes by its parent's number and its GPU instance.
+        """
         static = gpu.static
         index = parents.get(static.mig_parent or "", static.index)
         return labels(
@@ -108,7 +108,7 @@ def message(data: bytes) -> dict[int, list[bytes]]:
 
 
 def text(values: Sequence[bytes]) -> str:
-    """A text field, whose last value counts. Raises ProtobufError for what is not UTF-8."""
+    """Return a text field; the last value counts. Raises ProtobufError."""
     try:
         return values[-1].decode() if values else ""
     except UnicodeDecodeError:
@@ -129,7 +129,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class PodContainer(Struct, frozen=True, order=True):
-    """Names as Kubernetes has them; from outside, so they are cleaned where they are shown."""
+    """A container's names in Kubernetes; foreign text, cleaned where shown."""
 
     namespace: str
     pod: str
@@ -162,7 +162,7 @@ class PodResources:
     """Asks a kubelet regularly. ``newest`` may be called from any thread and never waits."""
 
     def __init__(self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises UsageError where ``path`` cannot be a kubelet's socket. ``say`` is told of a failure once."""
+        """``say`` gets a failure once. Raises UsageError for a path that is no kubelet's socket."""
         if find_spec("grpc") is None:
             raise UsageError(f"--pod-resources needs grpcio: {install('export')}")
         try:
@@ -186,7 +186,7 @@ class PodResources:
         self._worker.stop(0.2)
 
     def newest(self) -> Pods:
-        """What the kubelet last said; nothing where that is too long ago."""
+        """Return the kubelet's last answer; nothing where it is too old."""
         return self._pods if self._clock() - self._at < STALE_S else {}
 
     def ask(self) -> None:

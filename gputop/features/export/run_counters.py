@@ -1,8 +1,4 @@
-"""What is counted over a run and only ever rises: seconds by state, throttled seconds, Xid errors; verdicts of an hour.
-
-Starts at 0 with the process; nothing is stored. A GPU that is late or lost keeps what it has. Pure: time comes with
-the frames.
-"""
+"""Counters over a run, which only rise: seconds by state, Xid errors, steps."""
 
 from __future__ import annotations
 
@@ -70,8 +66,7 @@ STEP_SUMS = ("sum_s", "wait_s", "data_wait_s", "samples", "tokens")
 
 
 class StepCounts:
-    """Steps of one rank: the sums of what is announced of them, each with the number of steps that say it; the newest
-    MFU, 0 to 1."""
+    """The steps of one rank: sums, and the number of steps in each."""
 
     def __init__(self) -> None:
         self.sums = Counter[str]()

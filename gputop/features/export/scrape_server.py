@@ -1,7 +1,7 @@
-"""The scrape server: the standard library's http.server, with a limit on everything that a client can do.
+"""The scrape server of the exporter.
 
 A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, further ones are closed
-at once. One request a connection, GET and HEAD, three paths; the library limits the length of a request.
+at once. One request a connection, GET and HEAD, three paths; http.server limits the length of a request.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class ListenAddress(Struct, frozen=True):
 
 
 def parse(text: str) -> ListenAddress:
-    """``127.0.0.1:9401``, ``[::1]:9401``, ``:9401`` for every interface. Raises UsageError."""
+    """Parse an address to listen on. Raises UsageError.
+
+    ``127.0.0.1:9401``, ``[::1]:9401``, or ``:9401`` for every interface.
+    """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or int(match[3]) > 65535:
         raise UsageError(f"--listen must be HOST:PORT such as {DEFAULT} or [::1]:9401, not {text!r}")
@@ -58,7 +61,7 @@ def parse(text: str) -> ListenAddress:
 
 
 def listen(address: ListenAddress) -> socket.socket:
-    """A listening socket. Raises UsageError where the address cannot be used."""
+    """Return a listening socket. Raises UsageError where the address cannot be used."""
     try:
         addresses = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -82,13 +85,19 @@ def listen(address: ListenAddress) -> socket.socket:
 
 
 def names_loopback(header: str) -> bool:
-    """Whether a request's Host names this machine: a page of another site may point its own name here."""
+    """Return whether a request's Host names this machine.
+
+    A page of another site may point its own name here.
+    """
     match = _HOST.fullmatch(header.strip().lower())
     return match is not None and is_loopback(match[1].strip("[]"))
 
 
 def accepts_gzip(header: str) -> bool:
-    """Return whether a client takes gzip, by its Accept-Encoding; ``gzip;q=0`` refuses (RFC 9110, section 12.5.3)."""
+    """Return whether a client takes gzip, by its Accept-Encoding.
+
+    ``gzip;q=0`` refuses (RFC 9110, section 12.5.3).
+    """
     weights = {}
     for part in header.lower().split(","):
         coding, _, weight = part.partition(";")
@@ -106,7 +115,10 @@ _INDEX = """<!doctype html><title>gputop</title><p>gputop: <a href="/metrics">me
 
 
 class ScrapeServer(ThreadingMixIn, TCPServer):
-    """Serves pages until it is shut down. ``page`` is called for each scrape, on the scrape's own thread."""
+    """Serves pages until it is shut down.
+
+    ``page`` is called for each scrape, on the scrape's own thread.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -145,7 +157,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         self._worker.stop()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection a thread of its own, or close it where too many are open."""
+        """Give a connection its thread; close it where too many are open."""
         with self._lock:
             is_full = len(self._open) >= MOST_CONNECTIONS
             if not is_full:
@@ -213,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server finds wrong with a request, with a status line, whatever was sent."""
+        """Answer a malformed request with a status line and plain text."""
         self.request_version = self.protocol_version
         super().send_error(code, message, explain)
 
@@ -242,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext:
-    """The context. Raises UsageError for files that do not fit or cannot be read."""
+    """Return the TLS context of these files. Raises UsageError."""
     if certificate is None:
         raise UsageError("TLS needs a certificate: name it with --tls-cert")
     for option, path in (("--tls-cert", certificate), ("--tls-key", key), ("--client-ca", client_ca)):
@@ -262,17 +274,17 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
     try:
         made.load_cert_chain(certificate, key, no_password)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--tls-cert {certificate}: {_why(error)}") from None
+        raise UsageError(f"--tls-cert {certificate}: {_reason(error)}") from None
     if client_ca is not None:
         try:
             made.load_verify_locations(client_ca)
         except (OSError, ValueError) as error:
-            raise UsageError(f"--client-ca {client_ca}: {_why(error)}") from None
+            raise UsageError(f"--client-ca {client_ca}: {_reason(error)}") from None
         made.verify_mode = ssl.CERT_REQUIRED
     return made
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         # Not every failure of OpenSSL has a reason: a file without any PEM block has none.
         words = (error.reason or "no PEM block of that kind").lower().replace("_", " ")

@@ -58,7 +58,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 
 class Viewer(AppService):
-    """One viewer's process, which textual-serve talks to; started by ``system/children.py``, and with a sane size."""
+    """One viewer's process, started by ``system/children.py``."""
 
     child: Sequence[str]
     variables: Mapping[str, str]
@@ -92,7 +92,7 @@ class Viewer(AppService):
         await self._process.wait()
 
     async def end(self) -> None:
-        """Ask the process to end; kill its session where it has not ended in time."""
+        """End the process; kill its session where it takes too long."""
         # textual-serve lets its own cancellation out where the process ended at once.
         with suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(self.stop(), LEAVE_S)
@@ -103,12 +103,12 @@ class Viewer(AppService):
 
 
 def _cells(number: Any, most: int) -> int:
-    """Return a size that a screen can have. Raises TypeError for anything but a number."""
+    """Return a size that a screen can have. Raises TypeError."""
     return max(1, min(int(number + 0), most))
 
 
 class ScreenServer(Server):
-    """Serves one screen; each socket gets a process of its own that runs ``child`` with these variables."""
+    """Serves one screen, by one process for each socket."""
 
     def __init__(self, token: str, child: Sequence[str], variables: Mapping[str, str]) -> None:
         super().__init__("gputop")

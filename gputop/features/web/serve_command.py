@@ -1,4 +1,4 @@
-"""``gputop serve``: the screen in a browser, on this machine's loopback, read-only, behind a token."""
+"""``gputop serve``: the screen in a browser, read-only, on loopback."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _refuse_early(args: argparse.Namespace) -> None:
-    """Raise UsageError or RecordingError for a source that cannot be shown, before a browser is opened."""
+    """Refuse a source that cannot be shown, before a browser is opened.
+
+    Raises UsageError or RecordingError.
+    """
     if args.source == DEMO:
         from gputop.sources.simulation.simulated import SimulatedSource
 
