@@ -120,7 +120,7 @@ def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_on
     )
     if depth == "none":
         return Terminal(depth, "mono", ASCII if plain else MONO)
-    is_guess = theme == "auto" and depth != "16" and "COLORFGBG" not in env
+    is_guess = theme == "auto" and depth != "16" and not env.get("COLORFGBG")
     if theme == "auto":
         theme = "ansi" if depth == "16" else "light" if is_light(env) else "dark"
     return Terminal(depth, theme, ASCII if plain else MONO if theme == "mono" else COLOUR, is_guess)

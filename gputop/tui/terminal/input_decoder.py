@@ -63,7 +63,7 @@ class InputDecoder:
         held, self._held = self._held, ""
         if self._pasted is None:
             return [held] if held else []
-        pasted, self._pasted = self._pasted + held, None
+        pasted, self._pasted = self._pasted, None
         return [Paste(_CONTROL.sub("", pasted))]
 
     def _take_keys(self, text: str, parts: list[str | Paste]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
@@ -16,10 +14,7 @@ from textual.widget import Widget
 from gputop.model.quantity import terminal_safe
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES, Theme
-
-TILE = 32
-"""Columns of a tile. Textual writes a row that changed from its left end on. Measured with the demo at 160×50, in kB/s
-and % of a core: whole rows 6.4 and 1.77; tiles of 32 columns 4.2 and 1.97; tiles of 16 columns 3.9 and 2.30."""
+from gputop.tui.terminal.row_strip import RowStrip
 
 
 class StripMaker:
@@ -87,61 +82,41 @@ class RowsPage(ScrollView, can_focus=False):
         return [self._maker.strip(self.app, row, self.size.width).crop(crop.x, crop.right) for row in shown]
 
 
-class RowsTile(Widget, can_focus=False):
-    """Some columns of a live screen."""
-
-    DEFAULT_CSS = "RowsTile { height: 100%; }"
-
-    def __init__(self, begin: int) -> None:
-        super().__init__()
-        self._begin = begin
-        self._lines: list[Strip] = []
-        self.styles.width = TILE
-
-    def show(self, strips: list[Strip]) -> None:
-        """Show its columns of these strips, and refresh the lines that changed."""
-        begin, end = self._begin, self._begin + TILE
-        old, self._lines = self._lines, [strip.crop(begin, end) for strip in strips]
-        if len(old) != len(strips):
-            self.refresh()
-        elif changed := [y for y, line in enumerate(self._lines) if line is not old[y] and line != old[y]]:
-            self.refresh(*[Region(0, y, TILE, 1) for y in changed])
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        shown = self._lines[crop.y : crop.bottom]
-        return shown + [Strip.blank(crop.width)] * (crop.height - len(shown))
-
-
 class LiveRows(Widget, can_focus=False):
-    """Shows rows that change every second; of each row the tiles that changed are written."""
+    """Shows rows that change every second, as many as it is high."""
 
-    DEFAULT_CSS = "LiveRows { layout: horizontal; width: 100%; height: 100%; overflow: hidden; }"
+    DEFAULT_CSS = "LiveRows { width: 100%; height: 100%; }"
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[Row] = []
         """The rows on screen."""
-        self._strips: list[Strip] = []
-        self._tiles: list[RowsTile] = []
+        self._strips: list[RowStrip] = []
+        self._shown: dict[int, RowStrip] = {}
         self._maker = StripMaker()
 
     def set_rows(self, rows: list[Row]) -> None:
-        """Show these rows, as many as the widget is high."""
+        """Show these rows; refresh those that changed."""
         old, self.rows, width = self.rows, rows, self.app.size.width
-        self._add_tiles(width)
-        is_alike = len(old) == len(rows) and bool(self._strips) and self._strips[0].cell_length == width
-        self._strips = [
-            self._strips[y] if is_alike and row == old[y] else self._maker.strip(self.app, row, width)
-            for y, row in enumerate(rows)
-        ]
-        for tile in self._tiles:
-            tile.show(self._strips)
+        is_alike = len(old) == len(rows) == len(self._strips) and bool(rows) and self._strips[0].width == width
+        if not is_alike:
+            self._strips = [self._strip(y, row, width) for y, row in enumerate(rows)]
+            self.refresh()
+        elif changed := [y for y, row in enumerate(rows) if row is not old[y] and row != old[y]]:
+            last = [self._strips[y].row_cells()[-1] for y in changed]
+            for y in changed:
+                self._strips[y] = self._strip(y, rows[y], width)
+            # A region without the last cell is an update of the cells that changed, see ``RowStrip``.
+            ends = [width - (self._strips[y].row_cells()[-1] == cell) for y, cell in zip(changed, last, strict=True)]
+            self.refresh(*[Region(0, y, end, 1) for y, end in zip(changed, ends, strict=True)])
 
-    def _add_tiles(self, width: int) -> None:
-        new = [RowsTile(begin) for begin in range(TILE * len(self._tiles), TILE * ceil(width / TILE), TILE)]
-        if new:
-            self._tiles += new
-            self.mount(*new)
+    def _strip(self, y: int, row: Row, width: int) -> RowStrip:
+        return RowStrip(self._maker.strip(self.app, row, width), width, y, self._shown)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        shown: list[Strip] = [*self._strips[crop.y : crop.bottom]]
+        shown += [Strip.blank(self.size.width)] * (crop.height - len(shown))
+        return shown if crop.width == self.size.width else [strip.crop(crop.x, crop.right) for strip in shown]
 
     def apply_theme(self) -> None:
         """Draw the same rows in the app's new colours."""
