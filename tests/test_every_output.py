@@ -96,6 +96,7 @@ OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
 }  # fmt: skip
 """Commands with the words that make them show names. FILE is a recording, URL an engine, OUT what is written."""
 ELSEWHERE = {
+    "pick": "UUIDs and indices alone",
     "demo": "made of our own names", "fleet demo": "made of our own names", "fleet deploy": "no name from outside",
     "fleet queries": "no name from outside", "completion": "no name from outside", "config": "what its user wrote",
     "help": "no name from outside", "doctor": "below, as a program", "loader": "test_loader_bench",

@@ -1,4 +1,4 @@
-"""One measured snapshot: a table for people, JSON or CSV for scripts, lines of a user's own. Never imports Textual."""
+"""One measured snapshot, or one after the other: lines for people, JSON or CSV for scripts. Never imports Textual."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
     from gputop.sources.local import OneReading
 
+FOLLOW_WAIT_S = 1.0
+"""How often a signal is heard while no snapshot comes."""
 STEPS_WAIT_S = 2.2
 """A job announces its steps once a second, or once a step where those are longer."""
 
@@ -45,6 +47,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
     table = """
         --steps  -  wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and
           tokens a second
+    """
+    options(command, table)
+    table = """
+        --full    -     also buses, clocks, the host and the processes
+        --follow  -     go on, with a line a GPU or a JSON object at each interval
     """
     options(command, table)
     table = """
@@ -61,14 +68,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         from gputop.output.snapshot_data import LINE_KEYS, checked
 
         checked(args.format, LINE_KEYS)
+    if args.follow and (args.steps or args.full):
+        raise UsageError(f"--{'steps' if args.steps else 'full'} is of one reading: leave --follow out, or take --json")
     redactor = redactor_of(settings)
     passing = _passing(args, redactor)
+    printed = _lines if args.format is not None else _data if args.json or args.csv else _table
+    if args.follow:
+        return _follow(settings, redactor, printed(args, settings, passing), has_head=args.csv)
     from gputop.sources.local import open_local, servers_asked
     from gputop.sources.marks import MarkListener
 
     listener, begun = MarkListener() if args.steps else None, time.monotonic()
     source = open_local(settings)
-    printed = _lines if args.format is not None else _data if args.json or args.csv else _table
     try:
         with servers_asked(settings) as with_servers:
             source.look(wait_s, say)
@@ -90,6 +101,27 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         # CSV has no place for it.
         say("; ".join(reading.snapshot.notices))
     return 0 if reading.has_measured else NOTHING_READ
+
+
+def _follow(
+    settings: Settings, redactor: Redactor | None, text_of: Callable[[OneReading], str], *, has_head: bool
+) -> int:
+    """Print every snapshot as it comes, until a signal or until nobody reads any more."""
+    from gputop.session.session import Arrivals
+    from gputop.sources.local import OneReading, open_local, with_servers_of
+
+    arrivals, sanity = Arrivals(with_servers_of(open_local(settings), settings)), SanityFilter()
+    try:
+        arrivals.start()
+        is_first = True
+        while True:
+            for snapshot in arrivals.wait(FOLLOW_WAIT_S):
+                text = text_of(_redacted(OneReading(sanity.believed(snapshot)), redactor))
+                sys.stdout.write(text.partition("\n")[2] if has_head and not is_first else text)
+                sys.stdout.flush()
+                is_first = False
+    finally:
+        arrivals.source.close()
 
 
 def printed_table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
@@ -152,23 +184,28 @@ def _lines(args: argparse.Namespace, _settings: Settings, _passing: Expression |
     return text
 
 
-def _table(_args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
-    """Prints a reading as a table for people."""
+def _table(args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
+    """Prints a reading for people: a line a GPU, or with ``--full`` all of it."""
     from gputop.commands.screen import first_view, stdout_terminal
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
-    from gputop.output.snapshot_data import once_rows
+    from gputop.output.snapshot_data import line_rows, once_rows
     from gputop.paint.glyphs import ascii_only
     from gputop.paint.theme import THEMES
 
     terminal = stdout_terminal(settings)
     width = max(60, shutil.get_terminal_size((120, 40)).columns)
     monitor, view = Monitor(settings.interval), first_view(settings, terminal, passing)
+    # A filter selects processes, which only the whole of it lists.
+    is_full = getattr(args, "full", False) or passing is not None
     coloured = sys.stdout.isatty() and terminal.depth != "none"
 
     def text(reading: OneReading) -> str:
         frame = monitor.feed(reading.snapshot)
-        rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
+        if is_full:
+            rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
+        else:
+            rows = line_rows(frame, view, width, clock=getattr(args, "follow", False))
         printed = ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
         return ascii_only(printed) if terminal.glyphs.name == "ascii" else printed
 

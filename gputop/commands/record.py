@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import shlex
 import signal
 import threading
@@ -20,6 +22,7 @@ from gputop.commands.shared_options import (
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
+from gputop.recording.writer import STDOUT
 from gputop.session.record_run import record
 from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
@@ -28,7 +31,11 @@ NEEDS = Needs("nothing")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    options(command, "-o,--output  FILE|DIR  file or directory to write (default: this directory)", default=".")
+    options(
+        command,
+        "-o,--output  FILE|DIR  file or directory to write, - for plain lines to stdout (default: this directory)",
+        default=".",
+    )
     serving(command)
     options(command, "--for  TIME  stop after this time", dest="duration")
     options(command, "--max-size  SIZE  keep at most this much in the directory")
@@ -51,10 +58,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     )
     if done.dropped:
         say(f"lost to a slow disk: {count(done.dropped, 'frame')}")
+    if args.output == STDOUT and done.error is not None and os.strerror(errno.EPIPE) in done.error:
+        # Whoever read it has seen enough.
+        return 128 + signal.SIGPIPE
     if done.error is not None:
         say(done.error)
         return 1
     say(f"{count(done.frames, 'frame')}, {file_size(done.bytes_written)} in {done.path}")
-    if done.path is not None and done.frames:
+    if done.path is not None and done.frames and args.output != STDOUT:
         say(f"next: gputop report {shlex.quote(done.path)}")
     return 0

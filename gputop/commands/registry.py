@@ -48,6 +48,7 @@ _CORE = """
     report      Evidence  commands.report      where the GPU time of a recording went
     screenshot  Evidence  commands.screenshot  a picture of the screen, without a terminal
     mark        A job     commands.mark        a mark for running recorders and screens
+    pick        A job     commands.pick        the least used GPUs, for CUDA_VISIBLE_DEVICES
     run         A job     commands.run         run a job, watch its GPUs, report at its end
     completion  Set-up    commands.completion  completion for your shell, to source or install
     config      Set-up    commands.config      the settings in force, and where each comes from

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import filter_of, redacted_source, redactor_of, screen_watcher
-from gputop.config import Settings
+from gputop.config import ConfigError, Settings, default_path
 from gputop.model.source import PlayedSource, Source, UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text
@@ -242,7 +243,20 @@ def app_of(
         reload=ConfigWatch(args.get("config"), os.environ, args, alerts=alerts).poll,
     )
     app.follows_background = screen.terminal.is_guess
+    app.save = partial(save, args.get("config") or os.environ.get("GPUTOP_CONFIG") or default_path())
     return app
+
+
+def save(path: str, name: str, value: object) -> str:
+    """Save a setting in the configuration file; return what to tell the user."""
+    from gputop.commands.config import assignment
+    from gputop.config.save import save_setting
+
+    try:
+        save_setting(path, name, assignment(name, value))
+    except ConfigError as error:
+        return str(error)
+    return f"{name} saved in {path}"
 
 
 def replay_past(past: Past) -> PlayedSource:

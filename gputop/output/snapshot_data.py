@@ -26,7 +26,7 @@ from gputop.model.metrics import (
     PROCESS_STATIC,
     SM_PROVENANCE,
 )
-from gputop.model.quantity import NOT_MEASURED, csv_cell, number, rounded, terminal_safe, wrapped
+from gputop.model.quantity import NOT_MEASURED, clock_time, csv_cell, number, rounded, terminal_safe, wrapped
 from gputop.model.serving import row_value, server_lines
 from gputop.model.snapshot import SIMULATED, AnySample, GpuSample, ProcessSample, Snapshot, value
 from gputop.model.source import UsageError
@@ -237,6 +237,39 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
     if view.glyphs.name == "ascii":
         return [tuple((ascii_only(text), name) for text, name in row) for row in rows]
     return rows
+
+
+def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> list[Row]:
+    """A line a GPU: what it does, memory, power, temperature and users; with ``clock`` after the time of day."""
+    snapshot = frame.snapshot
+    names = {gpu.static.uuid: product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus}
+    room = max(map(len, names.values()), default=0)
+    samples = {gpu.static.uuid: in_sample(gpu, snapshot.processes) for gpu in snapshot.gpus}
+    longest = max((len(words) for words, _ in samples.values()), default=0)
+    rows = []
+    for gpu in snapshot.gpus:
+        line = Line()
+        if clock:
+            line.add(f"{clock_time(snapshot.t, view.utc_offset_s)} ", "dim")
+        line.add(f"{gpu_label(gpu):>2}  {names[gpu.static.uuid]:<{room}}  ", "strong")
+        if gpu.lost_reason is not None:
+            line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red")
+        elif gpu.asleep:
+            line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim")
+        else:
+            words, role = samples[gpu.static.uuid]
+            level = LEVEL_OF_ROLE[role]
+            line.add(f"UTIL {number(gpu.util_pct, 3)}  SM {number(gpu.sm_active_pct, 3)}  {memory(gpu)}  ", "value")
+            line.add(f"{level_glyph(level)} {words:<{min(longest, width - line.width - 30)}}  ", f"level.{level}")
+            users = sorted({p.static.user for p in snapshot.processes if p.gpu == gpu.static.index and p.static.user})
+            owner = [(terminal_safe(" ".join(users)), "dim")] if users else []
+            line.add_all(fields([*owner, *board(gpu)], width - line.width, gap="  "))
+        rows.append(line.row(width))
+    if not clock:
+        rows += [text_row(terminal_safe(notice)[:width], width, "level.yellow") for notice in snapshot.notices]
+    return (
+        [tuple((ascii_only(text), name) for text, name in row) for row in rows] if view.glyphs.name == "ascii" else rows
+    )
 
 
 def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from gputop.model.quantity import GIB, duration, number, terminal_safe
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, shorten
 from gputop.paint.panes import OWNED, ShownGpu, figure_words, gap_rows, owner_of, trouble_since
-from gputop.paint.words import emphasised, gpu_label, is_newest, just_changed, sm_text, step_words, watts
+from gputop.paint.words import emphasised, gpu_label, is_newest, just_changed, sm_text, step_words
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -43,7 +43,7 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
     if width >= LEAST_NUMBERS_WIDTH:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / GIB:.0f}"
         used = number(None if gpu.mem_used_bytes is None else gpu.mem_used_bytes / GIB)
-        line.add(f"  {f'{used}{total}':>7} {watts(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text")
+        line.add(f"  {f'{used}{total}':>7} {number(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text")
     figure = figure_words(g.told) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
     line.add("  ").add_all(emphasised(_list_verdict(g, room), changed=just_changed(g.frame.snapshot, d)))

@@ -26,6 +26,55 @@ NUMBERS = (
 """What the numbers of a GPU say, the first thing in the help."""
 
 
+FIRST_PAGE = tuple(
+    (ids.split(), words)
+    for ids, words in table_rows("""
+    help                        this help; / searches in it
+    palette                     every command by name
+    quit                        quit
+    up down                     up, down
+    page_up page_down           a page up, down
+    first last                  first, last row
+    details                     the process in full
+    gpu_details                 the GPU in full
+    previous_gpu next_gpu       previous, next GPU
+    counted                     next GPU in need of a look
+    release                     go back
+    section                     counts, GPUs, processes
+    longer shorter              longer, shorter charts
+    layout_panes layout_list    panes, a line a GPU
+    findings                    findings
+    copy copy_json              copy the verdict, as JSON
+    theme                       theme
+    record                      record
+    screenshot                  save a picture
+    sort                        sort
+    sort_next sort_previous     sort: next, previous column
+    invert                      reverse the order
+    filter                      filter
+    search                      search
+    match_next match_previous   next, previous match
+    tree                        loaders and helpers
+    columns                     choose columns
+    users                       by user and by job
+    tag untag                   tag, untag all
+    signal                      send a signal, asks first
+    environment                 environment variables
+    stacks                      Python stacks, threads
+    command_left command_right  scroll long commands
+    pause                       pause and look back
+    play                        paused: play
+    back on                     paused: a frame back, on
+    next_change previous_change  paused: next, last verdict
+    jump                        paused: jump to a time
+    slower faster               paused: slower, faster
+    begin end                   paused: to begin, to end
+    redraw                      draw everything again
+    suspend                     suspend
+""")
+)
+"""Keys of the help's first page, of 80×24 cells: ids and what they do in a few words."""
+KEY_WIDTH, TWO_COLUMNS = 10, 76
 SCREEN_WORDS = dict(
     table_rows(f"""
     {NOT_WORKING}                     UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of
@@ -76,7 +125,8 @@ def help_rows(
     glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), selected: Selected | None = None
 ) -> list[Row]:
     """All rows of the help at a width; the screen scrolls through them. It begins with what is selected."""
-    rows = [text_row(" gputop: how to read it, and its keys", width, "title"), Line().row(width)]
+    rows = [text_row(" gputop: its keys, and how to read it", width, "title"), *first_page(keys, width, glyphs)]
+    rows.append(Line().row(width))
     selected = selected or Selected()
     verdict_id, columns = selected.verdict_id, _column_rows(selected, width)
     for text in NUMBERS:
@@ -147,6 +197,26 @@ def legend_rows(glyphs: Glyphs, width: int) -> list[Row]:
             line = Line().to(2)
         line.add("   " if line.width > 2 else "").add(glyph * 4, style).add(f" {words}", "dim")
     return [*rows, line.row(width)]
+
+
+def first_page(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
+    """The most used keys in two columns, where they fit."""
+    key_of = {key.id: key for key in keys}
+    entries = []
+    for ids, words in FIRST_PAGE:
+        shown = " ".join(key_of[key_id].first for key_id in ids if key_id in key_of and key_of[key_id].first)
+        if shown:
+            entries.append((keys_shown(shown, glyphs), words))
+    columns = 2 if width >= TWO_COLUMNS else 1
+    height = -(-len(entries) // columns)
+    rows = []
+    for y in range(height):
+        line = Line()
+        for column, (shown, words) in enumerate(entries[y::height]):
+            begin = 1 + column * (width // columns)
+            line.to(begin).add(f"{shown:<{KEY_WIDTH}} ", "key").add(words, "text")
+        rows.append(line.row(width))
+    return rows
 
 
 def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:

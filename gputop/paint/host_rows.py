@@ -74,8 +74,8 @@ def _served_elsewhere(frame: Frame, room: int) -> str:
 
 
 def _steps(percent: float | None) -> str:
-    """A share of the host's time in steps of 5 %: from one second to the next it never stands still."""
-    return f"{number(None if percent is None else 5.0 * round(percent / 5.0), 3)} %"
+    """A share of the host's time."""
+    return f"{number(percent, 3)} %"
 
 
 def _mb_per_s(value: float | None) -> str:

@@ -178,6 +178,8 @@ every page of rows
   list_last            end,G              scroll(1000000)  to the last row
 help
   help_close           question_mark,h,f1,enter  -        close the help
+  help_find            slash,f3           -               find a word in the help
+  help_next            n                  -               find the word again
 findings
   findings_close       A                  -               close the findings
   findings_acknowledge  a                 -               acknowledge the finding under the cursor

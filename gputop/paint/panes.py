@@ -41,7 +41,6 @@ from gputop.paint.words import (
     number_labels,
     useful_forms,
     verdict_lines,
-    watts,
 )
 
 LABEL_WIDTH = 12
@@ -262,7 +261,7 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     numbers: list[Field] = [
         *counters(gpu),
         (memory(gpu), "text"),
-        (f"{watts(gpu.power_w)} W", "text"),
+        (f"{number(gpu.power_w, 3)} W", "text"),
         (f"{number(gpu.temp_c, 2)} °C", "text"),
         *busiest_bus(gpu),
     ]

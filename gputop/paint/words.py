@@ -394,17 +394,12 @@ def busiest_bus(gpu: GpuSample) -> list[Field]:
     return [(f"{text}{gb_per_s(value, 4)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
 
 
-def watts(power_w: float | None, width: int = 3) -> str:
-    """Power in steps of 5 W: it never stands still, and nothing rests on less."""
-    return number(None if power_w is None else 5.0 * round(power_w / 5.0), width)
-
-
 def board(gpu: GpuSample) -> list[Field]:
     """Power and temperature; the clock where something slows it, and memory errors where there are any."""
     limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
     parts: list[Field] = []
     if gpu.power_w is not None:
-        parts.append((f"{watts(gpu.power_w)}{limit} W", "text"))
+        parts.append((f"{number(gpu.power_w, 3)}{limit} W", "text"))
     if gpu.temp_c is not None:
         parts.append((f"{number(gpu.temp_c, 2)} °C", "text"))
     if slowed := throttle_words(gpu.throttle_reasons or 0):

@@ -27,6 +27,8 @@ from gputop.recording.encode import LineEncoder, encode_line, event_line
 from gputop.recording.format import MEMBER_FRAMES, RecordingError, RunFacts
 from gputop.system.worker import Worker
 
+STDOUT = "-"
+"""The target of a recording that goes to standard output."""
 _GZIP = 31
 LEVEL = 5
 """Measured for 8 GPUs and 64 processes at 1 Hz: 10.4 MB/h at 0.20 ms a frame; level 6 saves 3 % more for 0.27 ms."""
@@ -93,6 +95,10 @@ class _File:
             finally:
                 os.close(fd)
 
+    def remove(self) -> None:
+        """Delete the file, which has no frame."""
+        os.unlink(self.path)
+
     def _put(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
@@ -100,12 +106,30 @@ class _File:
         self.size += len(data)
 
 
+class _Stdout(_File):
+    """Standard output: plain lines, handed over with each write."""
+
+    def __init__(self) -> None:
+        self.path = "stdout"
+        self.size = self.frames = 0
+        self.first_t = None
+        self._packed, self._packer = False, None
+        self._fd = os.dup(1)
+
+    def abandon(self) -> None:
+        """Close; what was written cannot be taken back."""
+        self.close()
+
+    def remove(self) -> None:
+        """There is no file."""
+
+
 class RecordingWriter:
     """Writes snapshots to a file, or to files in a directory that change each hour and each 64 MB.
 
-    ``target`` is a directory that exists, a path that ends with ``/`` (it is made), or a file that must not exist;
-    a name without ``.gz`` is written as plain text. ``most_bytes`` bounds a directory: the oldest whole files go.
-    Every method raises RecordingError, after which the writer is closed.
+    ``target`` is STDOUT, a directory that exists, a path that ends with ``/`` (it is made), or a file that must not
+    exist; a name without ``.gz`` is written as plain text. ``most_bytes`` bounds a directory: the oldest whole files
+    go. Every method raises RecordingError, after which the writer is closed.
     """
 
     def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
@@ -192,7 +216,7 @@ class RecordingWriter:
         try:
             file.close()
             if file.size == 0:
-                os.unlink(file.path)
+                file.remove()
         except OSError as error:
             raise RecordingError(f"{file.path}: {error.strerror or error}") from error
         finally:
@@ -217,8 +241,8 @@ class RecordingWriter:
         raise AssertionError
 
     def _opened(self, path: str) -> _File:
-        file = _File(path)
-        self.path = path
+        file = _Stdout() if path == STDOUT else _File(path)
+        self.path = file.path
         return file
 
     @contextmanager
@@ -235,7 +259,7 @@ class RecordingWriter:
                 with suppress(OSError):
                     file.abandon()
                     if file.size == 0:
-                        os.unlink(file.path)
+                        file.remove()
             words = error.strerror or error
             if isinstance(error, FileExistsError):
                 words = "exists already; a recording never overwrites a file, choose another name"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, cast
 
 from msgspec.structs import replace
@@ -152,6 +154,8 @@ class GputopApp(PaintedApp[View]):
         """The node of the demo after every remedy, for its tour; None where there is no tour."""
         self.opening = ""
         """What is said first, such as where a recording was opened."""
+        self.save: Callable[[str, object], str] | None = None
+        """Saves a setting in the configuration and says so; None where that is not the user's own."""
         self.begins_with = ""
         """The id of a key that is pressed as soon as the screen is there."""
         self._show_secrets(settings.show_secrets)
@@ -263,6 +267,11 @@ class GputopApp(PaintedApp[View]):
     def draw(self) -> None:
         width, height = self.size
         self.playback.take_past()
+        if self.frame is not None:
+            # Of the moment that shows: summer time begins and ends while a screen is open.
+            offset_s = float(time.localtime(self.frame.snapshot.t).tm_gmtoff)
+            if offset_s != self.view.utc_offset_s:
+                self.view = replace(self.view, utc_offset_s=offset_s)
         # A message that asks for this may come before the widget is there, or while the program leaves.
         if self._node_view.is_attached and self.frame is not None and width and height:
             self._node_view.show(self.frame, self.playback.shown_view(self.view), width, height)
@@ -289,7 +298,15 @@ class GputopApp(PaintedApp[View]):
 
     def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
         yield from self.themes()
+        if self.save is not None:
+            yield "save these columns in the configuration", partial(self._save, "columns")
+            if not self.look.colourless:
+                yield "save this theme in the configuration", partial(self._save, "theme")
         yield from self._keys.choices()
+
+    def _save(self, name: str) -> None:
+        if self.save is not None:
+            self.say(self.save(name, self.look.name if name == "theme" else self.view.columns))
 
     def _change_view(self, key_id: str) -> None:
         if key_id == "release" and self.playback.shows_past and self.playback.session is not None:

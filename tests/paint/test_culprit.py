@@ -68,7 +68,7 @@ def test_in_a_quiet_second_almost_nothing_changes() -> None:
         monitor.feed(snapshot)
     frame = monitor.feed(snapshot_at(MOMENT, started=MOMENT))
     before = painter.paint(frame, VIEW, 160, 48).rows
-    verdicts = [d.verdict for d in frame.diagnoses]
+    quiet, verdicts = list[int](), [d.verdict for d in frame.diagnoses]
     for second in range(1, 41):
         frame = monitor.feed(snapshot_at(MOMENT + second, started=MOMENT))
         rows = painter.paint(frame, VIEW, 160, 48).rows
@@ -79,4 +79,6 @@ def test_in_a_quiet_second_almost_nothing_changes() -> None:
         before = rows
         assert [d.verdict for d in frame.diagnoses] == verdicts
         t, column_s = frame.snapshot.t, VIEW.span_s / chart_width(160)
-        assert changed <= 24 or ceil(t / column_s) > ceil((t - 1.0) / column_s), (second, changed)
+        if ceil(t / column_s) == ceil((t - 1.0) / column_s):
+            quiet.append(changed)
+    assert len(quiet) > 15 and sum(quiet) / len(quiet) <= 12

@@ -103,8 +103,9 @@ LETTERS = {
 HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     # The help, and what lies uppermost.
     ("h", lambda s: s.top == "HelpScreen"), ("question_mark", lambda s: s.top == "HelpScreen"),
-    ("f1", lambda s: s.top == "HelpScreen" and "SM is how much of the chip" in s.text),
-    ("f1 G", lambda s: "badges" in s.text), ("colon", lambda s: s.top == "Palette"),
+    ("f1", lambda s: s.top == "HelpScreen" and "quit" in s.text),
+    ("f1 slash 'ecc enter n", lambda s: s.top == "HelpScreen" and "ecc" in s.text.lower()),
+    ("f1 G", lambda s: s.app.screen._page.first > 100), ("colon", lambda s: s.top == "Palette"),
     ("home enter", lambda s: s.top == "ProcessDetailsScreen" and "4711" in s.text),
     ("tab tab enter", lambda s: s.top == "GpuDetailsScreen"), ("A", lambda s: s.top == "FindingsScreen"),
     ("e", lambda s: "OMP_NUM_THREADS" in s.text), ("u enter", lambda s: s.view.filter.text == "user:ml"),
@@ -151,7 +152,7 @@ HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     ("minus minus", lambda s: s.view.span_s == 60.0), ("p shift+right", lambda s: s.view.command_at == 1),
     # Themes: the screen is its own preview.
     ("T down", lambda s: s.app.look.name == "light"), ("T down escape", lambda s: s.app.look.name == "dark"),
-    ("T down enter", lambda s: s.app.look.name == "light" and "to keep it" in s.message),
+    ("T down enter", lambda s: s.app.look.name == "light" and "the palette (:) saves it" in s.message),
     ("T c", lambda s: s.app.look.name == "colour-blind"), ("T d", lambda s: s.app.look.name == "dark"),
     # Keys without a command say what has one.
     ("l", lambda s: "open files are not shown" in s.message), ("J", lambda s: "p shows it" in s.message),

@@ -138,7 +138,7 @@ def choose_theme(screen: ThemedScreen) -> None:
             return
         name, _ = chosen
         screen.apply_theme(THEMES[name])
-        screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
+        screen.say(f"theme {name}; the palette (:) saves it in the configuration")
 
     menu = Menu(
         "theme",

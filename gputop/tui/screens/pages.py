@@ -13,16 +13,40 @@ from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
 from gputop.tui.screens import MainScreen
+from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
 
 class HelpScreen(RowsScreen, keys="help"):
     """Keys, glossary, verdicts."""
 
+    KEYS = (("find", "help_find"),)
+
     def __init__(self, keys: Sequence[Key], selected: Selected) -> None:
         super().__init__()
         self._keys = keys
         self._selected = selected
+        self._search = ""
+        self._match = -1
+        """The row that was found last."""
+
+    async def action_find(self) -> None:
+        """Ask for a word and go to it."""
+        await self.app.push_screen(Prompt("find in the help:", "", ()), self._find)
+
+    def _find(self, text: str | None) -> None:
+        if text:
+            self._search, self._match = text.lower(), -1
+            self.action_next()
+
+    def action_next(self) -> None:
+        """Go to the next row that has the word; from the last one to the first."""
+        rows = ["".join(text for text, _ in row).lower() for row in self._page.rows]
+        found = [y for y, row in enumerate(rows) if self._search and self._search in row]
+        if found:
+            self._match = next((y for y in found if y > self._match), found[0])
+            self._page.scroll_to_row(self._match)
+            self._paint_keys()
 
     def rows(self, width: int) -> list[Row]:
         return help_rows(self._glyphs, width, self._keys, self._selected)

@@ -23,7 +23,7 @@ def page_bindings(group: str) -> list[BindingType]:
 
     What closes a page, and what opens another one on the main screen, takes effect before the main screen's keys.
     """
-    first = ("users_regroup", "environment_find")
+    first = ("users_regroup", "environment_find", "help_find")
     return [
         Binding(
             key.keys, key.action, key.does, id=key.id, show=False,
