@@ -22,7 +22,7 @@ def reports_to_compare(before: JobReport, after: JobReport, labels: Sequence[str
     GPUs' time alone tells. Raises UsageError for a label that is not there, and without labels for a recording of
     several runs and for two jobs of different names.
     """
-    if not labels and not (before.steps and after.steps):
+    if not labels and not (_announces(before) and _announces(after)):
         return with_steps_of(before, None), with_steps_of(after, None)
     pairs = zip(("before", "after"), (before, after), (*labels, *labels)[:2] or (None, None), strict=True)
     was, now = (_chosen(side, report, label) for side, report, label in pairs)
@@ -32,6 +32,11 @@ def reports_to_compare(before: JobReport, after: JobReport, labels: Sequence[str
             f"--run {was.label} --run {now.label}"
         )
     return with_steps_of(before, was), with_steps_of(after, now)
+
+
+def _announces(report: JobReport) -> bool:
+    """Whether the recording's own job announced steps; any job where it names none."""
+    return report.own_steps is not None or bool(report.steps and not report.run)
 
 
 def with_steps_of(report: JobReport, run: StepReport | None) -> JobReport:

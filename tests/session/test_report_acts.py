@@ -29,6 +29,7 @@ from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown, report_text
 from gputop.report.job_report import JobReport, report_recording, report_snapshots
 from gputop.report.lanes import Pictured, pictured
+from gputop.report.run_choice import reports_to_compare
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.kept import kept
 from tests.support.recording_frames import recorded
@@ -189,6 +190,10 @@ def test_a_comparison_says_which_runs_it_is_about_and_asks_where_that_is_not_cle
     assert status == 2 and "two different jobs: s.py before, t.py after" in line
     assert "--run s.py --run t.py" in line and said(one, other, "--run", "s.py", "--run", "t.py")[0] == 0
     assert said(one, one, *["--run", "s.py"] * 3)[0] == 2
+    silent = replace(report_recording(sweep), run="ff")
+    assert [report.steps for report in reports_to_compare(silent, silent)] == [(), ()], (
+        "steps of others are not its own"
+    )
     text = report_text(report_recording(sweep))
     assert "Steps (s.py#2): " in text and "on GPU 0" in text and text.index("s.py#1") < text.index("t.py")
 
