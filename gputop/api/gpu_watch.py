@@ -17,8 +17,7 @@ from gputop.api.run_summary import MemoryGrowth, RunMemory
 from gputop.api.watch_options import NOTICES, Options, Role
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions
-from gputop.model.snapshot import COLLECTORS, Event, Snapshot
-from gputop.model.source import MarkedSource
+from gputop.model.snapshot import Event, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError, RunFacts
@@ -87,7 +86,7 @@ class JobGpus:
 # Opens what a watch reads, and what selects the job's GPUs from it.
 
 
-def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
+def opened(options: Options, role: Role) -> tuple[Marked, JobGpus | None]:
     """Open the source of a watch, and what selects the job's GPUs.
 
     The source is not started. The selection is None where all GPUs are shown. Everything that a source imports later is
@@ -129,8 +128,6 @@ class Measuring:
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
         self._run_name = options.name if redactor is None else redactor.number("run", options.name)
         self._run, self._begun, self._is_named = run, time.monotonic(), False
-        self._newest: tuple[Snapshot, float] | None = None
-        """The newest snapshot as measured, and when it was taken."""
         self.own_gpus: tuple[str, ...] = ()
         """The names of the GPUs that this process computes on, as far as the driver tells."""
         if options.record is not None:
@@ -157,7 +154,7 @@ class Measuring:
     @property
     def socket_path(self) -> str | None:
         """The address of this watch's listener; None where it has none."""
-        return self._source.socket_path if isinstance(self._source, Marked) else None
+        return self._source.socket_path
 
     def shown(self, row: StepRow) -> StepRow:
         """A row of another process as reports show it."""
@@ -169,7 +166,6 @@ class Measuring:
         There is none until the job uses a GPU, and there are several when it first does.
         """
         frames: list[Frame] = []
-        self._newest = snapshot, time.monotonic()
         self._find_own(snapshot)
         for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
             shown = cut if self._redactor is None else self._redactor.snapshot(cut)
@@ -199,11 +195,9 @@ class Measuring:
 
         Their frame repeats that snapshot.
         """
-        if self._recorder is None or self._newest is None or not steps:
+        last = None if self._recorder is None else self._source.repeated(steps)
+        if last is None:
             return
-        newest, taken = self._newest
-        t = newest.t + time.monotonic() - taken
-        last = replace(newest, t=t, events=(), steps=tuple(steps), repeats=COLLECTORS)
         for cut in [last] if self._gpus is None else self._gpus.take(last):
             self._session.take(cut if self._redactor is None else self._redactor.snapshot(cut))
 
@@ -214,7 +208,7 @@ class Measuring:
 
     def note(self, mark: Event) -> None:
         """Add a mark that did not come by the socket."""
-        if isinstance(self._source, Marked) and self._source.listening:
+        if self._source.listening:
             return
         mark = mark if self._redactor is None else self._redactor.event(mark)
         with self._lock:

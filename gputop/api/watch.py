@@ -107,7 +107,9 @@ class Watch:
         if n is not None:
             log.number = n
         if scalars:
-            log.scalars = {key: _detached(value) for key, value in scalars.items()}
+            log.scalars = {
+                key: value if isinstance(value, (float, int)) else _detached(value) for key, value in scalars.items()
+            }
         if log.due:
             watcher.log_now()
 

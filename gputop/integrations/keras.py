@@ -46,9 +46,10 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self._watch.start()
         callbacks = calling(CallbackList)
         if callbacks is not None:
-            self._reporters = [call for call in callbacks.callbacks if not isinstance(call, (_Fetched, _Fetches))]
+            self._reporters = [call for call in callbacks.callbacks if not isinstance(call, _Fetch)]
             if keras.backend.backend() == "torch":
-                callbacks.callbacks = [_Fetched(self._wait), *self._reporters, _Fetches(self._wait)]
+                fetch = _Fetch(self._wait)
+                callbacks.callbacks = [fetch, *self._reporters, fetch]
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._steps += 1
@@ -76,8 +77,8 @@ class GputopCallback(Callback):  # type: ignore[misc]
             sys.stderr.write(f"\n{self.summary}")
 
 
-class _Fetches(Callback):  # type: ignore[misc]
-    """The last callback before a batch is fetched."""
+class _Fetch(Callback):  # type: ignore[misc]
+    """Both the first and the last callback of a list: batches are fetched in between."""
 
     def __init__(self, wait: BatchWait) -> None:
         super().__init__()
@@ -86,16 +87,7 @@ class _Fetches(Callback):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._wait.begin()
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._wait.begin()
-
-
-class _Fetched(Callback):  # type: ignore[misc]
-    """The first callback after a batch was fetched."""
-
-    def __init__(self, wait: BatchWait) -> None:
-        super().__init__()
-        self._wait = wait
-
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._wait.end()
+
+    on_train_batch_end = on_epoch_begin

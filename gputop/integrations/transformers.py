@@ -44,10 +44,11 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
 
     def _lead(self, handler: CallbackHandler) -> None:
         """Move before all reporters, and around the fetch of a batch."""
-        others = [call for call in handler.callbacks if call is not self and not isinstance(call, (_Fetched, _Fetches))]
+        others = [call for call in handler.callbacks if call is not self and not isinstance(call, _Fetch)]
         self._reporters = [call for call in others if type(call).on_log is not TrainerCallback.on_log]
         rest = [call for call in others if call not in self._reporters]
-        handler.callbacks = [_Fetched(self._wait), *rest, self, *self._reporters, _Fetches(self._wait)]
+        fetch = _Fetch(self._wait)
+        handler.callbacks = [fetch, *rest, self, *self._reporters, fetch]
         self._leads = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -91,8 +92,8 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
             sys.stderr.write(f"\n{self.summary}")
 
 
-class _Fetches(TrainerCallback):  # type: ignore[misc]
-    """The last callback before a batch is fetched."""
+class _Fetch(TrainerCallback):  # type: ignore[misc]
+    """Both the first and the last callback of a list: batches are fetched in between."""
 
     def __init__(self, wait: BatchWait) -> None:
         self._wait = wait
@@ -100,14 +101,7 @@ class _Fetches(TrainerCallback):  # type: ignore[misc]
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._wait.begin()
 
-    on_step_end = on_log = on_evaluate = on_save = on_epoch_begin
-
-
-class _Fetched(TrainerCallback):  # type: ignore[misc]
-    """The first callback after a batch was fetched."""
-
-    def __init__(self, wait: BatchWait) -> None:
-        self._wait = wait
-
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._wait.end()
+
+    on_step_end = on_log = on_evaluate = on_save = on_epoch_begin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.source import PassingOn, Source
 
 if TYPE_CHECKING:
+    from gputop.model.steps import StepRow
     from gputop.sources.marks import MarkListener
 
 
@@ -56,6 +57,14 @@ class Marked(PassingOn):
             return snapshot
         return replace(snapshot, events=(*snapshot.events, *marks), steps=(*snapshot.steps, *steps))
 
+    def repeated(self, steps: Sequence[StepRow]) -> Snapshot | None:
+        """Return a snapshot that repeats the newest one, with these steps; None without either."""
+        if self._newest is None or not steps:
+            return None
+        newest, taken = self._newest
+        t = newest.t + time.monotonic() - taken
+        return replace(newest, t=t, events=(), steps=tuple(steps), repeats=COLLECTORS)
+
     @property
     def listening(self) -> bool:
         """Whether marks reach it now."""
@@ -71,10 +80,7 @@ class Marked(PassingOn):
         if self._listener is not None:
             # They have arrived, and their sender was told so.
             self.late = tuple(self._listener.drain())
-            if self._newest is not None and (steps := self._listener.steps()):
-                newest, taken = self._newest
-                t = newest.t + time.monotonic() - taken
-                self._last = replace(newest, t=t, events=(), steps=steps, repeats=COLLECTORS)
+            self._last = self.repeated(self._listener.steps())
             self._listener.close()
 
     def _listen(self) -> None:
