@@ -73,6 +73,8 @@ def is_page(body: bytes) -> bool:
 
 
 MOST_AT_ONCE = 3
+NO_API = (404, 405, 501)
+"""Statuses of a server that is not Prometheus: no such path, or no POST."""
 DEADLINE_S = 10.0
 """For one question. The engine is told to give up a little earlier."""
 MOST_BYTES = 128 * 2**20
@@ -209,7 +211,7 @@ class Client:
         except WireError as error:
             narrower = ": narrow it by --select" if str(error).endswith("MiB") else ""
             raise QueryError(f"{self._url}: {error}{narrower}") from None
-        if reply.status == 404 and (exporter := self._exporter()):
+        if reply.status in NO_API and (exporter := self._exporter()):
             raise QueryError(f"{self._url}: {exporter}")
         if reply.status != 200:
             raise QueryError(f"{self._url}: {refusal(reply, promql)}")

@@ -15,14 +15,14 @@ WORDS = (
     ("UTIL, SM, GAP", "means over 5 minutes and over the GPUs of the row; GAP is UTIL - SM: busy without SM activity"),
     ("WASTE 1 h", "GPU-hours of the last hour that somebody's job did not use; 'idle' beside it is what nobody used"),
     ("n/a", "no exporter gives it: dcgm-exporter leaves SM activity out unless its CSV names it"),
-    ("last hour", "in bins of 5 minutes, each judged as the present is; nodes with gputop count their own seconds"),
+    ("last hour", "as the rules recorded it, else judged minute by minute; nodes with gputop count their own seconds"),
 )
 STATES = (
     ("down", "the engine's `up` was 0 in two scrapes in a row, or nothing new came; the last values stay, grey"),
     ("gputop", "where `gputop export` runs, its own state holds, and its verdict names the cause"),
     ("idle", "95 % of the time UTIL was below 5; 'idle, holding memory' from 1 GiB on"),
     (NOT_WORKING, "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it"),
-    ("starved", "UTIL of at most 80 on a GPU with a job or 1 GiB of memory held"),
+    ("starved", "UTIL of at most 80 on a GPU with a job"),
     (STATE_WORDS["unmeasured"], "busy, but no SM activity is exported: neither work nor waste"),
     ("working", "all others"),
 )
@@ -31,7 +31,7 @@ STRAGGLERS = (
     ("slow, by step", "the job's ranks announce their steps, and one's take more than 1.1 times the others' median; "
                       "without what each waited for others, where all of them say so"),
     ("slow", "all GPUs of a job at UTIL of 80 or more, and one does more than the median of the others, by 15 points "
-             "and by three deviations: the others wait for it"),
+             "and by three deviations"),
     ("starved", "one GPU's UTIL is more than 15 points below its job's median, all others at 80 or more"),
 )  # fmt: skip
 

@@ -288,8 +288,13 @@ def test_a_host_is_the_straggler_only_where_each_of_its_gpus_alone_would_be() ->
 def test_the_address_of_an_exporter_is_told_apart_from_that_of_an_engine() -> None:
     with scripted() as server:
         page = b"# HELP gputop_up x\n# TYPE gputop_up gauge\ngputop_up 1\n"
-        for body, says in ((page, "that is an exporter: gputop fleet http"), (b"up 1\n", "404, no Prometheus")):
-            server.answer = lambda query, body=body: (200, {}, body) if query == "/metrics" else (404, {}, b"")
+        for status, body, says in (
+            (404, page, "an exporter: gputop fleet http"), (501, page, "an exporter: gputop fleet http"),
+            (404, b"up 1\n", "404, no Prometheus"),
+            (404, b"# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n", "that is an exporter: give the Prometheus"),
+        ):  # fmt: skip
+            answer = (status, {}, b"")
+            server.answer = lambda query, body=body, answer=answer: (200, {}, body) if query == "/metrics" else answer
             fleet = PrometheusFleet(Client(address_of(server.url, {})), "x", "", lambda: END)
             with pytest.raises(FleetError, match=says):
                 fleet.ask()
