@@ -21,7 +21,7 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError, RunFacts
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals, OwnGpus, Session
 from gputop.sources.cgroup import cgroup_text

@@ -26,7 +26,7 @@ from gputop.recording.text import cleaned, is_clean
 
 
 class _Head(Struct):
-    """The keys by which a line is told that cannot be decoded."""
+    """The keys that identify a line of another kind or format."""
 
     k: str
     version: int = 0

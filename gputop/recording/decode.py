@@ -27,7 +27,7 @@ _FRAME = b'{"k":"frame"'
 
 
 class RecordingFilter(Protocol):
-    """Changes the contents of a recording on the way to readers: redaction, a choice of GPUs, or both."""
+    """Changes recorded contents for readers: redaction, a choice of GPUs, or both."""
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return the frame as readers see it."""

@@ -78,7 +78,7 @@ def parts_of(file: BinaryIO, number: int) -> list[FilePart]:
 
 
 def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | Damage]:
-    """Yield the lines of a part that are not empty, and damage in its place. The last line may be unfinished."""
+    """Yield the lines of a part, and damage in its place. The last line may be unfinished."""
     try:
         placed = _placed_lines(file, part.begin, part.end)
         for line in _packed_lines(file, part) if part.is_packed else (line for _, line in placed):
@@ -140,7 +140,7 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
 
 
 def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
-    """Yield the lines of members that are whole, and the sound lines of a file's only member. Raises Damage."""
+    """Yield the lines of whole members, and of a file's only member up to its damage. Raises Damage."""
     held, size, given = [b""], 0, 0
     try:
         for text, is_end in _unpacked(file, part.begin, part.end, _CHUNK):

@@ -67,7 +67,7 @@ class ProcessLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="p
 
 
 class RunFacts(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="run"):
-    """The program that was recorded: the last line of its recording.
+    """The recorded program; the last line of its recording.
 
     ``command`` has its secrets masked, or is the name of a program that watches itself. ``seconds`` is wall time,
     ``exit_code`` that of a shell, None if the end was not seen. ``run`` is the identity of the program's own run among

@@ -1,7 +1,7 @@
-"""Recordings read: from the beginning, frame by frame, or entered at any time by the beginnings of their parts.
+"""Reads recordings frame by frame, from the beginning or from any time.
 
-What cannot be read is left out and becomes a gap in the frames; only a file without any frame is an error. Memory is
-constant; a day of 8 GPUs is 1440 parts.
+Unreadable parts are left out and become gaps; only a file without any frame is an error. Memory is constant; a day of 8
+GPUs is 1440 parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
 
 _SERIES = re.compile(r"(.+)-\d{8}T\d{6}Z-(\d+)(?:\.\d+)?(?:\.gputop)?\.jsonl(?:\.gz)?")
-"""HOST-TIME-PID: the files that one process has written."""
+"""HOST-TIME-PID: the files of one recorder."""
 MOST_NAMED = 3
 """Files named in one line."""
 _MOST_BAD_LINES = 1000
@@ -35,9 +35,9 @@ are read: a month of hourly files is more than a process may have open."""
 
 
 def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -> Iterator[Snapshot]:
-    """Every readable frame of a recording, a file or a directory of them, oldest first.
+    """Yield every readable frame of a recording, a file or a directory of files, oldest first.
 
-    Raises RecordingError when there is nothing to read, or when the format is newer than this program.
+    Raises RecordingError when there is no frame, or for another format.
     """
     decoder, has_frame = LineDecoder(recording_filter), False
     for file_path in recording_files(path):
@@ -56,8 +56,10 @@ def _no_frame(path: str, decoder: LineDecoder) -> RecordingError:
 
 
 def recording_files(path: str) -> list[str]:
-    """The files of a recording: the file itself, or those of a directory in the order of their names, which hold the
-    time. Raises RecordingError when there is none, or when a directory holds more than the recording of one machine."""
+    """Return the files of a recording: the file itself, or those of a directory in the order of time.
+
+    Raises RecordingError when there is none, or when a directory holds recordings of several machines.
+    """
     if not os.path.isdir(path):
         return [path]
     runs = runs_in(path)
@@ -77,7 +79,10 @@ def recording_files(path: str) -> list[str]:
 
 
 def runs_in(path: str) -> list[list[str]]:
-    """The recordings of a folder, each as its files in order. Raises RecordingError when it cannot be listed."""
+    """Return the recordings of a folder, each as its files in order.
+
+    Raises RecordingError when the folder cannot be listed.
+    """
     try:
         names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES))
     except OSError as error:
@@ -128,20 +133,20 @@ def placed_frames(
 
 
 class Recording(RecordedTimeline):
-    """A recording, opened: a file or a directory of them.
+    """An opened recording: a file or a directory of files.
 
-    With a ``recording_filter`` everything that is read passes through it.
-    Raises RecordingError when it cannot be opened or holds no frame. Not for two threads at once: open it twice.
+    Readers see the contents through ``recording_filter``. Raises RecordingError when it cannot be opened or holds no
+    frame. Not for two threads at once: open it twice.
     """
 
     def __init__(self, path: str, recording_filter: RecordingFilter | None = None) -> None:
         self.path = path
         self.recording_filter = recording_filter
         self.run: RunFacts | None = None
-        """What ran, where this is the recording of a program; known once it was read to its end."""
+        """The program that was recorded; known once the recording has been read to its end."""
         self._names = recording_files(path)
         self._files: list[BinaryIO] = []
-        """The open files are the oldest, which are the first to be deleted."""
+        """Open files, the oldest: those are deleted first."""
         self._parts: list[FilePart] = []
         try:
             for number, name in enumerate(self._names):
@@ -164,8 +169,7 @@ class Recording(RecordedTimeline):
         self.gpus: tuple[GpuStatic, ...] = tuple(gpu.static for gpu in first[1].gpus)
 
     def _divide(self) -> None:
-        """Find the segments: a part before which the clock was set back begins one. Only the last part of each is
-        read."""
+        """Find the segments; each begins with a part before which the clock was set back."""
         for number, part in enumerate(self._parts):
             if isnan(part.first_t):
                 self._parts[number] = replace(part, first_t=next(self._times(number), nan))
@@ -184,7 +188,7 @@ class Recording(RecordedTimeline):
         )
 
     def _times(self, number: int) -> Iterator[float]:
-        """The times of a part's frames."""
+        """Yield the times of a part's frames."""
         return (snapshot.t for _, snapshot in self.walk((number,)))
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
@@ -196,7 +200,7 @@ class Recording(RecordedTimeline):
         self.run = decoder.run or self.run
 
     def events(self) -> Iterator[Event]:
-        """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
+        """Yield every recorded event, verdicts too, without decoding frames."""
         decoder = LineDecoder(self.recording_filter)
         for part in self._parts:
             for line in self._lines(part):

@@ -1,7 +1,4 @@
-"""The last minutes of a live run, kept packed in memory, so that a paused screen can go back in time.
-
-Nothing is written anywhere. The code that unpacks the blocks again is imported when the user looks back.
-"""
+"""The last minutes of a live run, packed in memory: a paused screen can go back in time."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 
 class PackedFrames(Struct, frozen=True):
-    """Packed frames; ``first_t`` and ``last_t`` are the times of the first and the last, Unix seconds.
+    """A packed block of frames from ``first_t`` to ``last_t``, Unix seconds.
 
-    ``judged`` is what had been judged before them, once a minute: from there the rest can be judged.
+    ``judged`` is the state of the diagnosis before them, once a minute: the rest can be judged from there.
     """
 
     first_t: float
@@ -33,8 +30,7 @@ class PackedFrames(Struct, frozen=True):
 
 
 class OlderFrames(Struct, frozen=True):
-    """Frames from before the first one kept, generated when they are first needed. ``first_t`` and ``last_t`` bound
-    them, Unix seconds."""
+    """Frames before the first block, generated when first needed; bounds in Unix seconds."""
 
     first_t: float
     last_t: float
@@ -42,7 +38,7 @@ class OlderFrames(Struct, frozen=True):
 
 
 class Past(RecordedTimeline):
-    """A frozen stretch of the run, which ``RecordedSource`` plays while the screen is paused: a block is a part."""
+    """A frozen stretch of the run, for ``RecordedSource`` to play; each block is a part."""
 
     path = "this run"
 
@@ -50,7 +46,7 @@ class Past(RecordedTimeline):
         blocks: tuple[PackedFrames | OlderFrames, ...] = (*earlier, *packed)
         self._blocks = blocks
         self.judged = [(block.first_t, block.judged) for block in packed if block.judged is not None]
-        """Times of frames, each with what had been judged until then, oldest first."""
+        """Times of frames, oldest first, each with the state of the diagnosis before it."""
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
         self.gpus = tuple(gpu.static for gpu in last.gpus)
@@ -73,29 +69,29 @@ class Past(RecordedTimeline):
             yield from snapshot.events
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: no file is open."""
 
 
 KEPT_S = 660.0
 """Ten minutes of history and a window of diagnosis."""
 JUDGED_S = 60.0
-"""How often what had been judged until then is kept."""
+"""Seconds between two kept states of the diagnosis."""
 BLOCK_FRAMES = 20
 
 
 class Memory:
-    """Takes every snapshot of a run and keeps the last eleven to twelve minutes."""
+    """Keeps the last eleven to twelve minutes of a run."""
 
     def __init__(self) -> None:
         self._earlier: tuple[OlderFrames, ...] = ()
-        """What came before the first block: kept whole or not at all, so that it can be judged from its beginning."""
+        """Older frames, kept whole or not at all: the diagnosis must start at their first frame."""
         self._blocks: deque[PackedFrames] = deque()
         self._judged: bytes | None = None
         self._judged_t = float("-inf")
-        """When it was last asked what had been judged."""
+        """Time of the newest kept state of the diagnosis."""
         self._encoder = LineEncoder()
         self._packer: Any = None
-        """What ``zlib.compressobj`` gives, for the block that is being filled."""
+        """The compressor of the block that is being filled."""
         self._data: list[bytes] = []
         self._count = 0
         self._first_t = 0.0
@@ -104,8 +100,8 @@ class Memory:
     def add(self, snapshot: Snapshot, judged: Callable[[], bytes | None]) -> None:
         """Append one frame.
 
-        ``judged`` gives what had been judged before it, if that is known, and is asked once a minute. After a clock
-        that stepped backwards the memory starts over.
+        ``judged`` gives the state of the diagnosis before it, and is called once a minute. After a step of the clock
+        backwards the memory starts over.
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
@@ -128,7 +124,7 @@ class Memory:
         self._last = snapshot
 
     def _forget(self, oldest: float) -> None:
-        """Drop what came before a time, but for what leads to it from the last place where it had been judged."""
+        """Drop blocks before a time, but keep a state of the diagnosis from which that time can be judged."""
         if self._earlier and self._earlier[-1].last_t < oldest:
             self._earlier = ()
         blocks = self._blocks
@@ -136,7 +132,7 @@ class Memory:
             blocks.popleft()
 
     def begin_with(self, earlier: Iterable[OlderFrames]) -> None:
-        """Put older frames before the first frame that is kept, unless something is missing between them and it."""
+        """Put older frames before the first block, unless a gap lies between."""
         if self._last is None:
             return
         begin = self._blocks[0].first_t if self._blocks else self._first_t
@@ -145,7 +141,7 @@ class Memory:
             self._earlier = tuple(before)
 
     def past(self) -> Past | None:
-        """What is kept now, frozen; None before the first frame."""
+        """Freeze the kept frames; None before the first frame."""
         if self._last is None:
             return None
         return Past(self._earlier, [*self._blocks, self._packed()], self._last)

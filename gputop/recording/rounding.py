@@ -26,7 +26,7 @@ _SERVER_DIGITS = 6
 
 
 def rounded(snapshot: Snapshot) -> Snapshot:
-    """Round every number of a snapshot as a recording holds it; numbers that no device measures become None."""
+    """Round every number of a snapshot as a recording does; impossible numbers become None."""
     return replace(
         snapshot,
         t=round(snapshot.t, 3),
@@ -95,7 +95,7 @@ def _rounded_outsider(outsider: Outsider) -> Outsider:
 
 
 def _rounded_rows(kind: type[_S], rows: Sequence[_S]) -> tuple[_S, ...]:
-    """Round structs of one type, field by field over all rows: most fields of processes are zero or absent."""
+    """Round structs of one type, field by field: most fields of processes are zero or absent."""
     columns: list[Sequence[Any]] = list(zip(*map(astuple, rows), strict=True))
     if not columns:
         return ()

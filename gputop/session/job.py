@@ -27,7 +27,7 @@ from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor, stepping_on
 from gputop.recording.format import RecordingError, RunFacts
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.run_account import RunAccount
 from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session

@@ -16,7 +16,7 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from gputop.session.session import Arrivals, RunWatcher, Session
 
 _LOOK_S = 1.5

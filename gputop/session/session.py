@@ -24,7 +24,7 @@ from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 if TYPE_CHECKING:
     from gputop.model.alert_board import AlertBoard
     from gputop.recording.recent_past import Memory, OlderFrames, Past
-    from gputop.recording.writer import Recorder
+    from gputop.recording.recorder import Recorder
 
 
 # Frames to events worth a line in a recording: what changed, was lost, slowed down or erred.

@@ -22,7 +22,8 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.words import step_words
 from gputop.recording.reader import read_snapshots
-from gputop.recording.writer import Recorder, RecordingWriter
+from gputop.recording.recorder import Recorder
+from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from gputop.session.session import Session
 from gputop.sources.simulation.scenarios import STEP_S

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.recording.format import RecordingError
+from gputop.recording.moments import moment
 from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
 from tests.support.descriptors import open_below
 from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, times, written

@@ -18,7 +18,8 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.recording import writer as writer_module
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.writer import QUEUE_FRAMES, Recorder, RecordingWriter, file_name
+from gputop.recording.recorder import QUEUE_FRAMES, Recorder
+from gputop.recording.writer import RecordingWriter, file_name
 from tests.support.recording_frames import T0, frame, frames, times, written
 
 
@@ -107,7 +108,7 @@ def test_two_files_of_one_second_do_not_collide(tmp_path: Path) -> None:
 
 FULL_DISK = """
 import resource, signal, sys
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from tests.support.recording_frames import frame
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 sys.dont_write_bytecode = True  # it would be half a file

@@ -13,7 +13,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Lasting, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from gputop.session.session import Session
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT

@@ -12,7 +12,7 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.recent_past import OlderFrames
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from gputop.session.session import Session
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at

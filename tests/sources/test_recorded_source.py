@@ -18,8 +18,8 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.recording_dump import dump
 from gputop.output.snapshot_data import snapshot_data
+from gputop.recording.moments import moment
 from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from gputop.sources.recorded import RecordedSource

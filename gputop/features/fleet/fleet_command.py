@@ -100,7 +100,7 @@ def moment_of(text: str | None, now: float) -> float | None:
     """The Unix time that ``--at`` means. Raises UsageError."""
     if text is None:
         return None
-    from gputop.recording.recorded_times import moment
+    from gputop.recording.moments import moment
 
     try:
         return min(now, moment(text, now - 86400.0, now, now, keep=False))

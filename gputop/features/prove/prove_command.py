@@ -24,7 +24,7 @@ from gputop.sources.marks import send_mark
 from gputop.system.given_file import write_private
 
 if TYPE_CHECKING:
-    from gputop.recording.writer import Recorder
+    from gputop.recording.recorder import Recorder
 
 
 INTERVAL_S = 0.5
@@ -135,7 +135,7 @@ class _Keeper:
 
         Only once it is known that the experiment can run.
         """
-        from gputop.recording.writer import Recorder
+        from gputop.recording.recorder import Recorder
 
         self._recorder = Recorder(target)
         self._session.record(self._recorder)

@@ -35,7 +35,7 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.process_page import process_details
 from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View
-from gputop.recording.writer import Recorder
+from gputop.recording.recorder import Recorder
 from gputop.session.session import Session
 from tests.bench.soak.snapshots import ticks
 

@@ -1,0 +1,131 @@
+"""A recorder beside a monitor: frames go into a bounded queue, and a thread of its own writes them.
+
+``offer`` never waits and never raises: a slow disk costs frames, a full one ends the recording with a reason in
+``error``, and the monitor goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from queue import Full, Queue
+
+from msgspec.structs import replace
+
+from gputop.model.snapshot import Event, Snapshot
+from gputop.recording.format import RecordingError, RunFacts
+from gputop.recording.writer import RecordingWriter
+from gputop.system.worker import Worker
+
+QUEUE_FRAMES = 120
+"""Two minutes at 1 Hz: longer than a disk stalls while it flushes."""
+MOST_OWED = 256
+"""Events of dropped frames that the next frame may carry."""
+
+
+class Recorder:
+    """Records offered frames.
+
+    ``target`` and ``most_bytes`` are as in RecordingWriter. Raises RecordingError at once when the target
+    cannot be written at all; whatever fails later is in ``error``.
+    """
+
+    def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
+        self._writer = RecordingWriter(target, most_bytes=most_bytes)
+        self._queue: Queue[Callable[[], None]] = Queue(QUEUE_FRAMES)
+        """Calls of the writer, in order."""
+        self._last_t: float | None = None
+        self.seconds = 0.0
+        """Time from the first offered frame to the last, without steps of the clock backwards."""
+        self.error: str | None = None
+        """The reason why recording has stopped; None while it goes on or after an orderly end."""
+        self.dropped = 0
+        """Frames that a slow disk has cost. Their events come with the next frame."""
+        self._owed: tuple[Event, ...] = ()
+        self.ran: RunFacts | None = None
+        """The program that ran: written behind the last frame."""
+        self._worker = Worker("recorder", self._write, close=lambda: self._write(ends=True))
+        # A thread that cannot be started is an error now, not at the first frame.
+        self._worker.ask()
+
+    @property
+    def path(self) -> str | None:
+        """The newest file; None before the first frame in a directory."""
+        return self._writer.path
+
+    @property
+    def frames(self) -> int:
+        """The number of frames that are safely written."""
+        return self._writer.frames
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written to all files of this recorder."""
+        return self._writer.bytes_written
+
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+        """Queue one rounded frame and events derived from it.
+
+        Never waits; drops the frame when the queue is full.
+        """
+        if self._has_ended:
+            return
+        if self._last_t is not None:
+            self.seconds += max(0.0, snapshot.t - self._last_t)
+        self._last_t = snapshot.t
+        marked = [replace(event, derived=True) for event in derived]
+        snapshot = replace(snapshot, events=(*self._owed, *snapshot.events, *marked))
+        if self._queued(partial(self._writer.write, snapshot)):
+            self._owed = ()
+        else:
+            self._owed = snapshot.events[:MOST_OWED]
+            self.dropped += 1
+
+    def event(self, event: Event) -> None:
+        """Queue one event by itself, such as a mark while no frame comes."""
+        if not self._has_ended and not self._queued(partial(self._writer.write_event, event)):
+            self._owed = (*self._owed, event)[:MOST_OWED]
+
+    def name_run(self, facts: RunFacts) -> None:
+        """Queue the line of the running program, since the end may never be written."""
+        if not self._has_ended:
+            self._queued(partial(self._writer.write_run, facts))
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.error is not None or self._worker.stopping.is_set()
+
+    def _queued(self, call: Callable[[], None]) -> bool:
+        try:
+            self._queue.put_nowait(call)
+        except Full:
+            return False
+        self._worker.ask()
+        return True
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write the queue and end the file.
+
+        Waits at most ``timeout_s``: a hung disk is left to the thread.
+        """
+        self._worker.stop(timeout_s)
+        if self._worker.alive and self.error is None:
+            self.error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
+
+    def _write(self, *, ends: bool = False) -> None:
+        """Write the queue. If the recording ``ends``, write its last lines too; the first error ends it."""
+        try:
+            while self.error is None and not self._queue.empty():
+                self._queue.get_nowait()()
+            if ends and self.error is None:
+                for event in self._owed:
+                    self._writer.write_event(event)
+                if self.ran is not None:
+                    self._writer.write_run(self.ran)
+                self._writer.close()
+        except Exception as error:  # noqa: BLE001 — whatever it is, the frames that are missing must be told
+            words = str(error) if isinstance(error, RecordingError) else f"{type(error).__name__}: {error}".rstrip(": ")
+            self.error = f"recording stopped: {words}; frames written: {self._writer.frames}"
+            with suppress(RecordingError):
+                self._writer.close()
