@@ -83,8 +83,11 @@ class Diagnoser:
         self._periods.observe(snapshot)
         self._sample_and_tick = {gpu.static.uuid: (gpu, ticks.get(gpu.static.index)) for gpu in snapshot.gpus}
         self._read = self._among_others([self._signals(moment, snapshot, gpu) for gpu in snapshot.gpus], snapshot, dt)
+        all_lost = all(gpu.lost_reason is not None for gpu in snapshot.gpus)
+        parents = {gpu.static.mig_parent for gpu in snapshot.gpus}
         for gpu, state, signals in self._read:
-            state.observe(t, interval, gpu, signals)
+            has_instances = gpu.static.uuid in parents
+            state.observe(t, interval, gpu, signals, all_lost=all_lost, has_instances=has_instances)
             lost_s = self._ledger.add(
                 gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict, clock_share(gpu)
             )

@@ -6,6 +6,7 @@ about it. ``gputop doctor`` looks at this machine's own files and rights; here o
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from gputop.diagnosis import thresholds as at
@@ -37,6 +38,12 @@ NO_COUNTER = (
     "no tool reads SM activity of this chip: judge the job by its own speed (`w.step()` of `gputop.watch()` in its "
     "loop) or by a profiler's trace (`gputop trace FILE`)"
 )
+VIRTUAL = (
+    "a vGPU guest reads no GPU counters unless its host allows that (vGPU plugin option enable_profiling); else judge "
+    "the job by its own speed or by a profiler's trace (`gputop trace FILE`)"
+)
+_VGPU_NAME = re.compile(r"^GRID |-\d+[ABCQ]$")
+"""Names of vGPU profiles end with memory in GiB and a letter: ``NVIDIA A40-48Q``."""
 DENIED = f"to measure SM here: {RIGHT}"
 RELEASED = "P takes the counters again, once no profiler needs them"
 SHORT = "measure SM: gputop doctor"
@@ -83,6 +90,8 @@ def _advice(name: str, architecture: str | None, is_mig: bool, is_instance: bool
         return OF_INSTANCES
     if lack == "released":
         return RELEASED
+    if lack == "virtual" or _VGPU_NAME.search(name):
+        return VIRTUAL
     if lack == "denied":
         return DENIED
     if any(word in low for word in INTEGRATED) or architecture in OLDER:

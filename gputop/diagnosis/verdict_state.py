@@ -211,6 +211,12 @@ UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
 """What is shown before anything is known: the first verdict need not wait for it."""
 
 
+NO_INSTANCES = (
+    "MIG is on, and there is no instance: create some (nvidia-smi mig -cgi PROFILE -C) or switch MIG off "
+    "(nvidia-smi -mig 0)"
+)
+
+
 class Candidate(Struct, frozen=True):
     rule: Rule
     result: RuleResult
@@ -269,11 +275,20 @@ class GpuState:
         self.track.health.acknowledge(badge_id)
         self._board.clear(badge_id)
 
-    def observe(self, t: float, interval_s: float, gpu: GpuSample, s: Signals | None) -> None:
-        """Decide what is shown from now on."""
+    def observe(
+        self,
+        t: float,
+        interval_s: float,
+        gpu: GpuSample,
+        s: Signals | None,
+        *,
+        all_lost: bool = False,
+        has_instances: bool = True,
+    ) -> None:
+        """Decide what is shown from now on. ``all_lost``: no GPU of the machine can be read."""
         self.index = gpu.static.index
         if s is None:
-            self._cannot_judge(t, gpu)
+            self._cannot_judge(t, gpu, all_lost=all_lost, has_instances=has_instances)
         else:
             rule = candidate(s)
             self._choose(t, interval_s, rule, s)
@@ -380,16 +395,18 @@ class GpuState:
         self._shown = offer
         self._paint = Debouncer((offer.flag, offer.result.level), t)
 
-    def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
+    def _cannot_judge(self, t: float, gpu: GpuSample, *, all_lost: bool, has_instances: bool) -> None:
         """A lost GPU, or one whose util is not measured: at once, with the reason."""
         health = self.track.health
         errors = (ECC, health.errors), (XID, health.xids)
         badges = [rule.badge("; ".join(words)) for rule, words in errors if words]
         reason, title = gpu.unavailable.get("util_pct") or "util is not measured on this device", "no util: not judged"
         if gpu.lost_reason is not None:
-            lost = lost_badge(gpu.lost_reason)
+            lost = lost_badge(gpu.lost_reason, all_at_once=all_lost)
             badges.insert(0, lost)
             reason, title = lost.evidence, "LOST"
+        elif gpu.static.is_split and not has_instances:
+            reason, title = NO_INSTANCES, "MIG without instances"
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"
         self._badges = tuple(badges)

@@ -103,7 +103,7 @@ COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
 """Why the hardware counters give nothing to most users; what to do about it `gputop doctor` prints."""
 COUNTERS_RELEASED = "GPU counters released for other tools"
 """Why they give nothing after the user released them; the screen names the key that resumes them."""
-LackKind = Literal["collecting", "denied", "released"]
+LackKind = Literal["collecting", "denied", "released", "virtual"]
 LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
 
 

@@ -208,9 +208,17 @@ LOST = "lost"
 LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
 
 
-def lost_badge(reason: str) -> Badge:
-    """A GPU that can no longer be read. What a reason says after a semicolon is what to do."""
+DEVICES_WITHDRAWN = (
+    "a container that lost its devices (systemctl daemon-reload, cgroup driver systemd): restart it, best with CDI "
+    "devices; else see dmesg for Xid errors, reset the GPUs or reboot"
+)
+
+
+def lost_badge(reason: str, *, all_at_once: bool = False) -> Badge:
+    """A GPU that can no longer be read. The part of a reason after a semicolon is the remedy."""
     problem, _, remedy = reason.partition("; ")
+    if all_at_once and not remedy:
+        return Badge(LOST, "red", "GPU lost", f"all GPUs at once: {problem}", DEVICES_WITHDRAWN)
     return Badge(LOST, "red", "GPU lost", problem, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
 
 

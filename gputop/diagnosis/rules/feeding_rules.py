@@ -80,6 +80,9 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
     if not feeds and not _may_still_feed(s):
         # These can never be a wait for the GPU: they need no bound, only that no other cause is possible.
         most: dict[Cause, float] = {"disk": found.most_disk, "network": found.most_network, "pipe": found.most_write}
+        if _polls_own_socket(s) and not s.host.mean.listens:
+            # A socket with a timeout (requests, boto3) polls.
+            most["network"] = found.most_fetch
         cause = max(most, key=lambda name: most[name])
         if most[cause] >= PURE_WAIT:
             return cause, shares[cause]

@@ -180,6 +180,7 @@ FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter an
 NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
 WELL_FIX = "see in its log what dcgm-exporter lacks, or restart it"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
+PARTIAL_FIX = "it gives those of other instances of this GPU: restart dcgm-exporter, or update DCGM (dcgm-exporter#507)"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
 UNUSED_S = 150.0
 """After so long without a reader it is no longer scraped: twice as long as a chain rests before it tries again."""
@@ -324,7 +325,9 @@ class Exporter:
         if uuid not in exported.uuids:
             return SmReadFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
         if instance is not None and any(row_entity[0] == uuid for row_entity in exported.rows):
-            return SmReadFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
+            has_others = any(row_entity[0] == uuid and row_entity[1] is not None for row_entity in exported.rows)
+            fix = PARTIAL_FIX if has_others else INSTANCE_FIX
+            return SmReadFailed(f"{self._called} has no counters of this MIG instance", fix=fix)
         if entity in self._served:
             # Its counters are switched on, but DCGM gives none: something else profiles, or the watch was lost.
             return SmReadFailed(f"{self._called} no longer gives counters", fix=LOST_FIX)

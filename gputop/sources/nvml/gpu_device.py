@@ -296,7 +296,10 @@ class Device:
             self._use_host_memory(into)
         # The utilisation of others may be in that of a virtual GPU, and of a MIG device.
         bounded = not (self.vgpu or self.static.mig_enabled)
-        return sample_of(self.static, into, standing, now, bounded=bounded)
+        sample = sample_of(self.static, into, standing, now, bounded=bounded)
+        if self.vgpu and sample.sm_lack is not None and sample.sm_lack.kind is None:
+            sample = replace(sample, sm_lack=replace(sample.sm_lack, kind="virtual"))
+        return sample
 
     def _ask_values(self, into: MetricAnswers, now: float) -> bool:
         """All but activity and fields; whether this GPU has memory to tell of."""

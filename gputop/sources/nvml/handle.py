@@ -73,6 +73,10 @@ _START = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "the NVIDIA driver was upgraded under the running kernel module: reboot, or reload the nvidia modules"
     ),
+    pynvml.NVML_ERROR_UNKNOWN: (
+        "the NVIDIA driver answers with an unknown error: a container whose devices were withdrawn (systemctl "
+        "daemon-reload) must be restarted, best with CDI devices; else see nvidia-smi and dmesg"
+    ),
     pynvml.NVML_ERROR_NO_PERMISSION: (
         "no permission to open the NVIDIA driver: the user needs to read and write /dev/nvidiactl and /dev/nvidia*"
     ),
