@@ -183,7 +183,7 @@ def _announced(word: str) -> str:
     """Return the name whose value is the next word; empty for most."""
     if option := _OPTION.fullmatch(word):
         return option[1]
-    bare = word.strip("\"'{([,-/ ").rstrip(":= ").rstrip("\"'")
+    bare = word.lstrip("\"'{([,-/ ").rstrip("\"':= ,")
     if bare.lower() in _SCHEMES:
         return "auth"
     is_name = word[-1:] in (":", "=") or bare.isupper() or strength(bare) == "strong" or re.search(r"\w[._]\w", bare)

@@ -123,6 +123,8 @@ def test_a_random_word_behind_a_prefix_that_nobody_has_listed_is_masked() -> Non
         ("sent with basic dXNlcjpwYXNz", f"sent with basic {MASK}"),
         ("token budget 512 reached", "token budget 512 reached"),
         ("a password reset is due", "a password reset is due"),
+        ("PWD=/ python t.py", "PWD=/ python t.py"),
+        ("PATH=/usr/bin TOKEN=/dev/null python t.py", "PATH=/usr/bin TOKEN=/dev/null python t.py"),
     ],
 )
 def test_what_stands_around_a_secret_stays(text: str, shown: str) -> None:

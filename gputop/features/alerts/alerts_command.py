@@ -56,6 +56,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not args.json:
         stdout_is_text(settings)
     if args.test is not None:
+        if args.file is not None or args.json:
+            raise UsageError("--test fires an alert: it takes no recording and prints no JSON")
         return _test(args, settings, alerts)
     if args.file is not None:
         return _dry_run(args, settings, alerts)
@@ -73,8 +75,10 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
     """Print what would have fired in a recording."""
     from gputop.recording.reader import read_snapshots
 
-    evaluator, monitor, fired = AlertEvaluator(alerts), Monitor(settings.interval, charts=False), []
+    evaluator, fired = AlertEvaluator(alerts), []
+    monitor: Monitor | None = None
     for snapshot in read_snapshots(args.file, recording_filter_of(args, settings)):
+        monitor = monitor or Monitor(snapshot.interval_s, charts=False)
         fired += evaluator.take(monitor.feed(snapshot))
     if args.json:
         rows = [{"t": one.t, "uuids": one.uuids, "environment": one.variables, **one.data} for one in fired]
@@ -83,7 +87,8 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
         for one in fired:
             does = f"would run {one.alert.run[0]}" if one.alert.run else "would be shown"
             held = f"held for {duration(one.t - one.since)}"
-            sys.stdout.write(f"{_utc(one.t)}  {one.alert.name} on {one.where}: {one.alert.when.text}, {held}; {does}\n")
+            at = f"{datetime.fromtimestamp(one.t, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+            sys.stdout.write(f"{at}  {one.alert.name} on {one.where}: {one.alert.when.text}, {held}; {does}\n")
         say(f"{count(len(fired), 'firing')} of {count(len(alerts), 'alert')}; nothing was run")
     sys.stdout.flush()
     return FIRED if fired else 0
@@ -110,10 +115,6 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
     say(f"alert {alert.name}: {outcome.words}")
     sys.stdout.write(outcome.output.replace(" ⏎ ", "\n") + "\n" if outcome.output else "")
     return FAILED if outcome.has_failed else 0
-
-
-def _utc(t: float) -> str:
-    return f"{datetime.fromtimestamp(t, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _no_alert(args: Any) -> str:
