@@ -9,7 +9,7 @@ from time import monotonic
 from msgspec import Struct
 
 from gputop.features.prove.experiment import CudaFailed, Message, Ready, Result, Stage, StageSample, result, stages
-from gputop.model.quantity import clean_text, numbers
+from gputop.model.quantity import clean_text
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
@@ -177,23 +177,6 @@ class Experiment:
         if self._kernels is not None:
             self._kernels.close()
         self._source.close()
-
-    def look_at_all(self, *, force: bool = False) -> Snapshot:
-        """Start the source, and see who uses any of its GPUs. Raises SourceError, and UsageError unless forced."""
-        self._arrivals.start()
-        snapshot = self.first()
-        if not snapshot.gpus:
-            raise SourceError("no GPU answers: see `gputop doctor`")
-        users = sorted({p.gpu for p in snapshot.processes if p.role == "gpu" and p.gpu is not None and p.type != "G"})
-        if users and not force:
-            raise UsageError(f"GPU {numbers(users)} is in use: choose others with --gpus, or --force")
-        return snapshot
-
-    def newest(self, before: Snapshot) -> Snapshot:
-        """The newest snapshot of the source."""
-        for snapshot in self._arrivals.new():
-            before = snapshot
-        return before
 
     def first(self) -> Snapshot:
         """A first snapshot with GPUs.
