@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES, LOST, LOST_CONDITION
-from gputop.diagnosis.summary import ROLE_OF_STATE, ROLE_OF_VERDICT
-from gputop.diagnosis.types import Role
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, ROLE_OF_VERDICT
+from gputop.diagnosis.types import NOT_WORK, Role
 
 
 class VerdictRow(Struct, frozen=True):
@@ -68,7 +68,9 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
     rows: dict[str, VerdictRow] = {}
     for family, rules in FAMILIES:
         for rule in rules:
-            row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.level, rule.remedy, rule.checked)
+            has_role = rule.state in NOT_WORK or rule.id in ROLE_OF_VERDICT
+            level = LEVEL_OF_ROLE[lost_roles()[rule.id]] if has_role else rule.level
+            row = VerdictRow(rule.id, family, rule.title, rule.condition, level, rule.remedy, rule.checked)
             rows.setdefault(rule.id, row)
         rows.update((row.id, row) for row in OF_TRACES if row.family == family)
     return tuple(rows.values())
@@ -82,9 +84,11 @@ def titles() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1)
 def lost_roles() -> Mapping[str, Role]:
-    """The colour role of what is lost to each verdict, by its id."""
-    rules = {rule.id: ROLE_OF_STATE[rule.state] for _, rules in FAMILIES for rule in rules}
-    return {**rules, **ROLE_OF_VERDICT}
+    """Role of the time lost to each verdict, by its id."""
+    rules = [rule for _, rules in FAMILIES for rule in rules]
+    # Work that loses a part of the chip or of its clock has no colour of its own.
+    roles = {rule.id: ROLE_OF_STATE[rule.state] if rule.state in NOT_WORK else "waiting" for rule in rules}
+    return {**roles, **ROLE_OF_VERDICT}
 
 
 def badge_rows() -> tuple[BadgeRow, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from gputop.diagnosis.summary import summarize
 from gputop.diagnosis.types import STATES, GpuDiagnosis
+from gputop.model.quantity import rounded
 from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import StepPace
@@ -46,7 +48,7 @@ COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers", "steps"
 LINE_KEYS = (
     *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
     "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
-    "role", "number", "owner", "lasted_s", "charged_s",
+    "role", "number", "owner", "lasted_s", "charged_s", "speedup_at_most", "unused_pct",
     "seconds", "timeline", "state", "busy_not_working_seconds", "lost_seconds",
 )  # fmt: skip
 """The keys of ``line_values``."""
@@ -81,6 +83,7 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "since": told.since,
         "lasted_s": round(told.lasted_s, 3),
         "charged_s": None if told.charged_s is None else round(told.charged_s, 3),
+        **rounded(asdict(told.worth), 3),
         "evidence": list(d.evidence),
         "cause": d.cause,
         "uneven": d.uneven,

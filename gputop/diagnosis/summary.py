@@ -35,6 +35,7 @@ from gputop.diagnosis.types import (
     State,
     full_title,
 )
+from gputop.diagnosis.worth import NOTHING, Worth, worth_of
 from gputop.model.feeders import rank_among_owners
 from gputop.model.quantity import HOUR_S, duration, duration_of
 from gputop.model.snapshot import GpuSample, ProcessSample
@@ -181,6 +182,7 @@ class GpuSummary(Struct, frozen=True):
     since: float | None
     lasted_s: float
     charged_s: float | None
+    worth: Worth
 
 
 LOST_TITLE = "LOST"
@@ -301,6 +303,7 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
         since=d.began,
         lasted_s=d.lasted_s,
         charged_s=d.charged_s if is_counted else None,
+        worth=worth_of(d) if remedy else NOTHING,
     )
 
 
@@ -317,21 +320,30 @@ def number_words(number: Number | None) -> str:
     return f"{number.measure} n/a" if number.value is None else f"{number.measure} {number.value:.0f} {number.unit}"
 
 
-def span_words(charged_s: float | None, lasted_s: float) -> str:
+def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False) -> str:
     """Lost time of a verdict's duration: ``8 of 13 min``; the duration alone where nothing was lost."""
-    return duration(lasted_s) if charged_s is None else duration_of(charged_s, lasted_s)
+    return duration(lasted_s, whole=whole) if charged_s is None else duration_of(charged_s, lasted_s, whole=whole)
 
 
-def since_words(told: GpuSummary, utc_offset_s: float | None = None) -> str:
-    """``since 23:25, 8 of 13 min``: when it began, how much of how long was lost; UTC without an offset."""
-    return "" if told.since is None else time_words(told.since, told.charged_s, told.lasted_s, utc_offset_s)
+def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: bool = False) -> str:
+    """Begin, lost time and duration: ``since 23:25, 8 of 13 min``; UTC without an offset.
+
+    A ``whole`` one has no decimals, so that a screen stands still.
+    """
+    return (
+        "" if told.since is None
+        else time_words(told.since, told.charged_s, told.lasted_s, utc_offset_s, whole=whole)
+    )  # fmt: skip
 
 
-def time_words(since: float, charged_s: float | None, lasted_s: float, utc_offset_s: float | None = None) -> str:
-    """The one form of time, with the date from half a day on."""
+def time_words(
+    since: float, charged_s: float | None, lasted_s: float, utc_offset_s: float | None = None, *, whole: bool = False
+) -> str:
+    """The one form of a verdict's time, with the date from half a day on."""
     form = "%H:%M" if lasted_s < 12 * HOUR_S else "%b %d %H:%M"
     clock = time.strftime(form, time.gmtime(since + (utc_offset_s or 0.0)))
-    return f"since {clock}{' UTC' if utc_offset_s is None else ''}, {span_words(charged_s, lasted_s)}"
+    zone = " UTC" if utc_offset_s is None else ""
+    return f"since {clock}{zone}, {span_words(charged_s, lasted_s, whole=whole)}"
 
 
 IN_SAMPLE = "in this sample"

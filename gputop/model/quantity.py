@@ -201,14 +201,16 @@ def duration(seconds: float, *, whole: bool = False) -> str:
     return f"{seconds / _SECONDS_IN[unit]:.0f} {unit}" if whole else f"{_in_unit(seconds, unit, seconds)} {unit}"
 
 
-def duration_of(part_s: float, whole_s: float) -> str:
+def duration_of(part_s: float, whole_s: float, *, whole: bool = False) -> str:
     """Part of a duration: ``8 of 13 min``.
 
     Both are in the unit of the whole; a part that rounds to 0 is left out.
     """
     unit = _unit(whole_s)
-    part = _in_unit(min(part_s, whole_s), unit, whole_s)
-    return duration(whole_s) if part == "0" else f"{part} of {duration(whole_s)}"
+    least_s = min(part_s, whole_s)
+    part = f"{least_s / _SECONDS_IN[unit]:.0f}" if whole else _in_unit(least_s, unit, whole_s)
+    of_whole = duration(whole_s, whole=whole)
+    return of_whole if part == "0" else f"{part} of {of_whole}"
 
 
 _SECONDS_IN = {"s": 1.0, "min": 60.0, "h": HOUR_S}

@@ -30,7 +30,7 @@ def diagnosis_document(frame: Frame, report: JobReport) -> Document:
     snapshot = frame.snapshot
     utc_offset_s = float(time.localtime(snapshot.t).tm_gmtoff)
     verdicts = [
-        _gpu(gpu, d, longest_that_fits(step_forms(snapshot, frame.steps, gpu), None), utc_offset_s)
+        _gpu(gpu, d, longest_that_fits(step_forms(snapshot, frame.steps, gpu), None), utc_offset_s, report.price)
         for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=True)
     ]
     judged = report.time.judged_s > 0.0
@@ -63,7 +63,7 @@ def _period(report: JobReport) -> str:
     return f"{first} to {last} ({length(report.duration_s)})"
 
 
-def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Verdict:
+def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float, price: float | None) -> Verdict:
     told = summarize(d)
     judged = d.verdict != COLLECTING.id
     facts = []
@@ -90,7 +90,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
     filled = tuple((label, text) for label, text in labels_and_texts if text)
     title = alarmed(told.words)
     return Verdict(LEVEL_OF_ROLE[told.role], f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence),
-                   told.remedy, more=filled)  # fmt: skip
+                   told.remedy, told.worth.words(price), more=filled)  # fmt: skip
 
 
 # What is selected, ready for a ticket or a fired alert: the verdict with its evidence and remedy, as data or text.

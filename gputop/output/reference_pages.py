@@ -9,6 +9,7 @@ from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.rules.remedy_rows import REMEDIES
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.worth import MOST_SPEEDUP
 from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
@@ -209,9 +210,25 @@ def verdicts_page() -> Document:
             "Ratios are of means over the same samples, so that a window with idle time in it moves SM activity and "
             "not its ratio to util. Where a second number is given, the rule leaves there: on a steady load no verdict "
             "comes and goes. A confidence is high only where what is claimed was itself measured.",
+            "A level is the verdict's colour and glyph in every output: red where a GPU is busy and does not work, "
+            "yellow where it waits.",
         ),
         (
             section("Verdicts", (), ("verdict", "when", "what helps", "level", "shown as"), verdicts),
+            section(
+                "What a remedy wins at most",
+                (
+                    "A starved GPU runs no kernel for a share of its time. Without that time the same kernels end "
+                    "1 / (1 − share) times sooner: idle 62 % is `up to 2.6 × faster` (`speedup_at_most`). It is a "
+                    "bound, not a forecast. The share is that of the last window, in a report that of all time under "
+                    "the verdict. It counts all idle time, also where a second cause takes over once the first is "
+                    "cured, and kernels may become slower beside more work. Above "
+                    f"{MOST_SPEEDUP:.0f} × the rest of the time is too short to be measured, and no number is given.",
+                    "A GPU that is busy and does not work leaves a share of the chip unused (`unused_pct`). That says "
+                    "nothing of time: how much faster other kernels would be is not known. Idle GPUs have no bound: "
+                    "they have no work to speed up. With a price, the lost share of an hour is given in money.",
+                ),
+            ),
             section(
                 "What they were checked on",
                 (

@@ -46,7 +46,7 @@ from gputop.output.document import (
 )
 from gputop.report.findings import FindingReport, alike
 from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import JobReport
+from gputop.report.job_report import Fix, JobReport
 from gputop.report.run_account import StepReport
 from gputop.report.run_choice import place_words
 from gputop.report.server_account import ServerReport
@@ -153,17 +153,23 @@ def money_line(report: JobReport) -> str:
 
 def _what_to_change(report: JobReport) -> tuple[Block, ...]:
     """The fixes by their gain."""
-    whole_s = report.time.all_s
     head = ("", "what is wrong", "whose", "wins at most", "money", "a day", "what helps")
     rows = tuple(
         (
             which_gpus(fix.gpus), fix.text, fix.whose,
-            f"{gpu_time(fix.gain_s, whole_s)}, {share(fix.share)} of judged time", money(fix.money), money(fix.day),
+            _gain(fix, report.time.all_s),
+            money(fix.money), money(fix.day),
             fix.remedy,
         )
         for fix in report.fixes()
     )  # fmt: skip
     return part("What to change, by what it would win at most", Entries(head, rows))
+
+
+def _gain(fix: Fix, whole_s: float) -> str:
+    """Gain of a fix: ``423 GPU-s, 62 % of judged time, up to 2.6 × faster``."""
+    bounds = (gpu_time(fix.gain_s, whole_s), f"{share(fix.share)} of judged time", fix.worth.words())
+    return ", ".join(filter(None, bounds))
 
 
 def _head(report: JobReport) -> str:

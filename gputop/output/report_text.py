@@ -10,7 +10,8 @@ from msgspec.structs import asdict
 from gputop.model.steps import period_value
 from gputop.output.document import WIDTH, indented_json, markdown, plain
 from gputop.output.report_document import MOST_FINDINGS, report_document
-from gputop.report.job_report import JobReport
+from gputop.report.findings import FindingReport
+from gputop.report.job_report import Fix, JobReport
 from gputop.report.time_account import TimeAccount
 
 SCHEMA = 1
@@ -45,10 +46,10 @@ def report_data(report: JobReport) -> dict[str, Any]:
         **time_data(time),
         "busy_not_working_s": time.busy_not_working,
         "too_short": report.too_short or None,
-        "fixes": to_builtins(report.fixes()),
+        "fixes": list(map(_with_bounds, report.fixes())),
         "smaller_cards": to_builtins(report.smaller_cards()),
         "gpus": to_builtins(report.gpus),
-        "findings": to_builtins(report.findings),
+        "findings": list(map(_with_bounds, report.findings)),
         "step_periods": [period_value(period) for period in report.periods],
         "servers": to_builtins(report.servers),
         "steps": to_builtins(report.steps),
@@ -56,6 +57,12 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
         "notes": list(report.notes),
     }
+
+
+def _with_bounds(row: Fix | FindingReport) -> dict[str, Any]:
+    """A row as JSON with the bounds of its cure among its keys."""
+    data: dict[str, Any] = to_builtins(row)
+    return {**data, **data.pop("worth")}
 
 
 def time_data(time: TimeAccount) -> dict[str, Any]:

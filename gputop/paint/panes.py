@@ -169,7 +169,7 @@ def owner_of(told: GpuSummary, room: int) -> str:
 
 def trouble_since(g: ShownGpu) -> str:
     """Since when a GPU is in trouble, and how much of that it lost; empty for others."""
-    return since_words(g.told, g.view.utc_offset_s) if g.red else ""
+    return since_words(g.told, g.view.utc_offset_s, whole=True) if g.red else ""
 
 
 def _verdict(g: ShownGpu, room: int | None) -> list[Span]:

@@ -129,7 +129,7 @@ def _rows(finding: Finding, now: float, width: int, offset: float) -> list[Row]:
     level = LEVEL_OF_ROLE[finding.role]
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
     words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
-    lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t))
+    lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t), whole=True)
     forms = (f"   for {lasted} until now",) if finding.ended is None else ()
     # The time that it stood is never cut: on a narrow screen the words before it are.
     lasted_text = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
@@ -180,10 +180,10 @@ def _state(alert: AlertRow, now: float) -> tuple[str, str, str]:
     """A glyph, words and a style for where the condition holds."""
     active = [(gpu, since) for gpu, since, is_active in alert.holds if is_active]
     if active:
-        lasted = duration(max(0.0, now - min(since for _, since in active)))
+        lasted = duration(max(0.0, now - min(since for _, since in active)), whole=True)
         return level_glyph("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {lasted}", "level.red"
     if alert.holds:
-        lasted = duration(max(0.0, now - min(since for _, since, _ in alert.holds)))
+        lasted = duration(max(0.0, now - min(since for _, since, _ in alert.holds)), whole=True)
         on = which_gpus(gpu for gpu, _, _ in alert.holds)
         return level_glyph("yellow"), f"on {on} for {lasted} of {duration(alert.for_s)}", "level.yellow"
     return " ", "not now", "dim"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.summary import ROLE_OF_LEVEL, Number, summarize, time_words
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, Role
+from gputop.diagnosis.worth import NOTHING, Worth, worth
 
 TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 """Levels of the verdicts that are reported, the worst first."""
@@ -37,6 +38,7 @@ class FindingReport(Struct, frozen=True):
     role: Role = "unknown"
     number: Number | None = None
     owner: GpuOwner | None = None
+    worth: Worth = NOTHING
 
     @property
     def when(self) -> str:
@@ -64,7 +66,8 @@ class _Finding:
         if isinstance(latest, GpuDiagnosis):
             said = summarize(latest)
             return FindingReport(gpu, "verdict", name, said.level, said.words, *times, "".join(said.evidence[:1]),
-                                 said.remedy, self.gain_s, said.role, said.number, said.owner)  # fmt: skip
+                                 said.remedy, self.gain_s, said.role, said.number, said.owner,
+                                 worth(latest.state, self.gain_s / (self.seconds or 1.0)))  # fmt: skip
         assert latest is not None
         return FindingReport(gpu, "badge", name, latest.level, latest.title, *times, latest.evidence, latest.remedy,
                              role=ROLE_OF_LEVEL[latest.level])  # fmt: skip

@@ -17,6 +17,7 @@ from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.summary import whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
 from gputop.diagnosis.verdict_log import measured_span
+from gputop.diagnosis.worth import NOTHING, Worth
 from gputop.model.cards import LEAST_S, SmallerCard, card_shares, smaller_card
 from gputop.model.quantity import length, which_gpus
 from gputop.model.snapshot import SIMULATED, Event, Snapshot
@@ -54,6 +55,7 @@ class Fix(Struct, frozen=True):
     money: float | None
     day: float | None
     whose: str = ""
+    worth: Worth = NOTHING
 
 
 class JobReport(Struct, frozen=True):
@@ -138,7 +140,9 @@ class JobReport(Struct, frozen=True):
             gpus = tuple(sorted({finding.gpu for finding in group}))
             text = max(group, key=lambda finding: finding.gain_s).text
             whose = whose_words(finding.owner for finding in group)
-            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / time.judged_s, money, day, whose))
+            # Of several GPUs the one that wins most: a job's GPUs wait for each other.
+            best = max((finding.worth for finding in group), key=lambda worth: worth.speedup_at_most or 0.0)
+            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / time.judged_s, money, day, whose, best))
         return tuple(sorted(fixes, key=lambda fix: -fix.gain_s))
 
     @property

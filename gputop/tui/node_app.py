@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from gputop.config import Reload, Settings
+from gputop.diagnosis.summary import role_of
 from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
@@ -322,5 +323,5 @@ class GputopApp(PaintedApp[View]):
 
 def newly_red(before: Frame, now: Frame) -> bool:
     """Whether a GPU has come to a red verdict between two frames."""
-    red = {(d.uuid, d.verdict) for d in before.diagnoses if d.level == "red" or d.busy_not_working}
-    return any((d.uuid, d.verdict) not in red for d in now.diagnoses if d.level == "red" or d.busy_not_working)
+    red = {(d.uuid, d.verdict) for d in before.diagnoses if role_of(d) == "not_working"}
+    return any((d.uuid, d.verdict) not in red for d in now.diagnoses if role_of(d) == "not_working")

@@ -41,9 +41,9 @@ def test_the_json_has_the_agreed_form() -> None:
     (found,) = data["gpus"]
     assert list(found) == [
         "index", "uuid", "name", "verdict", "title", "level", "state", "busy_not_working", "efficiency_pct",
-        "confidence", "window_s", "n", "since", "lasted_s", "charged_s", "evidence", "cause", "uneven", "feeders",
-        "remedy", "notes", "badges", "role", "number", "owner", "seconds", "busy_not_working_seconds", "lost_seconds",
-        "timeline",
+        "confidence", "window_s", "n", "since", "lasted_s", "charged_s", "speedup_at_most", "unused_pct", "evidence",
+        "cause", "uneven", "feeders", "remedy", "notes", "badges", "role", "number", "owner", "seconds",
+        "busy_not_working_seconds", "lost_seconds", "timeline",
     ]  # fmt: skip
     assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "yellow", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)

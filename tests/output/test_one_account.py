@@ -14,6 +14,8 @@ from msgspec import to_builtins
 
 from gputop.commands.diagnose import judged
 from gputop.diagnosis.summary import LEVEL_OF_ROLE
+from gputop.diagnosis.types import State
+from gputop.diagnosis.worth import worth
 from gputop.output.comparison import compare, compare_data
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
 from gputop.output.document import Verdict, plain
@@ -142,6 +144,41 @@ def test_a_comparison_has_the_shares_of_the_reports(path: Path) -> None:
     for state, seconds in before.time.states.items():
         whole = before.time.measured_s if state == UNJUDGED else before.time.judged_s
         assert shares[f"share.{state}"] == (pytest.approx(100.0 * seconds / whole) if whole else None)
+
+
+@EACH
+def test_a_bound_is_what_was_lost_while_the_verdict_held(path: Path) -> None:
+    report, data = _report(path), report_data(_report(path))
+    diagnosis, text = _diagnosed(path)
+    for finding, row in zip(report.findings, data["findings"], strict=True):
+        share = finding.gain_s / finding.seconds if finding.seconds else 0.0
+        if row["speedup_at_most"] is not None:
+            assert row["speedup_at_most"] == pytest.approx(1.0 / (1.0 - share)) and row["unused_pct"] is None
+        elif row["unused_pct"] is not None:
+            assert row["unused_pct"] == pytest.approx(100.0 * share) and finding.role == "not_working"
+    for fix in report.fixes():
+        assert fix.worth.words() in " ".join(report_text(report).split())
+    for of_gpu in diagnosis["gpus"]:
+        if of_gpu["speedup_at_most"] is not None:
+            assert of_gpu["speedup_at_most"] == pytest.approx(1.0 / (1.0 - of_gpu["number"]["value"] / 100.0), abs=1e-3)
+            assert f"up to {of_gpu['speedup_at_most']:.1f} × faster" in text
+        else:
+            assert of_gpu["state"] != "starved" or not of_gpu["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("state", "share", "words"),
+    [
+        ("starved", 0.62, "up to 2.6 × faster"), ("starved", 0.0, ""), ("starved", None, ""),
+        ("starved", 1.0, "over 20 × faster at best"), ("busy_not_working", 0.92, "92 % of the chip is unused"),
+        ("idle", 0.9, ""), ("idle_allocated", 0.9, ""), ("working", 0.3, ""), ("unmeasured", None, ""),
+    ],
+)  # fmt: skip
+def test_a_bound_in_words(state: State, share: float | None, words: str) -> None:
+    assert worth(state, share).words() == words
+    assert worth(state, share).words(2.0).startswith(words)
+    if words and share is not None:
+        assert f"worth {2.0 * share:.2f} an hour at most" in worth(state, share).words(2.0)
 
 
 def test_a_gap_is_a_row_of_its_own(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_the_demo_is_accounted_as_its_recording_would_be(
     assert main(["report", str(tmp_path / "x.gputop.jsonl.gz"), "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert (demo["frames"], demo["duration_s"]) == (read["frames"], pytest.approx(read["duration_s"]))
-    assert demo["gpus"][0]["util_pct"] == pytest.approx(read["gpus"][0]["util_pct"], rel=0.02)
+    assert demo["gpus"][0]["util_pct"] == pytest.approx(read["gpus"][0]["util_pct"], rel=0.05)
     assert [f["id"] for f in demo["findings"]] == [f["id"] for f in read["findings"]]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
@@ -15,6 +17,8 @@ from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import duration, memory
 
+lasting = partial(duration, whole=True)
+"""Times of minutes and hours, which seldom change."""
 HOLDING = STATE_WORDS["idle_allocated"]
 HOLDING_S = 300.0
 """Idle this long with memory held is worth reporting [judged]."""
@@ -46,15 +50,18 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
     main, feeders = s.host.main_state, s.host.worker_state
     if main is not None and main.what in _HALTED:
-        return f"main: {_HALTED[main.what]} for {duration(main.for_s)}", "stopped"
+        return f"main: {_HALTED[main.what]} for {lasting(main.for_s)}", "stopped"
     if feeders is not None and feeders.what == "lock":
         if main is not None and main.what == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
             # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
-            return f"main: waits for data of its workers, and they for a lock, for {duration(feeders.for_s)}", "lock"
+            return (
+                f"main: waits for data of its workers, and they for a lock, for {lasting(feeders.for_s)}",
+                "lock",
+            )
     elif feeders is not None and feeders.for_s >= STANDS_S:
         if feeders.mount is not None:
-            return f"workers: wait on {feeders.mount} for {duration(feeders.for_s)}", "mount"
-        return f"workers: in {feeders.what} wait for {duration(feeders.for_s)}", _MAIN_WORDS[feeders.what][1]
+            return f"workers: wait on {feeders.mount} for {lasting(feeders.for_s)}", "mount"
+        return f"workers: in {feeders.what} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[feeders.what][1]
     return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
 
 
@@ -63,8 +70,8 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     if restarts(s):
         return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
-        return f"main: waits on the file system {main.mount} for {duration(main.for_s)}", "mount"
-    since = f"for {duration(main.for_s)}" if s.has_worked else "since the start"
+        return f"main: waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
+    since = f"for {lasting(main.for_s)}" if s.has_worked else "since the start"
     if main.what in ("network", "poll") and s.tick.server is None:
         if s.tick.is_notebook:
             return f"main: the kernel of a notebook waits for its next cell {since}", None
@@ -74,7 +81,7 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
         if address:
             return f"main: waits for {address} {since}", "network"
     words, cause = _MAIN_WORDS[main.what]
-    return f"main: {words} for {duration(main.for_s)}", cause
+    return f"main: {words} for {lasting(main.for_s)}", cause
 
 
 def _held(s: Signals) -> float:
@@ -92,13 +99,13 @@ def _holding(s: Signals) -> bool:
 def _tell_holding(s: Signals) -> RuleResult:
     holder = s.tick.name if s.tick.pid is None else f"{s.tick.name} (pid {s.tick.pid})"
     why, cause = why_idle(s)
-    line = f"util {s.util_pct:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
+    line = f"util {s.util_pct:.0f} % for {lasting(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     words = remedy(f"idle {cause}", s)
     return RuleResult(
         "red" if s.quiet_s >= ALARM_S else "yellow", (line,) if why is None else (line, why),
         *(remedy("holding", s) if words == NOTHING else words), "high" if s.host.seen else "medium",
         () if s.host.seen else ("cannot see whether its process computes on the CPU",),
-        title=f"{HOLDING}  {duration(s.quiet_s)}", plain_title=HOLDING, for_s=s.quiet_s, cause=cause,
+        title=f"{HOLDING}  {lasting(s.quiet_s)}", plain_title=HOLDING, for_s=s.quiet_s, cause=cause,
     )  # fmt: skip
 
 
@@ -124,7 +131,7 @@ def _tell_idle(s: Signals) -> RuleResult:
         notes = (f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",)
     why, cause = why_idle(s)
     holder = f"{memory(held_bytes)} held" if held_bytes else "no process"
-    line = f"util {s.util_pct:.0f} % for {duration(for_s)}, {holder}"
+    line = f"util {s.util_pct:.0f} % for {lasting(for_s)}, {holder}"
     title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(
         "grey", (line,) if why is None else (line, why), *remedy(f"idle {cause}", s), confidence="high", notes=notes,
