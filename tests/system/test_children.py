@@ -44,7 +44,7 @@ def starts_programs(path: Path) -> bool:
             modules = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             modules = [node.module or "", *(f"{node.module}.{name.name}" for name in node.names)]
-        if {"subprocess", "multiprocessing", "pty", "asyncio.subprocess", "concurrent.futures.process"} & set(modules):
+        if {"subprocess", "multiprocessing", "pty", "concurrent.futures.process"} & set(modules):
             return True
         if "concurrent.futures.ProcessPoolExecutor" in modules:
             return True

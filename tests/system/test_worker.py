@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 import threading
@@ -275,28 +274,3 @@ def starts_threads(path: Path) -> bool:
 def test_every_thread_is_a_workers_or_one_that_has_a_reason_not_to_be() -> None:
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if starts_threads(path)}
     assert found == OWN_THREADS.keys()
-
-
-def worker_names() -> set[str]:
-    """The names that workers are given; of one that is made up, the part that stands in the code."""
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if re.search(r"\b(Worker|once)\(", text) else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Worker", "once"):
-                name = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
-                if isinstance(name, ast.Constant):
-                    found.add(str(name.value))
-    return found
-
-
-def test_the_design_page_says_what_each_worker_is_for() -> None:
-    page = (PACKAGE.parent / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
-    section = page.partition("## Threads")[2].partition("\n## ")[0]
-    told = {
-        name
-        for row in section.splitlines()
-        if row.startswith("| `")
-        for name in re.findall(r"`([a-z-]+)(?:NAME)?`", row)
-    }
-    assert told == worker_names()
