@@ -10,12 +10,30 @@ from msgspec import Struct
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
+from gputop.diagnosis.hardware_health import (
+    FULL_WITHIN_S,
+    LEAST_R2,
+    LEAST_RISES,
+    LEAST_SLOPE,
+    LEAST_SPAN_S,
+    MOST_DROP,
+)
+from gputop.diagnosis.idle_runs import ALTERNATION_S, BUSY_UTIL, IDLE_UTIL
 from gputop.diagnosis.job_steps import PERIOD_GROWN
 from gputop.diagnosis.rules.busy import LOW_CLOCK, low_clock_remedy, low_clock_words
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
-from gputop.diagnosis.sample_facts import HBM_MAX_C, memory_limit_c, memory_of, ratio, swapping
-from gputop.diagnosis.sanity import has_impossible_power, is_broken
+from gputop.diagnosis.sample_facts import (
+    HBM_MAX_C,
+    SWAP_BYTES,
+    SWAP_FULL,
+    SWAP_PSI,
+    memory_limit_c,
+    memory_of,
+    ratio,
+    swapping,
+)
+from gputop.diagnosis.sanity import BROKEN_SAMPLES, BROKEN_UTIL, has_impossible_power, is_broken
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
 from gputop.diagnosis.stragglers import ALL_UTIL, FOR_S, LEAST_GPUS, LEAST_POINTS
 from gputop.diagnosis.thresholds import HALF_RATIO
@@ -78,7 +96,8 @@ def _thermal(s: Signals, verdict: str) -> Told:
 
 
 THERMAL = BadgeRule(
-    "thermal", "thermal slowdown", "red", "software or hardware thermal slowdown in ≥ 10 % of 30 s", _thermal,
+    "thermal", "thermal slowdown", "red", f"software or hardware thermal slowdown in ≥ {100 * at.SLOWED:.0f} % of "
+    f"{WINDOW_S:.0f} s", _thermal,
     "check airflow and fans, lower the power limit", alarm=True,
 )  # fmt: skip
 
@@ -88,7 +107,8 @@ def _brake(s: Signals, verdict: str) -> Told:
 
 
 POWER_BRAKE = BadgeRule(
-    "power_brake", "power brake", "red", "external power brake in ≥ 10 % of 30 s", _brake,
+    "power_brake", "power brake", "red", f"external power brake in ≥ {100 * at.SLOWED:.0f} % of {WINDOW_S:.0f} "
+    "s", _brake,
     "check the power supply and its cables",
 )  # fmt: skip
 
@@ -106,7 +126,9 @@ def _capped(s: Signals, verdict: str) -> Told:
 
 
 POWER_CAPPED = BadgeRule(
-    "power_capped", "power capped", "info", "power cap in ≥ 50 % of 30 s, util ≥ 80 %, clock < 75 % of its maximum",
+    "power_capped", "power capped", "info", f"power cap in ≥ {100 * CAPPED:.0f} % of {WINDOW_S:.0f} s, util ≥ "
+    f"{CAPPED_UTIL:.0f} %, clock < {100 * CAPPED_CLOCK:.0f} % "
+    "of its maximum",
     _capped, "raise the power limit if cooling allows",
 )  # fmt: skip
 
@@ -165,8 +187,9 @@ def _memory_leak(s: Signals, verdict: str) -> Told:
 
 MEMORY_LEAK = BadgeRule(
     "memory_leak", "memory leak", "yellow",
-    "memory of one process over ≥ 10 min: Theil–Sen slope ≥ 20 MB/min, R² ≥ 0.9, ≥ 3 rises in each third, no "
-    "drop > 5 %, full in < 24 h",
+    f"memory of one process over ≥ {LEAST_SPAN_S / 60:.0f} min: Theil–Sen slope ≥ {LEAST_SLOPE / 1e6:.0f} MB/min, R² ≥ "
+    f"{LEAST_R2:g}, ≥ {LEAST_RISES} rises in each third, no drop > {100 * MOST_DROP:.0f} %, full in < "
+    f"{FULL_WITHIN_S / 3600:.0f} h",
     _memory_leak, "look for tensors kept alive: losses without .item(), growing lists, caches",
     "yellow, red when full in < 1 h",
 )  # fmt: skip
@@ -186,7 +209,8 @@ def _memory_full(s: Signals, verdict: str) -> Told:
 
 
 MEMORY_FULL = BadgeRule(
-    "memory_full", "memory full", "yellow", "device memory ≥ 95 % used; of a GPU that shares the host's, that",
+    "memory_full", "memory full", "yellow", f"device memory ≥ {100 * FULL:.0f} % used; of a GPU that shares the "
+    "host's, that",
     _memory_full, "smaller batch, activation checkpointing", "yellow, info for a server",
 )  # fmt: skip
 
@@ -229,7 +253,8 @@ def _counter_fault(s: Signals, verdict: str) -> Told:
 
 
 COUNTER_FAULT = BadgeRule(
-    "counter_fault", "SM counter broken", "yellow", "SM 0 with util ≥ 50 % and power well above idle for 3 samples",
+    "counter_fault", "SM counter broken", "yellow", f"SM 0 with util ≥ {BROKEN_UTIL:.0f} % and power well above idle "
+    f"for {BROKEN_SAMPLES} samples",
     _counter_fault, "close the other profiler that holds the counters, or reset the GPU", alarm=True,
 )  # fmt: skip
 
@@ -239,9 +264,11 @@ STOPS = 4
 
 STOP_START = BadgeRule(
     "stop_start", "stop and start", "info",
-    "≥ 4 alternations through 60→20 % util in 30 s; not of a server, or where no process is seen to cause them",
+    f"≥ {STOPS} alternations through {BUSY_UTIL:.0f}→{IDLE_UTIL:.0f} % util in {ALTERNATION_S:.0f} s; not of a "
+    "server, or where no process is seen to cause them",
     lambda s, verdict: (
-        None if s.falls < STOPS or s.comes_and_goes else f"{s.falls} falls from ≥ 60 % to ≤ 20 % util in 30 s"
+        None if s.falls < STOPS or s.comes_and_goes else f"{s.falls} falls from ≥ {BUSY_UTIL:.0f} % to ≤ "
+        f"{IDLE_UTIL:.0f} % util in {ALTERNATION_S:.0f} s"
     ),
     "prefetch, asynchronous checkpoints and evaluation",
 )  # fmt: skip
@@ -310,7 +337,8 @@ def _fabric_errors(s: Signals, verdict: str) -> Told:
 
 FABRIC_ERRORS = BadgeRule(
     "fabric_errors", "fabric errors", "yellow",
-    f"with NCCL: ≥ {LEAST_LOSSES} drops or retransmits, or ≥ {LEAST_LINK_ERRORS} link errors of the fabric in 30 s; a "
+    f"with NCCL: ≥ {LEAST_LOSSES} drops or retransmits, or ≥ {LEAST_LINK_ERRORS} link errors of the fabric in "
+    f"{WINDOW_S:.0f} s; a "
     "link that was up is down, or is slower than it was, than most of ≥ 3 equal adapters, or one lane wide",
     _fabric_errors, "check cables and congestion control (PFC, ECN); ibdiagnet or perfquery names the port",
     "yellow, red for a link",
@@ -333,7 +361,9 @@ def _core_shortage(s: Signals, verdict: str) -> Told:
 
 CORE_SHORTAGE = BadgeRule(
     "core_shortage", "too few cores", "yellow",
-    "with dataloader_cpu: workers queued ≥ 30 % of their time and (CPU pressure ≥ 20 % or host CPU ≥ 90 %), unless the "
+    f"with dataloader_cpu: workers queued ≥ {100 * QUEUED:.0f} % of their time and (CPU pressure ≥ {PSI_CPU:.0f} % or "
+    "host "
+    f"CPU ≥ {HOST_CPU:.0f} %), unless the "
     "cgroup's CPU limit holds them back",
     _core_shortage, "free cores or ask for more; not more workers",
 )  # fmt: skip
@@ -347,13 +377,15 @@ def _cpu_limit(s: Signals, verdict: str) -> Told:
 
 
 CPU_LIMIT = BadgeRule(
-    "cpu_limit", "CPU limit", "yellow", "≥ 10 % of scheduling periods throttled by the cgroup", _cpu_limit,
-    "raise the CPU limit", "yellow, info with idle < 20 %",
+    "cpu_limit", "CPU limit", "yellow", f"≥ {100 * THROTTLED:.0f} % of scheduling periods throttled by the "
+    "cgroup", _cpu_limit,
+    "raise the CPU limit", f"yellow, info with idle < {IDLE_PCT:.0f} %",
 )  # fmt: skip
 
 SWAP = BadgeRule(
     "swap", "swapping", "yellow",
-    "swap in use and memory pressure ≥ 10 %, or ≥ 1 GB in swap with host memory ≥ 90 % full",
+    f"swap in use and memory pressure ≥ {SWAP_PSI:.0f} %, or ≥ {SWAP_BYTES / 1e9:.0f} GB in swap with host memory ≥ "
+    f"{100 * SWAP_FULL:.0f} % full",
     lambda s, verdict: swapping(s.machine), "fewer workers, smaller prefetch_factor, more memory",
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gputop.diagnosis.idle_runs import WORKED_OF_S, WORKED_S
+from gputop.diagnosis.idle_runs import BEGUN_OF_S, BEGUN_S, WORKED_OF_S, WORKED_S
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
 from gputop.diagnosis.signals import LEAST_SAMPLES, TRAINS_S, Signals
 from gputop.diagnosis.thresholds import IDLE
@@ -151,10 +151,15 @@ def _starting(s: Signals) -> RuleResult:
 STARTUP = Rule(
     id="startup",
     title="starting up",
-    condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s and "
-    "do not come again and again (what it waits for is named once they ran in 4 of 5 s), or the GPU "
-    "is idle while its process (≥ 1 GiB held) computes on the CPU (main thread ≥ 50 % or tree ≥ 0.5 core); not where "
-    f"a kernel ran in {STEPS_S:.0f} of 15 s while the main thread waited for workers that work",
+    condition=f"the GPU's process is younger than {YOUNG_S:.0f} s and its kernels ran in less than {WORKED_S:.0f} of "
+    "the "
+    f"last {WORKED_OF_S:.0f} s and do not come again and again (what it waits for is named once they ran in "
+    f"{BEGUN_S:.0f} "
+    f"of {BEGUN_OF_S:.0f} s), or the GPU is idle while its process (≥ {HELD_BYTES / 2**30:.0f} GiB held) computes on "
+    "the CPU "
+    "(main "
+    f"thread ≥ {100 * BUSY_MAIN:.0f} % or tree ≥ {BUSY_CORES:g} core); not where "
+    f"a kernel ran in {STEPS_S:.0f} of {WORKED_OF_S:.0f} s while the main thread waited for workers that work",
     level="grey",
     state="unmeasured",
     holds=_startup,

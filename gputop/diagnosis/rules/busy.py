@@ -90,8 +90,10 @@ def _tell_communication(s: Signals) -> RuleResult:
 COMMUNICATION = Rule(
     id="communication",
     title="communication",
-    condition="A, B or C, tensor < 10 % and (NVLink ≥ 10 % or PCIe both ways ≥ 30 %); suspected with NCCL threads, "
-    "DRAM < 15 % and power < 50 %",
+    condition=f"A, B or C, tensor < {at.COMM_TENSOR:.0f} % and (NVLink ≥ {100 * at.COMM_NVLINK:.0f} % or PCIe both "
+    "ways ≥ "
+    f"{100 * at.COMM_PCIE:.0f} %); suspected with NCCL threads, DRAM < {at.COMM_DRAM:.0f} % and power < "
+    f"{100 * at.COMM_POWER:.0f} %",
     level="red",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
@@ -196,7 +198,8 @@ def _tell_small(s: Signals) -> RuleResult:
 SMALL_KERNELS = Rule(
     id="small_kernels",
     title="small kernels",
-    condition="A, B or C, not memory-bound, not communication; with the main thread ≥ 90 % runnable: launch-bound",
+    condition="A, B or C, not memory-bound, not communication; with the main thread ≥ "
+    f"{100 * at.LAUNCH_BOUND_MAIN:.0f} % runnable: launch-bound",
     level="red for A and C, yellow for B",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
@@ -406,7 +409,8 @@ HALF_WORKING = Rule(
     state="working",
     holds=lambda s: s.conditions.half,
     tell=_tell_half,
-    remedy="NVLink or fabric busy: overlap, more micro-batches; main thread ≥ 90 % runnable: larger batch, CUDA "
+    remedy="NVLink or fabric busy: overlap, more micro-batches; main thread ≥ "
+    f"{100 * at.LAUNCH_BOUND_MAIN:.0f} % runnable: larger batch, CUDA "
     "graphs; else a profiler's trace",
     checked="tensor- and pipeline-parallel training over two nodes of H100: SM / util 0.406–0.543, 10 % of peak "
     "FLOP/s; the nearest loads that are well have 0.645 and 0.739",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     ALL_COMPUTE,
@@ -27,7 +28,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.rules.starved import starved_level
+from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.sample_facts import swapping
 from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.types import Confidence
@@ -89,11 +90,13 @@ DATALOADER_CPU = Rule(
     id="dataloader_cpu",
     title="starved: dataloader, CPU-bound",
     short="starved: dataloader CPU",
-    condition="idle ≥ 20 %, the busiest feeder (loader, helper or host thread) busy with the next batch in at least "
-    "half of the idle time (second by second, leaves below 40 %) and most of that runnable, the main thread neither "
+    condition=f"idle ≥ {IDLE_PCT:.0f} %, the busiest feeder (loader, helper or host thread) busy with the next batch "
+    "in at "
+    f"least {100 * MOSTLY:.0f} % of the idle time (interval by interval, leaves below {100 * NO_LONGER:.0f} %) and "
+    "most of that runnable, the main thread neither "
     f"running in as much of it nor in a wait of its own; or all loaders run ≥ {100 * ALL_COMPUTE:.0f} % and what the "
     f"main thread waits for was not read (low); a job that was seen starting has trained for {TRAINS_S:.0f} s",
-    level="yellow, red from 50 % idle",
+    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_cpu,
     tell=_tell_cpu,
@@ -170,11 +173,13 @@ DATALOADER_DISK = Rule(
     id="dataloader_io",
     title="starved: dataloader, I/O-bound",
     short="starved: dataloader I/O",
-    condition="idle ≥ 20 % and the busiest feeder in disk or network wait in at least half of the idle time "
-    "(second by second, leaves below 40 %; workers in turns count together; polling counts where its sockets receive "
+    condition=f"idle ≥ {IDLE_PCT:.0f} % and the busiest feeder in disk or network wait in at least {100 * MOSTLY:.0f} "
+    "% of "
+    f"the idle time (interval by interval, leaves below {100 * NO_LONGER:.0f} %; workers in turns count together; "
+    "polling counts where its sockets receive "
     "data); or by elimination: main waits for a batch, no feeder runs "
     "or waits for a disk, and they poll",
-    level="yellow, red from 50 % idle",
+    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_disk,
     tell=_tell_io,

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host_side import SteadyState
-from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
+from gputop.diagnosis.rules.base import BUSY_CORES, HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
+from gputop.diagnosis.sample_facts import LOUD_UTIL
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.diagnosis.window import WINDOW_S
@@ -112,8 +113,10 @@ def _tell_holding(s: Signals) -> RuleResult:
 IDLE_HOLDING_MEMORY = Rule(
     id="idle_holding_memory",
     title=HOLDING,
-    condition="p95(util) < 5 % for ≥ 300 s, the GPU's processes hold ≥ 1 GiB, use < 0.5 core and serve no requests",
-    level="yellow, red from 60 min",
+    condition=f"p95(util) < {LOUD_UTIL:.0f} % for ≥ {HOLDING_S:.0f} s, the GPU's processes hold ≥ "
+    f"{HELD_BYTES / 2**30:.0f} GiB, use "
+    f"< {BUSY_CORES:g} core and serve no requests",
+    level=f"yellow, red from {ALARM_S / 60:.0f} min",
     state="idle_allocated",
     holds=_holding,
     tell=_tell_holding,
@@ -142,7 +145,8 @@ def _tell_idle(s: Signals) -> RuleResult:
 IDLE = Rule(
     id="idle",
     title="idle",
-    condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go, nor while steps do, each "
+    condition=f"p95(util) < {LOUD_UTIL:.0f} % (leaves where p90 is not); not while requests come and go, nor while "
+    "steps do, each "
     "after a wait for workers that work",
     level="grey",
     state="idle",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT, main_is_unclear
+from gputop.diagnosis.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
+    PURE_WAIT,
     SECOND,
     both_words,
     cores_note,
@@ -56,9 +58,9 @@ KV_CACHE_FULL = Rule(
     id="kv_cache_full",
     title="short of memory: the KV cache is full",
     short="KV cache full",
-    condition=f"idle ≥ 20 %, and the server on this GPU (--server-url) says that its KV cache is at least "
+    condition=f"idle ≥ {IDLE:.0f} %, and the server on this GPU (--server-url) says that its KV cache is at least "
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
-    level="yellow, red from 50 % idle",
+    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_cache_is_full,
     tell=_tell_full_cache,
@@ -106,8 +108,10 @@ LOW_DEMAND = Rule(
     id="low_demand",
     title=f"low demand: {HOLDING_MEMORY}",
     short="low demand",
-    condition="idle ≥ 20 %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the main thread "
-    "waits for connections on a listening socket in half of the idle time, or for a parent that has one",
+    condition=f"idle ≥ {IDLE:.0f} %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the "
+    "main thread "
+    f"waits for connections on a listening socket in {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a "
+    "parent that has one",
     level="info",
     state="idle_allocated",
     holds=_low_demand,
@@ -151,8 +155,11 @@ CHECKPOINT_PAUSE = Rule(
     id="checkpoint_pause",
     title="starved: checkpoint pause",
     short="starved: checkpoint",
-    condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s, or at any rate while "
-    "the main thread waits for what it writes in ≥ 40 % of it",
+    condition=f"a pause of {PAUSE_S[0]:.0f}–{PAUSE_S[1]:.0f} s without a kernel in which the job's processes write ≥ "
+    f"{CHECKPOINT_BYTES / 1e6:.0f} MB/s, or at any rate while the main thread waits for what it writes in ≥ "
+    f"{100 * SAVING:.0f} "
+    "% of "
+    "it",
     level="info",
     state="starved",
     holds=lambda s: _checkpoint(s) is not None,
@@ -188,7 +195,9 @@ def _tell_worker_restart(s: Signals) -> RuleResult:
 WORKER_RESTART = Rule(
     id="worker_restart",
     title="starved: worker restarts",
-    condition="idle ≥ 20 %, ≥ 4 new loaders a minute, and pauses of ≥ 1 s without a kernel when they start",
+    condition=f"idle ≥ {IDLE_PCT:.0f} %, ≥ {CHURN_PER_MIN:.0f} new loaders a minute, and pauses of ≥ "
+    f"{BIRTH_GAP_S:.0f} s "
+    "without a kernel when they start",
     level="yellow",
     state="starved",
     holds=_worker_restart,
@@ -378,11 +387,13 @@ def _tell_main(s: Signals) -> RuleResult:
 MAIN_PROCESS = Rule(
     id="main_process",
     title="starved: main process",
-    condition="idle ≥ 20 % and the main thread runnable, or waiting for a disk, the network, a full pipe or a "
-    "timer of its own, in at least half of the idle time (second by second, leaves below 40 %); for a disk, the "
-    "network or a full pipe it may be up to ≥ 80 % of it; or running and such waits together fill half of it while no "
+    condition=f"idle ≥ {IDLE_PCT:.0f} % and the main thread runnable, or waiting for a disk, the network, a full pipe "
+    "or a "
+    f"timer of its own, in at least {100 * MOSTLY:.0f} % of the idle time (interval by interval, leaves below "
+    f"{100 * NO_LONGER:.0f} %); for a disk, the network or a full pipe it may be up to ≥ {100 * PURE_WAIT:.0f} % of "
+    "it; or running and such waits together fill half of it while no "
     "feeder works",
-    level="yellow, red from 50 % idle",
+    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_main_process,
     tell=_tell_main,

@@ -8,7 +8,7 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import works
-from gputop.diagnosis.rules.starved import starved_level
+from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
 from gputop.model.quantity import pct, share, which_gpus
@@ -58,7 +58,7 @@ TAKE_TURNS = Rule(
     f"{100 * thresholds.TURNS_SHARE:.0f} % of the samples, ≥ {thresholds.TURNS_SEEN_SUM:.0f} % in the mean, one after "
     f"the other at work; if turns are shorter than a sample, ≥ {thresholds.TURNS_FAST_SUM:.0f} % in as many samples, "
     "and no loader computes or waits for data",
-    level="yellow, red from 50 % idle",
+    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_holds,
     tell=_tell,
