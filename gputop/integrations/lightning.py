@@ -37,13 +37,11 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self._print = print_summary
         self._watch: Any = None
         self._wait = BatchWait()
-        self._forget_profiler: Callable[[], None] = lambda: None
+        self._forget_profiler: Callable[[], None] | None = None
         self.summary: Summary | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._watch is not None:
-            self._forget_profiler()
-            self._watch.stop()
+        self._stop()
         self.summary, self._wait = None, BatchWait()
         log = self._options.get("log")
         loggers = [
@@ -66,12 +64,20 @@ class GputopCallback(Callback):  # type: ignore[misc]
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._end(trainer)
 
-    def _end(self, trainer: Any) -> None:
-        if self._watch is None:
-            return
+    def _stop(self) -> Any:
+        """Stop the watch of a fit; return it, or None where none runs."""
         watch, self._watch = self._watch, None
-        self._forget_profiler()
-        watch.stop()
+        forget, self._forget_profiler = self._forget_profiler, None
+        if forget is not None:
+            forget()
+        if watch is not None:
+            watch.stop()
+        return watch
+
+    def _end(self, trainer: Any) -> None:
+        watch = self._stop()
+        if watch is None:
+            return
         self.summary = watch.summary()
         if self._print and trainer.is_global_zero:
             sys.stderr.write(f"\n{self.summary}")

@@ -410,8 +410,10 @@ class Slow(Logger):
 class Late(L.Callback):
     def on_train_batch_end(self, *given): time.sleep(0.03)
     on_train_batch_start = on_train_batch_end
+import pickle
 call = GputopCallback(**demo())
 for fetch_s in FETCHES:
+    pickle.dumps(GputopCallback())  # as a spawned rank gets it
     class Batches(torch.utils.data.Dataset):
         def __len__(self): return 40
         def __getitem__(self, i): time.sleep(fetch_s); return (torch.zeros(4),)
