@@ -215,8 +215,8 @@ def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
 
 PROPERTIES = (
     "alerts", "diagnosis_parts", "diagnosis_report", "document", "fuzz", "idle_attribution", "paint_text",
-    "process_filter", "process_history", "recording_format", "recording_verdicts", "row_strip", "secrets", "servers", "set_back",
-    "steps",
+    "process_filter", "process_history", "recording_format", "recording_verdicts", "row_strip", "secrets", "servers",
+    "set_back", "steps",
 )  # fmt: skip
 """The files with properties."""
 

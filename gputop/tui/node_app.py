@@ -1,4 +1,4 @@
-"""The interactive screen of a node: playback, view, painting and mouse. Keys are handled under ``keys``."""
+"""The interactive screen of a node."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NodeView(LiveRows):
         self._pressed_at = event.screen_x, event.screen_y
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Who drags wants to select text, which a terminal does only while shift is held."""
+        """Explain how to select text after a drag."""
         x, y = self._pressed_at
         if abs(event.screen_x - x) + abs(event.screen_y - y) >= DRAGGED:
             self._main.say("to select text with the mouse hold shift (option on a Mac) while you drag; y copies")
@@ -122,14 +122,16 @@ USUAL = Settings()
 
 
 class SnapshotReady(Message):
-    """A source has a new snapshot. Several that wait count as one."""
+    """A source has a new snapshot; waiting messages are merged."""
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, SnapshotReady)
 
 
 class GputopApp(PaintedApp[View]):
-    """Shows a playback's frames as its view says. Keys and mouse make a new view, or open a screen above."""
+    """Shows a playback's frames according to a view.
+
+    Keys and mouse change the view or open a screen above."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *REPLAY_KEYS))
 
@@ -202,7 +204,7 @@ class GputopApp(PaintedApp[View]):
                 self.paint()
 
     def _take(self) -> bool:
-        """Take what the sources have; True when there is a new frame to paint."""
+        """Take new snapshots; return whether the frame changed."""
         before = self.playback.newest
         new = self.playback.take()
         now = self.playback.newest
@@ -221,7 +223,7 @@ class GputopApp(PaintedApp[View]):
         return new
 
     def _watch(self) -> None:
-        """No new snapshot for too long: poll in case a wake-up was lost, then say how old the screen is."""
+        """Poll in case a wake-up was lost, and show the screen's age."""
         change = None if self._reload is None else self._reload(self._clock())
         if change is not None:
             self._apply(change)
@@ -238,7 +240,7 @@ class GputopApp(PaintedApp[View]):
                 self.paint()
 
     def _apply(self, change: Reload) -> None:
-        """The configuration file has changed: theme, columns and keys change while the screen runs."""
+        """Apply a changed configuration: theme, columns and keys."""
         if (settings := change.settings) is not None:
             self._bind(wanted_keys(settings.key_preset, settings.keys))
             self._show_secrets(settings.show_secrets)
@@ -254,7 +256,9 @@ class GputopApp(PaintedApp[View]):
         self.page_keys = self._keys.pages
 
     def _show_secrets(self, shows: bool) -> None:
-        """Only where this machine's processes can be asked: a replay, a demo and a browser have only masked ones."""
+        """Show or mask secrets on command lines.
+
+        A replay, a demo and a browser have masked ones only."""
         may = shows and self.access is not None
         if not may or self.access is None:
             self.playback.revealed = None
@@ -284,7 +288,7 @@ class GputopApp(PaintedApp[View]):
     # -- keys -------------------------------------------------------------------------------------------------------
 
     async def on_key(self, event: events.Key) -> None:
-        """For an unknown key say where the help is."""
+        """Say where the help is after an unknown key."""
         if len(self.screen_stack) == 1:
             self.say(unknown_key(event.key))
 
@@ -322,6 +326,6 @@ class GputopApp(PaintedApp[View]):
 
 
 def newly_red(before: Frame, now: Frame) -> bool:
-    """Whether a GPU has come to a red verdict between two frames."""
+    """Return whether a verdict turned red between two frames."""
     red = {(d.uuid, d.verdict) for d in before.diagnoses if role_of(d) == "not_working"}
     return any((d.uuid, d.verdict) not in red for d in now.diagnoses if role_of(d) == "not_working")

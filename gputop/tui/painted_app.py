@@ -1,4 +1,4 @@
-"""The app behind every painted screen: a guarded terminal, coalesced painting, messages, keys and the palette."""
+"""Base app of painted screens: painting, messages, keys and palette."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _later(app: App[int], seconds: float) -> None:
 
 
 def palette_commands() -> type[Provider]:
-    """What the palette searches; imported when it first opens."""
+    """Return the palette's provider, imported at its first use."""
     from gputop.tui.screens.palette import Commands
 
     return Commands
@@ -78,7 +78,7 @@ Shown = TypeVar("Shown", bound=Struct)
 
 
 class PaintedApp(App[int], Generic[Shown]):
-    """Paints at once, or together with further changes within the next moment.
+    """Paints now, or together with changes of the next moment.
 
     Keys are acts by id: ``counts`` says whether one has a command now, ``press`` runs it, ``offered`` and ``choices``
     are what the palette lists of them and beside them.
@@ -123,7 +123,9 @@ class PaintedApp(App[int], Generic[Shown]):
             self.apply_theme(THEMES["light" if is_light else "dark"])
 
     def _fatal_error(self) -> None:
-        """End in one line: Textual would print a page of traceback, with local values, over the user's shell."""
+        """End after a crash without Textual's page of traceback.
+
+        It would hold local values and cover the user's shell."""
         self.crash = self.crash or sys.exc_info()[1]
         self.exit(1, return_code=1)
 
@@ -144,7 +146,7 @@ class PaintedApp(App[int], Generic[Shown]):
 
     @contextmanager
     def show_errors(self) -> Iterator[None]:
-        """Show an unexpected error on the last row; keep the screen alive.
+        """Show unexpected errors on the last row; keep running.
 
         Without a guarded terminal it is raised, for the test or the viewer's process that runs the app.
         """
@@ -157,7 +159,7 @@ class PaintedApp(App[int], Generic[Shown]):
                 widget.show_error(unexpected(error))
 
     def paint(self) -> None:
-        """Draw now, even if a painting is already scheduled; later while the terminal has not taken the last one."""
+        """Draw now, or once the terminal has taken the last picture."""
         terminal = self.terminal
         if terminal is not None and terminal.is_behind:
             if not self._paints_soon:
@@ -174,7 +176,7 @@ class PaintedApp(App[int], Generic[Shown]):
         self._painted = self._clock()
 
     def paint_soon(self) -> None:
-        """Paint at once, or together with what comes within the next moment."""
+        """Paint now, or together with changes of the next moment."""
         if self._paints_soon:
             return
         wait = self._painted + LEAST_REPAINT_S - self._clock()
@@ -199,11 +201,11 @@ class PaintedApp(App[int], Generic[Shown]):
             self.paint_soon()
 
     def change(self, **fields: object) -> None:
-        """Show the screen with other values in these fields of its state."""
+        """Show the screen with changed fields of its state."""
         self.see(replace(self.view, **fields))
 
     def say(self, text: str) -> None:
-        """Show a message for some seconds, in place of the one that stands."""
+        """Show a message for some seconds."""
         self.change(message=text)
         if self._forgets is not None:
             self._forgets.stop()
@@ -225,7 +227,7 @@ class PaintedApp(App[int], Generic[Shown]):
 
     @abstractmethod
     def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """What the palette offers beside the keys: (words, what does it)."""
+        """Return palette entries beside the keys: (words, function)."""
 
     def themes(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """The themes as choices of the palette; none without colours."""
@@ -250,7 +252,9 @@ class PaintedApp(App[int], Generic[Shown]):
         return opened
 
     def pop_screen(self) -> AwaitComplete:
-        """As Textual's, without ending at a second key that closes a screen which is closed already."""
+        """Close the top screen, but never the last one.
+
+        A second key in one burst may close a screen that is closed already."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -263,7 +267,7 @@ class PaintedApp(App[int], Generic[Shown]):
         return action != "act" or self.counts(str(parameters[0]))
 
     async def action_act(self, key_id: str) -> None:
-        """Run the command of one key, by its id. A screen that it opens is there afterwards."""
+        """Run a key's command; wait for a screen that it opens."""
         if self.counts(key_id):
             with self.show_errors():
                 self.press(key_id)
@@ -275,7 +279,7 @@ class PaintedApp(App[int], Generic[Shown]):
         await self.action_act("palette")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette offers every key's command and what no single key does; above a page the page's own alone."""
+        """Yield the palette's commands; above a page the page's own."""
         if groups := getattr(screen, "PAGES", ()):
             for key in keys_of(groups):
                 run = partial(self.run_action, key.action, screen)

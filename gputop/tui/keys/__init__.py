@@ -1,1 +1,1 @@
-"""What the keys do, by subject."""
+"""Key handlers by subject."""

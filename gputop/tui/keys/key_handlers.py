@@ -1,4 +1,6 @@
-"""Every key and what it does: the tables of ``gputop.paint.keys`` with a handler for each id, checked at the start."""
+"""Handlers of the main screen's keys, checked at the start.
+
+The tables of keys are in ``gputop.paint.keys``; each id has one handler."""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class KeyTableError(Exception):
 
 
 def check(keys: Iterable[Key], handled: Iterable[str]) -> None:
-    """Raises KeyTableError unless each key has one handler and each handler a key."""
+    """Check that keys and handlers match, or raise KeyTableError."""
     key_ids, handled_ids = [key.id for key in keys], list(handled)
     without = [key_id for key_id in key_ids if key_id not in handled_ids]
     unknown = [key_id for key_id in handled_ids if key_id not in key_ids]
@@ -57,7 +59,7 @@ BY_NEED = (
 
 
 class ScreenKeys:
-    """Keys that always work: leave, suspend, help, palette; and those that open what the cursor is on.
+    """Keys that always work, and keys that open the selection.
 
     ``keys`` gives the current table of keys, for the help. Screens are imported when they are opened.
     """
@@ -67,7 +69,7 @@ class ScreenKeys:
         self._keys = keys
 
     def handlers(self) -> dict[str, Callable[[], object]]:
-        """What each key does, by its id."""
+        """Return the handlers by key id."""
         screen = self._screen
         return {
             "quit": screen.leave,
@@ -108,7 +110,7 @@ class ScreenKeys:
         self._screen.say("GPU counters are held only by a live screen of this machine" if toggle is None else toggle())
 
     def copy(self, *, as_json: bool = False) -> None:
-        """Copy what is selected."""
+        """Copy the selection."""
         screen, frame = self._screen, self._screen.playback.masked
         if frame is None or not frame.snapshot.gpus:
             screen.say("there is no GPU whose verdict could be copied")
@@ -134,7 +136,7 @@ class ScreenKeys:
                 screen.see(next_counted(screen.view, frame, first))
 
     def tour(self) -> None:
-        """Page through the demo's GPUs; the last one shown is selected afterwards."""
+        """Page through the demo's GPUs and select the last one."""
         screen = self._screen
         if screen.remedied is None:
             screen.say("the tour walks through the whole node of the demo: gputop demo --tour")
@@ -150,7 +152,9 @@ class ScreenKeys:
         choose_theme(self._screen)
 
     def open(self) -> None:
-        """Of a process; of a GPU while the focus is on GPUs or no process is listed. A count leads to its next GPU."""
+        """Open details of the selected process, GPU or count.
+
+        A count leads to its next GPU; without a listed process the GPU opens."""
         frame, view = self._screen.playback.frame, self._screen.view
         counted = None if frame is None else selected_count(frame, view)
         if frame is not None and counted is not None:
@@ -196,7 +200,7 @@ class TimeKeys:
         self._working = False
 
     def handlers(self) -> dict[str, Callable[[], object]]:
-        """What each key does, by its id."""
+        """Return the handlers by key id."""
         return {
             "findings": self.findings,
             "record": self.record,
@@ -215,7 +219,7 @@ class TimeKeys:
         }
 
     def work_later(self) -> None:
-        """Let the player continue its pending work when the loop is idle."""
+        """Continue the player's pending work when the loop is idle."""
         player = self._playback.player
         if player is not None and player.busy and not self._working:
             self._working = True
@@ -242,7 +246,7 @@ class TimeKeys:
             self._screen.say(screenshot(self._playback.masked, screen.view, screen.look, *screen.size))
 
     def pause(self) -> None:
-        """Live: pause on this run's own past, or resume. In a recording: play or pause."""
+        """Pause or resume a live run; play or pause a recording."""
         if self._playback.player is None:
             if self._playback.pause(self._screen.ready):
                 self._screen.paint()
@@ -254,9 +258,9 @@ class TimeKeys:
             self.play_on(lambda player: player.toggle())
 
     def play_on(self, act: Callable[[Player], object]) -> None:
-        """Act on the player, if the past is on screen, and show the result.
+        """Act on the player if the past shows, and paint.
 
-        The frame is made when it is painted, so that of a held key only the last repeat costs a frame.
+        The frame is made when it is painted, so a held key costs one frame, not one a repeat.
         """
         if self._playback.player is None:
             return
@@ -265,7 +269,7 @@ class TimeKeys:
         self.work_later()
 
     def to_change(self, step: int) -> None:
-        """Jump to the next (1) or previous (-1) change of any GPU's verdict, and say which."""
+        """Jump to the next (1) or previous (-1) verdict change."""
 
         offset = self._screen.view.utc_offset_s
         self.play_on(lambda player: self._screen.say(player.to_change(step, offset)))
@@ -287,7 +291,7 @@ class TimeKeys:
 
 
 class KeyTable:
-    """The keys of one screen. ``keys`` is the table with the user's own keys in it."""
+    """Keys of one screen; ``keys`` includes the user's own."""
 
     def __init__(
         self,
@@ -295,7 +299,9 @@ class KeyTable:
         change_view: Callable[[str], None],
         user_keys: Mapping[str, str],
     ) -> None:
-        """``change_view`` is called with an id of ``VIEW_KEYS``; ``user_keys`` are the user's own keys."""
+        """Check and bind the keys.
+
+        ``change_view`` is called with an id of ``VIEW_KEYS``; ``user_keys`` are the user's own keys."""
         self._screen = screen
         self.screen = ScreenKeys(screen, lambda: self.keys)
         self.time = TimeKeys(screen)
@@ -310,7 +316,7 @@ class KeyTable:
         self.bind(user_keys)
 
     def bind(self, user_keys: Mapping[str, str]) -> Mapping[str, str]:
-        """Apply the user's own keys, which `gputop config --check` judges. Returns the changed bindings."""
+        """Apply the user's own keys; return the changed bindings."""
         main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
         self.keys = (*rebound(KEYS, user_keys, past)[0], *rebound(REPLAY_KEYS, user_keys, main)[0])
         if user_keys or self._screen.view.past_keys:
@@ -341,7 +347,7 @@ class KeyTable:
         return [key for key in self.keys if key.id not in PLAYING or self._screen.playback.shows_past]
 
     def choices(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What the palette offers beside the keys: (words, what does it)."""
+        """Return palette entries beside the keys: (words, function)."""
         screen = self._screen
         for key in (BY_VERDICT, *screen.view.columns):
             yield f"sort by {order_words(key)}", partial(screen.change, sort=key, inverted=False)

@@ -1,4 +1,4 @@
-"""What keys do to processes: sort, filter, search, tags, columns, signals, environment, stacks, users.
+"""Keys for processes: sorting, filters, search, tags, signals and inspection.
 
 The screens that they open are imported when they are opened. Live processes are reached through ``ProcessAccess``
 only: without one (a demo, a recording) the keys that need it say so.
@@ -36,7 +36,7 @@ class ProcessKeys:
         self._past_searches: tuple[str, ...] = ()
 
     def handlers(self) -> dict[str, Callable[[], object]]:
-        """What each key does, by its id."""
+        """Return the handlers by key id."""
         return {
             "sort": self.sort,
             "filter": self.filter,
@@ -98,9 +98,9 @@ class ProcessKeys:
         screen.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
 
     def _try_filter(self, text: str) -> str | None:
-        """Apply a filter while it is typed. Returns what is wrong with it, if anything.
+        """Apply a filter while the user types; return its mistake.
 
-        A word that may become the name of a field is not looked for yet: the last filter stands.
+        A word that may become the name of a field is not looked for yet: the last filter stays.
         """
         try:
             expression = parse(text)
@@ -138,7 +138,9 @@ class ProcessKeys:
             self._screen.say(f"no process with {view.search!r} in its command, user, pid or job")
 
     def _find(self, view: View, step: int) -> bool:
-        """Put the cursor on the next match; step 0 begins at the cursor's own row."""
+        """Put the cursor on the next match.
+
+        Step 0 begins at the cursor's own row."""
         frame = self._frame
         if frame is None:
             return False
@@ -159,7 +161,7 @@ class ProcessKeys:
         return None if self._frame is None else process_table.selected_process(self._frame, self._screen.view)
 
     def tag(self) -> None:
-        """Tag or untag the process under the cursor, and go one row down, as htop does."""
+        """Toggle the tag of the selected process and move down."""
         frame, view = self._frame, self._screen.view
         if frame is None:
             return
@@ -171,7 +173,7 @@ class ProcessKeys:
             self._screen.see(replace(view, tagged=view.tagged ^ {key}, process=below))
 
     def tag_tree(self) -> None:
-        """Tag the process under the cursor and all below its GPU process that hang on it; all tagged: untag them."""
+        """Toggle the tags of the selected process's branch."""
         frame, view = self._frame, self._screen.view
         selected = self._selected()
         if frame is None or selected is None:
@@ -207,7 +209,7 @@ class ProcessKeys:
     # -- reaching the processes -------------------------------------------------------------------------------------
 
     def _addressed(self) -> list[ProcessSample]:
-        """The tagged processes that still show, each once, or else the one under the cursor."""
+        """Return the tagged processes, or the selected one."""
         frame, tagged = self._frame, self._screen.view.tagged
         if not tagged or frame is None:
             return [selected] if (selected := self._selected()) is not None else []
@@ -215,7 +217,7 @@ class ProcessKeys:
         return list(by_identity.values())
 
     def signal(self, number: int | None = None) -> None:
-        """Choose a signal for them; with a ``number`` only the confirmation is left."""
+        """Ask for a signal, or confirm a given ``number``."""
         screen, processes = self._screen, self._addressed()
         if screen.view.read_only:
             screen.say(READ_ONLY)
@@ -243,7 +245,7 @@ class ProcessKeys:
             screen.push_screen(EnvironmentScreen(environment, _command(process)))
 
     def stacks(self) -> None:
-        """The deep look at the process under the cursor and at its busiest loader."""
+        """Open stacks of the selected process and its busiest loader."""
         screen, process, frame = self._screen, self._reachable(), self._frame
         access = screen.access
         if process is None or access is None or frame is None:
@@ -265,7 +267,7 @@ class ProcessKeys:
         )
 
     def _reachable(self) -> ProcessSample | None:
-        """The process under the cursor, if it can be reached; else None, and the reason is shown."""
+        """Return the selected process, or say why it is unreachable."""
         process = self._selected()
         if process is None or self._screen.access is None:
             self._screen.say(NO_ACCESS if self._screen.access is None else NONE)

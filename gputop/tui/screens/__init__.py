@@ -1,4 +1,4 @@
-"""The screens that open above the main one; here is what they and the keys need of that one."""
+"""Screens above the main one, and the interface they use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clipboard(Protocol):
 
 
 class MainScreen(Protocol):
-    """The main screen: what it shows, and how to show something else."""
+    """The main screen, as pages and keys use it."""
 
     view: View
     look: Theme
@@ -53,10 +53,10 @@ class MainScreen(Protocol):
         """Paint the main screen."""
 
     def paint_soon(self) -> None:
-        """Paint it at once, or together with what comes within the next moment."""
+        """Paint now, or together with changes of the next moment."""
 
     def ready(self) -> None:
-        """Called by a source, from any thread, when it has something new."""
+        """Take note of a new snapshot; called from any thread."""
 
     def open_palette(self) -> None:
         """Open the command palette, unless it is open."""

@@ -20,7 +20,7 @@ LEAST_FRAMED = 16
 
 
 def framed(screen: Screen[Any], box: Widget) -> None:
-    """Frame a box: with ASCII characters if the terminal has no others; not at all on a low screen."""
+    """Frame a box, in ASCII if needed, unless the screen is low."""
     coloured(screen.app)
     if screen.app.size.height < LEAST_FRAMED:
         box.add_class("low")

@@ -1,4 +1,4 @@
-"""What the screens of one GPU and of one process have in common: scrolling, the span of time, the cursor, repainting.
+"""Screens of one GPU and of one process.
 
 The view is the main screen's own, so that both show the same span and the same GPU.
 """
@@ -30,7 +30,7 @@ WHEEL_ROWS = 3
 
 
 class DetailsScreen(ClosesOnce[None], keys="details"):
-    """Painted rows on a time axis, of what the main screen shows and in its view."""
+    """Painted rows on a time axis, in the main screen's view."""
 
     def __init__(self, main: MainScreen) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
         self.dismiss()
 
     def action_change(self, key_id: str) -> None:
-        """What a key does; ids as in ``gputop.paint.detail_page.after_key``."""
+        """Change the page by a key id of ``detail_page.after_key``."""
         if self._painted is None:
             return
         self.state = after_key(self.state, key_id, self._painted)
@@ -98,7 +98,7 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
         self.paint()
 
     def on_click(self, event: events.Click) -> None:
-        """A click into the charts reads that moment; one on a key's name in the last row is that key."""
+        """Read the clicked moment, or press the clicked key."""
         painted, column = self._painted, event.screen_x - LABEL_WIDTH
         if painted is not None and event.screen_y == len(painted.rows) - 1:
             press(self.app, painted.last_row.at(event.screen_x))
@@ -111,7 +111,7 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
 
 
 class GpuDetailsScreen(DetailsScreen, keys="onegpu"):
-    """One GPU by its UUID. It stays the same when another one comes to need more attention."""
+    """One GPU by its UUID, whichever needs attention."""
 
     def __init__(self, main: MainScreen, uuid: str) -> None:
         super().__init__(main)
@@ -136,7 +136,9 @@ READING = ThreadList(0.0, reason="reading them")
 
 
 class ProcessDetailsScreen(DetailsScreen):
-    """``watch`` opens a reader of the process's threads; None where they cannot be read, as in a replay."""
+    """One process, with its threads where they can be read.
+
+    ``watch`` opens their reader; None in a replay."""
 
     def __init__(
         self, main: MainScreen, key: ProcessKey, watch: Callable[[ProcessIdentity], WatchedThreads] | None

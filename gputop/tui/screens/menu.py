@@ -1,4 +1,4 @@
-"""A list of choices in a small framed box: a letter takes one at once, or the arrows and Enter do."""
+"""Choices in a small framed box, by letter or by arrows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Answer = tuple[str, bool] | None
 
 
 class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
-    """Asks for one of some choices; ``preview`` is called with each that the cursor comes to."""
+    """Asks for one of some choices.
+
+    ``preview`` is called with each choice under the cursor."""
 
     CSS = """
     Menu { align: center middle; background: transparent; }
@@ -81,7 +83,7 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
             self._box.replace_option_prompt_at_index(place, Text(self._words(place, marker)))
 
     def on_key(self, event: events.Key) -> None:
-        """A letter takes its choice; any other key does nothing while the box is open."""
+        """Take a choice by its letter; ignore other keys."""
         event.stop()
         letter = event.character or ""
         for choice_letter, _, value in self._choices:
@@ -125,7 +127,7 @@ class ThemedScreen(Protocol):
 
 
 def choose_theme(screen: ThemedScreen) -> None:
-    """Ask for a theme; each one that the cursor comes to is applied, and the old one again on Escape."""
+    """Ask for a theme, with a live preview."""
     before = screen.look
     if before.colourless:
         screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")

@@ -1,4 +1,4 @@
-"""Pages of rows: the help, the tour of the demo, who uses the GPUs, and what was found."""
+"""Pages of rows: help, tour, users and findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HelpScreen(RowsScreen, keys="help"):
             self.action_next()
 
     def action_next(self) -> None:
-        """Go to the next row that has the word; from the last one to the first."""
+        """Go to the next match; from the last to the first."""
         rows = ["".join(text for text, _ in row).lower() for row in self._page.rows]
         found = [y for y, row in enumerate(rows) if self._search and self._search in row]
         if found:
@@ -56,7 +56,9 @@ class HelpScreen(RowsScreen, keys="help"):
 
 
 class TourScreen(RowsScreen, keys="tour"):
-    """``after`` gives the newest frame of the node with its remedies. The GPU shown last is selected afterwards."""
+    """Tour of the demo, a page for each GPU.
+
+    ``after`` gives the newest frame of the node with its remedies."""
 
     is_live = True
     KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
@@ -149,7 +151,7 @@ class UsersScreen(ListScreen, keys="users"):
 
 
 class FindingsScreen(RowsScreen, keys="findings"):
-    """A list with a cursor on one alert or finding. What was acknowledged is seen on the main screen afterwards."""
+    """List of alerts and findings, with a cursor."""
 
     KEYS: Hints = (("acknowledge", "findings_acknowledge"),)
 
@@ -197,7 +199,7 @@ class FindingsScreen(RowsScreen, keys="findings"):
         return len(frame.findings) + (0 if self._alerts is None else len(self._alerts.board().rows))
 
     def _add(self, rows: list[Row], item: Finding | str, block: list[Row]) -> None:
-        """Append the rows of one alert or finding, marked where the cursor is on it."""
+        """Append an entry's rows, marked under the cursor."""
         if len(self._shown) == self._cursor:
             self._place = len(rows), len(rows) + len(block)
             block = [tuple((text, f"{style}|select") for text, style in row) for row in block]

@@ -1,4 +1,6 @@
-"""The command palette. Imported when it first opens: with its widgets it is a tenth of Textual."""
+"""The command palette, imported at its first use.
+
+With its widgets it is a tenth of Textual."""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ KEY_WIDTH = 10
 
 
 class Commands(Provider):
-    """The app's commands whose words contain every word that was typed, best first.
+    """Commands that contain every typed word, best first.
 
     Textual's own search finds letters that are strewn over a sentence: "theme" in "sort by the column before".
     """
@@ -39,13 +41,13 @@ class Commands(Provider):
 
 
 def _shown(command: SystemCommand) -> Text:
-    """One line, as in every menu: the key, and what it does."""
+    """Return a command as one line: key and words."""
     keys = command.help.removeprefix("key ").split("  ")[0]
     return Text.assemble((f"{keys:<{KEY_WIDTH}}", "bold"), (command.title, "not bold"))
 
 
 class Palette(CommandPalette):
-    """The command palette, except that a page key in the moment in which it opens does not end the program."""
+    """The command palette; page keys work while it opens."""
 
     CSS = """
     Palette { background: transparent; }
@@ -65,7 +67,7 @@ class Palette(CommandPalette):
     ]
 
     def run_worker(self, work: Callable[[], Awaitable[None]], **options: Any) -> Worker[None]:  # type: ignore[override]
-        """As Textual's, which looks for what was typed: the palette may be closed by then, and its list gone."""
+        """Search as Textual does, unless the palette has closed."""
 
         async def while_open() -> None:
             with suppress(NoMatches):

@@ -1,4 +1,4 @@
-"""What is asked about or done to processes: environment, deep look, signals, and the columns of their table."""
+"""Screens for processes: environment, stacks, signals and columns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class Looked(Message):
 
 
 class StacksScreen(RowsScreen, keys="stacks"):
-    """``look`` blocks for some seconds and is called from a daemon thread, so that leaving never waits for it."""
+    """Stacks of one process and its busiest loader.
+
+    ``look`` blocks for some seconds: a daemon thread calls it, so that leaving never waits."""
 
     KEYS = WITHOUT_COPIES
 
@@ -112,7 +114,9 @@ class StacksScreen(RowsScreen, keys="stacks"):
 
 
 class SignalScreen(ListScreen, keys="signals"):
-    """Nothing is sent before ``y``. When all were sent the screen closes; else it says which were not, and why."""
+    """Asks for a signal and sends it after ``y``.
+
+    The screen closes when all were sent; else it shows which were not, and why."""
 
     KEYS = (("choose", "signals_choose"),)
 
@@ -164,7 +168,9 @@ class SignalScreen(ListScreen, keys="signals"):
             super().action_close()
 
     def action_send(self) -> None:
-        """Send the chosen signal, once; the identity of each process is checked again by the sender."""
+        """Send the chosen signal once.
+
+        The sender checks the identity of each process again."""
         if not self._is_chosen or self._outcomes:
             return
         choice = self._choices[self.cursor]
@@ -181,7 +187,9 @@ class SignalScreen(ListScreen, keys="signals"):
 
 
 class ColumnsScreen(ListScreen, keys="columns"):
-    """Calls ``chosen`` with the keys on enter; escape leaves everything as it was."""
+    """Chooses and orders columns.
+
+    Calls ``chosen`` with the keys on Enter; Escape changes nothing."""
 
     KEYS = (
         ("show or hide", "columns_toggle"),
@@ -209,7 +217,7 @@ class ColumnsScreen(ListScreen, keys="columns"):
         return listed(self._columns)[self.cursor]
 
     def action_show_or_hide(self) -> None:
-        """Show or hide the column; the cursor goes on to the next one, so that several can be taken in a row."""
+        """Show or hide the column and move to the next one."""
         key = self._key
         below = listed(self._columns)[min(self.cursor + 1, self.entries() - 1)]
         self._change(toggled(self._columns, key), below)

@@ -1,4 +1,4 @@
-"""A line of text asked for at the bottom of the screen, checked while it is typed, with a history."""
+"""A question at the bottom of the screen, with a history."""
 
 from __future__ import annotations
 
@@ -49,14 +49,16 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
         self.set_focus(self._answer)
 
     async def typed(self) -> str:
-        """The line with all that was typed before now, which may still wait in the line's own queue."""
+        """Return the line with all keys typed so far.
+
+        Some may still wait in the line's own queue."""
         taken = asyncio.Event()
         if self._answer.call_later(taken.set):
             await taken.wait()
         return self._answer.value
 
     async def action_accept(self) -> None:
-        """Close at once: the next key, typed in the same burst perhaps, is for the screen below."""
+        """Close at once: the next key is for the screen below."""
         self.dismiss(await self.typed())
 
     def action_cancel(self) -> None:
@@ -64,7 +66,9 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
 
 
 class Prompt(Ask):
-    """Returns the text on Enter and None on Escape; ``check`` says what is wrong with a text, or None.
+    """Returns the text on Enter and None on Escape.
+
+    ``check`` returns the mistake of a text, or None.
 
     ``check`` is called for every text that is typed, so that it may also show what the text does. Arrow keys walk
     through ``history``, whose last entry is the newest.
@@ -100,12 +104,12 @@ class Prompt(Ask):
         self._mistake.display = bool(mistake)
 
     async def action_accept(self) -> None:
-        """As of every question; a text with a mistake is not accepted, and the mistake stays beside it."""
+        """Close, unless the text has a mistake."""
         if self._check(text := await self.typed()) is None:
             self.dismiss(text)
 
     async def action_walk(self, step: int) -> None:
-        """Put the next older (-1) or newer (1) text of the history into the line."""
+        """Show an older (-1) or newer (1) text of the history."""
         await self.typed()
         self._at = max(0, min(len(self._history) - 1, self._at + step))
         self._answer.value = self._history[self._at]

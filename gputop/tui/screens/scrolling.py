@@ -1,4 +1,4 @@
-"""Pages of painted rows that scroll: what help, findings and their like have in common, and the keys of pages."""
+"""Pages of painted rows that scroll, and their keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ Hints = tuple[tuple[str, ...], ...]
 
 
 def hints_of(app: App[object], hints: Hints) -> list[tuple[str, str]]:
-    """(the first key of each id and what they do, the key that a click on that is) of the hints that have keys."""
+    """Return hints as (text, key that a click presses).
+
+    Hints without keys are left out."""
     table: Mapping[str, Key] = getattr(app, "page_keys", USUAL)
     texts = []
     for words, *ids in hints:
@@ -65,10 +67,10 @@ def press(app: App[object], target: Target | None) -> None:
 
 
 class ClosesOnce(Screen[ScreenResultType]):
-    """A screen under another, or closed already, ignores further requests to close.
+    """A screen that closes only while it is on top.
 
     The second of two keys in one burst may reach a screen that the first has closed: Textual would then close the
-    screen below, and end the program where there is none.
+    screen below, and end the program if there is none.
 
     A page is a class with ``keys``: a group of keys that count there, beside those of the class it derives from.
     """
@@ -86,7 +88,7 @@ class ClosesOnce(Screen[ScreenResultType]):
 
 
 class RowsScreen(ClosesOnce[None], keys="list"):
-    """Shows ``rows`` from some row on, and a line of keys below."""
+    """Shows ``rows`` and a line of keys below."""
 
     DEFAULT_CSS = """
     RowsScreen #page { height: 1fr; }
@@ -116,7 +118,7 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         """All rows at a width."""
 
     def where(self, first: int, last: int, count: int) -> str:
-        """Which of ``count`` rows are visible, in words."""
+        """Return in words which of ``count`` rows are visible."""
         return f"rows {first + 1} to {last} of {count}"
 
     def compose(self) -> ComposeResult:
@@ -163,7 +165,7 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         self.paint()
 
     def show_rows(self, first: int, end: int) -> None:
-        """Scroll as little as needed to see these rows, the first of them at least."""
+        """Scroll as little as needed to see these rows."""
         self._page.scroll_to_row(min(first, max(self._page.first, end - self.room)))
         self._paint_keys()
 
@@ -182,7 +184,9 @@ class RowsScreen(ClosesOnce[None], keys="list"):
 
 
 class ListScreen(RowsScreen):
-    """Scrolls so that the cursor's row is visible; ``entries`` and ``above`` give its size and place."""
+    """A page with a cursor, whose row stays visible.
+
+    ``entries`` and ``above`` give the list's size and place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +198,7 @@ class ListScreen(RowsScreen):
 
     @abstractmethod
     def above(self) -> int:
-        """How many rows stand above the list."""
+        """Return the number of rows above the list."""
 
     def where(self, first: int, last: int, count: int) -> str:
         return f"{min(self.cursor + 1, self.entries())} of {self.entries()}"

@@ -1,4 +1,4 @@
-"""A framed text to read, to mark with the mouse, or to copy."""
+"""A framed text to read, mark or copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from gputop.tui.screens.scrolling import ClosesOnce, hints_of, is_ascii
 
 
 class TextBox(ModalScreen[None], ClosesOnce[None], keys="list"):
-    """A text to read or to mark with the mouse. The frame is open at the sides: what is marked is the text alone."""
+    """A text in a frame that is open at the sides.
+
+    A mark by mouse then holds the text alone."""
 
     CSS = """
     TextBox { align: center middle; background: transparent; }
@@ -69,7 +71,9 @@ class CopyingScreen(Protocol):
 
 
 def show_copied(screen: CopyingScreen, text: str) -> None:
-    """Copy a text and show it: whether a terminal takes OSC 52 cannot be asked."""
+    """Copy a text and show it.
+
+    Whether a terminal takes OSC 52 cannot be asked."""
     if screen.terminal is None:
         title = "not copied: a browser's clipboard is out of reach; mark the text"
     elif screen.terminal.copy(text):

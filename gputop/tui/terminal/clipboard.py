@@ -1,4 +1,4 @@
-"""The terminal's clipboard by OSC 52, also through tmux. Whether a terminal accepts it cannot be queried."""
+"""The terminal's clipboard by OSC 52, also through tmux."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_BYTES = 74_994
 
 
 def copy_sequence(text: str, environ: Mapping[str, str]) -> str | None:
-    """Return the sequence that copies a text; None when it is too long for terminals.
+    """Return the sequence that copies a text; None if too long.
 
     In tmux the sequence is sent twice: as it is, for ``set-clipboard on``, and passed through to the terminal outside.
     """

@@ -1,4 +1,4 @@
-"""Textual's driver for terminals that misbehave, on the public base class of drivers.
+"""A Textual driver for terminals that misbehave.
 
 Stock Textual 8.2 ends at bytes that are not UTF-8, spins on a closed terminal while SIGHUP is ignored, hears no keys
 after SIGTSTP and SIGCONT, and blocks its loop while the terminal's output is not read.
@@ -30,7 +30,7 @@ from gputop.tui.terminal.input_decoder import Paste
 
 
 class GuardedApp(Protocol):
-    """What the driver needs of the app that it belongs to."""
+    """The app, as the driver uses it."""
 
     guard: TerminalGuard | None
     terminal: TerminalDriver | None
@@ -55,7 +55,7 @@ PASTE_ON = "\x1b[?2004h"
 
 
 class Writer(threading.Thread):
-    """Writes to the terminal, so that the loop never waits for it."""
+    """Writes to the terminal without blocking the loop."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(name="gputop-output", daemon=True)
@@ -67,7 +67,7 @@ class Writer(threading.Thread):
         return self._pending.qsize()
 
     def put(self, data: bytes | None) -> None:
-        """Write data after what is queued; None ends the thread."""
+        """Queue data for writing; None ends the thread."""
         self._pending.put(data)
 
     def run(self) -> None:
@@ -79,7 +79,7 @@ class Writer(threading.Thread):
 
 
 class TerminalDriver(Driver):
-    """Takes the terminal, reads keys, writes, and gives the terminal back when suspended."""
+    """Takes the terminal, reads, writes, and gives it back."""
 
     def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: Any = None) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
@@ -110,11 +110,11 @@ class TerminalDriver(Driver):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the terminal has not taken the last picture: another one would only pile up."""
+        """Whether the terminal has not taken the last picture."""
         return self._writer is not None and self._writer.queued() > 0
 
     def copy(self, text: str) -> bool:
-        """Send a text to the terminal's clipboard; False when it is too long for terminals."""
+        """Copy a text; return False if it is too long."""
         sequence = copy_sequence(text, os.environ)
         if sequence is not None:
             self.write(sequence)
@@ -148,7 +148,7 @@ class TerminalDriver(Driver):
         self._flush_timer = self._own_loop.call_later(delay_s, self._end_wait)
 
     def _end_wait(self) -> None:
-        """Time is up for the rest of a sequence: Escape was a key by itself."""
+        """End the wait for the rest of a sequence."""
         self._flush_timer = None
         if self._decoder.is_waiting:
             self._handle(self._decoder.flush())
@@ -230,7 +230,9 @@ class TerminalDriver(Driver):
     # -- suspending and being continued -------------------------------------------------------------------------------
 
     def _ask_to_stop(self, stops: bool) -> None:
-        """Let the loop suspend or go on; called by the guard's thread. The newest of several signals counts."""
+        """Let the loop suspend or go on; called by the guard.
+
+        The newest of several signals counts."""
         self._stop_asked = stops
         self._own_loop.call_soon_threadsafe(self._suspend if stops else self._continued)
 
@@ -250,7 +252,7 @@ class TerminalDriver(Driver):
         self._stop_asked = False
 
     def _continued(self) -> None:
-        """After an unannounced stop: set the terminal again, which the shell may have changed, and redraw."""
+        """Take the terminal again after an unannounced stop."""
         if self._guard.is_leaving or self._writer is None:
             return
         if in_background():

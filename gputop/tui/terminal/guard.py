@@ -1,5 +1,4 @@
-"""The terminal is left as it was found: on a signal, on a crash, when it is closed, and while its output is not
-drained.
+"""Restore the terminal however the screen ends.
 
 Needs neither Textual, nor its event loop, nor its writer queue: whichever of them hangs, a signal gets through.
 """
@@ -43,7 +42,7 @@ LEFT = 128
 
 
 class TerminalGuard:
-    """Remembers the terminal's settings at the start and can put them back from any thread.
+    """Remembers the terminal's settings and restores them from any thread.
 
     A thread of its own, started before anything that may block, hears of signals and of a closed terminal, asks for the
     normal way out and is the last resort. It never waits for the main thread: the kernel's side of a signal writes into
@@ -72,7 +71,7 @@ class TerminalGuard:
             self.attributes = termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
 
     def watch(self) -> None:
-        """From now on the signals of ENDING and a closed terminal end the program, the terminal restored."""
+        """Let signals and a closed terminal end the program."""
         self._hear, self._tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
         for number in ENDING:
@@ -82,7 +81,9 @@ class TerminalGuard:
         threading.Thread(target=self._watch, daemon=True, name="gputop-guard").start()
 
     def listen(self, listeners: Mapping[int, Callable[[], object]]) -> None:
-        """Call a function at each of these signals, from the guard's thread; called from the main thread.
+        """Call functions at signals, from the guard's thread.
+
+        Call this from the main thread.
 
         The handler does nothing: a signal may come while the main thread holds any lock. What it interrupts is woken
         by the pipe.
@@ -94,12 +95,13 @@ class TerminalGuard:
             signal.signal(number, lambda _number, _frame: None)
 
     def leave_by(self, leave: Callable[[int], object]) -> None:
-        """The normal way out: called from another thread with the exit status; the last resort follows if it takes too
-        long."""
+        """Set the normal way out, called with the exit status.
+
+        It is called from another thread; the last resort follows after a while."""
         self._leave = leave
 
     def hurry(self, status: int) -> None:
-        """The normal exit has begun: make sure that it does not take too long."""
+        """Limit how long the normal exit may take."""
         self.is_leaving = True
         with contextlib.suppress(OSError):
             os.write(self._tell, bytes([LEFT + status]))
@@ -133,7 +135,9 @@ class TerminalGuard:
                         listener()
 
     def _end(self, status: int, *, by_signal: bool = False) -> NoReturn:
-        """End the process when the normal way out takes too long; where ``by_signal``, the signal asks for it here."""
+        """End the process when the normal way out takes too long.
+
+        With ``by_signal`` the way out begins here."""
         self.is_leaving = True
         try:
             signal.setitimer(signal.ITIMER_REAL, GONE_KERNEL_S if self.is_gone else KERNEL_S)
@@ -147,7 +151,7 @@ class TerminalGuard:
             self.leave(self.asked_status or status)
 
     def restore(self) -> None:
-        """Give the terminal back without ever blocking, for a process that then ends."""
+        """Restore the terminal without blocking, before the end."""
         descriptor = terminal = sys.__stderr__.fileno() if sys.__stderr__ else 2
         with contextlib.suppress(OSError):
             terminal = os.dup(descriptor)
@@ -175,7 +179,7 @@ class TerminalGuard:
             os.set_blocking(terminal, True)
 
     def mute(self) -> None:
-        """Stop echo and line mode: what is typed while the program loads is for the program.
+        """Stop echo and line mode while the program loads.
 
         Signals still come from keys, because nothing else reads them yet.
         """
@@ -196,7 +200,7 @@ class TerminalGuard:
             os.write(sys.__stderr__.fileno(), QUERY_BACKGROUND)
 
     def read_early(self) -> bool | None:
-        """Read what has come so far, and keep keys for the screen; whether the background is light, if known."""
+        """Read early input; return whether the background is light."""
         assert sys.__stdin__ is not None
         descriptor = sys.__stdin__.fileno()
         with contextlib.suppress(OSError):
@@ -221,7 +225,7 @@ class TerminalGuard:
             os._exit(status)
 
     def finish(self) -> None:
-        """The normal exit has done its work: the terminal's settings are restored, and the rest must not take long.
+        """Restore the settings at the end of the normal exit.
 
         While the last resort is under way it is waited for, as it leaves the terminal unblocked for a moment.
         """
@@ -231,7 +235,7 @@ class TerminalGuard:
             self._finished = True
 
     def end(self, status: int) -> NoReturn:
-        """End the process after ``finish``: no thread, executor or exit handler of a library is waited for."""
+        """End the process without waiting for threads or exit handlers."""
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -239,7 +243,7 @@ class TerminalGuard:
 
 
 def in_background() -> bool:
-    """Whether another process group has the terminal: changing it then stops us, or changes the other's settings."""
+    """Return whether another process group has the terminal."""
     try:
         return sys.__stdin__ is not None and os.tcgetpgrp(sys.__stdin__.fileno()) != os.getpgrp()
     except (OSError, ValueError):
@@ -259,7 +263,9 @@ def _interrupt_other_threads() -> None:
 
 @contextlib.contextmanager
 def dropped() -> Iterator[None]:
-    """Meanwhile stdout and stderr lead nowhere, and the screen is drawn by a descriptor of its own: ``sys.__stderr__``.
+    """Discard stdout and stderr of libraries meanwhile.
+
+    The screen is drawn by a descriptor of its own: ``sys.__stderr__``.
 
     The terminal must be on both.
     """

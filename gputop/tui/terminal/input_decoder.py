@@ -1,4 +1,6 @@
-"""Input of a terminal: keys separated from pastes and from answers to queries. Imports nothing of Textual.
+"""Terminal input: keys, pastes and answers to queries.
+
+Imports nothing of Textual.
 
 Textual's parser runs the rest of a paste that contains ESC as keys, loses every key after a paste without an end, and
 takes the answer to a colour query for keys.
@@ -29,7 +31,7 @@ class Paste(Struct, frozen=True):
 
 
 class InputDecoder:
-    """Splits what a terminal sends into text for the key parser and pastes."""
+    """Splits terminal input into keys and pastes."""
 
     def __init__(self) -> None:
         # Noise on a line, or a pasted file, is not UTF-8: such bytes are dropped.
@@ -59,7 +61,7 @@ class InputDecoder:
         return parts
 
     def flush(self) -> list[str | Paste]:
-        """Give up on the rest of a sequence or of a paste: return what has come of it."""
+        """Give up on an unfinished sequence; return its beginning."""
         held, self._held = self._held, ""
         if self._pasted is None:
             return [held] if held else []
@@ -67,7 +69,7 @@ class InputDecoder:
         return [Paste(_CONTROL.sub("", pasted))]
 
     def _take_keys(self, text: str, parts: list[str | Paste]) -> str:
-        """Take text up to the next paste or reply; return what is left."""
+        """Take text up to a paste or reply; return the rest."""
         begin, reply = text.find(PASTE_BEGIN), text.find("\x1b]")
         if reply >= 0 and (begin < 0 or reply < begin):
             _add(parts, text[:reply])
@@ -82,7 +84,7 @@ class InputDecoder:
         return ""
 
     def _take_reply(self, text: str, parts: list[str | Paste]) -> str:
-        """Take an answer of the terminal (OSC); return what is left."""
+        """Take an answer of the terminal (OSC); return the rest."""
         if (match := _REPLY.match(text)) is not None:
             if (colour := _BACKGROUND.match(match["text"])) is not None:
                 red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in colour.groups())
@@ -96,7 +98,7 @@ class InputDecoder:
         return text[2:]
 
     def _take_paste(self, text: str, parts: list[str | Paste]) -> str:
-        """Take text up to the end of the paste; return what is left."""
+        """Take text up to the paste's end; return the rest."""
         assert self._pasted is not None
         end = text.find(PASTE_END)
         if end < 0:
@@ -115,5 +117,5 @@ def _add(parts: list[str | Paste], text: str) -> None:
 
 
 def _overlap(text: str, sequence: str) -> int:
-    """Number of characters at the end of a text that may begin a sequence."""
+    """Return how many last characters may begin a sequence."""
     return next((n for n in range(len(sequence) - 1, 0, -1) if text.endswith(sequence[:n])), 0)

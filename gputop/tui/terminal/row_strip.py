@@ -1,4 +1,4 @@
-"""One row of a live screen as a strip that writes only the cells that changed.
+"""A row that writes only the cells that changed.
 
 Textual writes a row that changed from its left end on: of whole rows the screen of 8 GPUs and 64 processes at 160×50
 takes 18 kB/s; of the cells that changed 2 kB/s.
@@ -26,7 +26,7 @@ Cell = tuple[str, Style | None]
 
 
 class RowStrip(Strip):
-    """A row at a place of the screen; ``shown`` holds by place what the terminal shows.
+    """A row at a place; ``shown`` holds the terminal's rows.
 
     Textual cuts a strip (``crop``) only where it updates a part of the screen, and renders it whole where it draws the
     whole screen; both keep ``shown`` true. A row that another widget covers in part (``divide``) is drawn whole next.
@@ -64,7 +64,7 @@ class RowStrip(Strip):
 
 
 class Changes(Strip):
-    """Cells that changed, with moves between them; colours are set where they change."""
+    """Changed cells with cursor moves between them."""
 
     def render(self, console: Console) -> str:
         system = COLOR_SYSTEMS.get(console.color_system or "", ColorSystem.STANDARD)
@@ -79,7 +79,7 @@ class Changes(Strip):
 
 
 def changed_segments(before: Sequence[Cell], now: Sequence[Cell]) -> list[Segment]:
-    """Return what changes one row into another: moves to the right and the cells that differ."""
+    """Return the moves and cells that change a row."""
     changed = [column for column, (old, new) in enumerate(zip(before, now, strict=True)) if old != new]
     segments: list[Segment] = []
     at = 0

@@ -1,4 +1,4 @@
-"""Widgets that show painted rows: a page that scrolls, and a live screen."""
+"""Widgets for painted rows: a scrolling page, a live screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gputop.tui.terminal.row_strip import RowStrip
 
 
 class StripMaker:
-    """Makes Textual's strips of painted rows, in the colours of the app."""
+    """Makes Textual's strips of painted rows."""
 
     def __init__(self) -> None:
         self._styles: dict[str, Style] = {}
@@ -49,7 +49,7 @@ class StripMaker:
 
 
 class RowsPage(ScrollView, can_focus=False):
-    """Shows rows as wide as itself; more rows than it is high can be scrolled."""
+    """Shows rows that can be scrolled."""
 
     DEFAULT_CSS = "RowsPage { width: 100%; height: 100%; overflow: hidden; }"
 
@@ -72,7 +72,7 @@ class RowsPage(ScrollView, can_focus=False):
         return self.scroll_offset.y
 
     def scroll_to_row(self, first: int) -> None:
-        """Put a row at the top, as far as there are rows below it."""
+        """Put a row at the top, if enough rows follow."""
         self.scroll_to(y=first, animate=False, immediate=True, force=True)
 
     # Not ``render_line``: its filters would make true colours of a terminal's own.
@@ -83,7 +83,7 @@ class RowsPage(ScrollView, can_focus=False):
 
 
 class LiveRows(Widget, can_focus=False):
-    """Shows rows that change every second, as many as it is high."""
+    """Shows rows that change every second."""
 
     DEFAULT_CSS = "LiveRows { width: 100%; height: 100%; }"
 
