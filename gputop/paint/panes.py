@@ -277,7 +277,9 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     lead = "" if style == "dim" else "↳ "
     helps = f"→ {g.told.remedy_short}" if g.told.remedy_short and g.red else ""
     if rows > SHORTEST and helps:
-        return [first, [(lead + shorten(evidence, width - len(lead)), style)], [(helps[:width], "remedy")]]
+        bound = f" · {g.told.worth.words()}" if g.told.worth.words() else ""
+        helps = f"{helps}{bound}" if len(helps) + len(bound) <= width else helps[:width]
+        return [first, [(lead + shorten(evidence, width - len(lead)), style)], [(helps, "remedy")]]
     tail = f" {helps}" if helps else ""
     if (width - len(lead) - len(tail)) < LEAST_EVIDENCE * len(evidence):
         tail = ""

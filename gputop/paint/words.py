@@ -253,7 +253,7 @@ def verdict_lines(
     evidence = wrapped_lines("↳", first, width, style)
     for line in told.evidence[1:]:
         evidence += wrapped_lines("↳", line, width, style)
-    remedy = wrapped_lines("→", told.remedy, width, "remedy")
+    remedy = wrapped_lines("→", " · ".join(filter(None, (told.remedy, told.worth.words()))), width, "remedy")
     lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
     room = rows - len(lines)
     if len(evidence) + len(remedy) > room and told.remedy_short:
