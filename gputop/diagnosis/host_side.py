@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
@@ -57,6 +57,11 @@ class FeederRow(Struct, frozen=True):
     what: FeederKind = "workers"
     mount: str | None = None
     address: str = ""
+    name: str = ""
+    """The program, of a process that is no worker of the job."""
+
+
+INTERPRETERS = ("python", "pypy", "node", "java", "bash", "sh")
 
 
 class LoaderStart(Struct, frozen=True):
@@ -96,6 +101,12 @@ class GpuHostActivity(Struct):
     pin_memory: bool | None = None
     pool_pct: float | None = None
     births: list[LoaderStart] = []
+    waits_of: dict[int, tuple[WaitEnd, ...]] = {}
+    """By pid of a worker, whom it waits for."""
+    children_of: dict[int, list[int]] = {}
+    """By pid, children that work and for which nobody has counted their work."""
+    halted: list[ProcessSample] = []
+    """Workers that a signal or a debugger has stopped."""
     feeders: list[FeederRow] = []
     """One row for each feeder."""
 
@@ -152,7 +163,29 @@ class GpuHostActivity(Struct):
     def ends(self) -> tuple[WaitEnd, ...]:
         """What the GPU's main thread waits for, the most first; empty where that is not known."""
         waits_for = None if self.primary is None else self.primary.waits_for
-        return tuple(sorted(waits_for or (), key=lambda end: -end.pct))
+        ends = [self._with_children(end) for end in waits_for or ()]
+        beyond = [further for end in ends for pid in end.pids for further in self._beyond(end, pid)]
+        return tuple(sorted((*ends, *beyond), key=lambda end: -end.pct))
+
+    def _with_children(self, end: WaitEnd) -> WaitEnd:
+        if not self.children_of:
+            return end
+        counted = {row.key for row in self.feeders if row.by in ("child", "kinship")}
+        below = [
+            child
+            for pid in end.pids
+            if pid not in counted
+            for child in self.children_of.get(pid, ())
+            if child not in end.pids
+        ]
+        return replace(end, pids=(*end.pids, *below)) if below else end
+
+    def _beyond(self, end: WaitEnd, pid: int) -> Iterable[WaitEnd]:
+        """For whom one of those waits for whom the main thread waits, with its part of the looks."""
+        for further in self.waits_of.get(pid, ()):
+            others = tuple([other for other in further.pids if other != self.pid and other not in end.pids])
+            if others:
+                yield replace(further, pids=others, pct=end.pct * further.pct / 100.0 / len(end.pids))
 
     @property
     def draws(self) -> bool:
@@ -216,6 +249,12 @@ class GpuHostActivity(Struct):
         rule = p.static.rule
         if rule not in ("R5", "R6"):
             self.births.append(LoaderStart(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
+        if p.waits_for:
+            self.waits_of[p.pid] = p.waits_for
+        if rule == "R5" and p.ppid is not None:
+            self.children_of.setdefault(p.ppid, []).append(p.pid)
+        if p.state is not None and p.state in HALTED:
+            self.halted.append(p)
         self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
 
 
@@ -251,8 +290,28 @@ def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: 
         shares = tuple([percent or 0.0 for percent in shares])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
     return FeederRow(
-        key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount, address_of(p)
+        key,
+        kind,
+        shares,
+        p.feed_by,
+        p.net_rx_bytes_per_s,
+        count,
+        blind,
+        feeder_kind,
+        p.mount,
+        address_of(p),
+        program_of(p) if key >= 0 else "",
     )
+
+
+def program_of(p: ProcessSample) -> str:
+    """Name of a process's program; of an interpreter, the script or module that it runs."""
+    name = p.static.name or ""
+    if not name.startswith(INTERPRETERS):
+        return name
+    words = (p.static.command or "").split()[1:]
+    script = next((word for word in words if not word.startswith("-")), name)
+    return script.rsplit("/", 1)[-1]
 
 
 def address_of(p: ProcessSample) -> str:
@@ -366,9 +425,13 @@ def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
     rows = [row for row in tick.feeders if row.key >= 0]
     if not rows:
         return None, None
-    hung = [row for row in rows if row.mount is not None and row.values[2] + row.values[3] >= MOSTLY_PCT]
-    if 2 * len(hung) > len(rows):
-        return "disk", hung[0].mount
+    if tick.halted:
+        return HALTED[tick.halted[0].state or "T"], None
+    # Reading a file that a file system does not give is a wait for a disk or for the network, as the read is made.
+    on_files = [row for row in rows if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not row.address]
+    mount = next((row.mount for row in on_files if row.mount is not None), None)
+    if mount is not None and 2 * len(on_files) > len(rows):
+        return "disk", mount
     for place, name in ((2, "disk"), (3, "network"), (4, "lock")):
         there = [row for row in rows if row.values[place] >= MOSTLY_PCT]
         if 2 * len(there) > len(rows):

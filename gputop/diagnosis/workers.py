@@ -30,6 +30,9 @@ OF_MOST = 0.2
 """A process that was waited for in so much less of the looks than another was a bystander then [judged]."""
 BY_NAME = "name"
 """What resolved a wait for which nothing but the name of a process says whom it is for."""
+PEER = "peer"
+"""What resolved the wait of a worker for another process of this machine."""
+ASKED_KIND = "processes that the workers ask"
 PIN_MEMORY_KIND = "pin_memory threads"
 PROOFS = ("socket", "connections")
 """What proves that polling waits for the network. A proof counts for the whole window."""
@@ -166,6 +169,11 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         if worker.latest.kind == latest.kind
         and (worker is best or latest.what == "workers" or 100.0 * worker.useful >= DOES_SOMETHING)
     ]  # fmt: skip
+    asked = [worker for worker in peers if worker.latest.by == PEER] if latest.by != PEER else []
+    if asked:
+        # They wait for it and share no work with it.
+        peers = [worker for worker in peers if worker not in asked]
+        latest = replace(latest, what="beside", kind=ASKED_KIND)
     busiest = _mean([best])
     if best.is_proven:
         # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
@@ -202,6 +210,7 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         mount=latest.mount,
         address=best.address,
         via=via if is_waited_for and via != "name" else None,
+        name=latest.name,
     )
 
 

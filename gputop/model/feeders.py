@@ -111,6 +111,8 @@ class Feeders(Struct, frozen=True):
     """The networked file system on which the busiest one waits."""
     address: str = ""
     """Where the busiest one's connection leads, as ``10.0.0.7:443``; empty where that was not seen."""
+    name: str = ""
+    """The busiest one's program."""
     via: Via | None = None
     """By what the main thread was seen waiting for them; None where it was not, or who they are is not known."""
 

@@ -84,6 +84,7 @@ ELSEWHERE = (WaitEnd("network", 80.0, detail="10.0.0.7:443"),)
 FETCH = feeders(*[{"network": 100.0}] * 2, waits_for=ELSEWHERE)
 FETCH_PIDS = tuple(row.pid for row in FETCH)
 UNEVEN = feeders({"run": 98.0}, IDLE, IDLE, IDLE)
+STOPPED = [replace(row, state="T") for row in feeders(IDLE, IDLE)[1:]]
 
 
 def because(verdict: str, cause: str | None, *says: str, **more: Any) -> dict[str, Any]:
@@ -91,6 +92,9 @@ def because(verdict: str, cause: str | None, *says: str, **more: Any) -> dict[st
 
 
 UNKNOWN = because("starved_unattributed", "unknown")
+ASKS = feeders(*[{}] * 2, waits_for=(WaitEnd("socket", 97.0, (4009,)),), feed_by="peer")
+SERVES = kind([replace(feeders({"run": 98.0})[0], pid=4009)], "python", "R3 same command line")[0]
+BELOW = kind([replace(feeders({"run": 98.0})[0], pid=4010, ppid=4001)], "ffmpeg", "R5 busy descendant")[0]
 NETWORK_JOB = {"feed_by": "socket", "net_rx_bytes_per_s": 3e5}
 Scene = tuple[float, list[ProcessSample], Mapping[str, Any] | str]
 
@@ -127,6 +131,23 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (40.0, [train(main=2.0), *[told(replace(w, role="helper", static=ProcessStatic(command=COMPILES)))
                                    for w in workers(4, 99.0)]], {}, "starved_unattributed"),
     ],
+    "a wait is followed through whoever waits for another one": [
+        # Main waits for two workers, and these for the process of a multiprocessing.Manager, which computes.
+        (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001, 4002)),)), *ASKS, SERVES], {},
+         because("dataloader_cpu", "cpu", "train.py (pid 4009, this host) runnable", never=("balance", "num_workers"))),
+        # A child computes for a worker in whose place nobody has counted that.
+        (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001,)),)), *feeders({"lock": 95.0}), BELOW], {},
+         because("dataloader_cpu", "cpu")),
+        # Nobody waits for a child of one that is not waited for.
+        (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001,)),)), *feeders({"lock": 95.0}), replace(BELOW, ppid=9)],
+         {}, because("starved_unattributed", "lock")),
+    ],
+    "polls on a socket of its own are waits for the network": [
+        (35.0, [replace(main_of(35.0, poll=60.0, sleep=40.0), feed_by="main socket")], {},
+         because("main_process", "network")),
+        (35.0, [replace(main_of(35.0, poll=60.0, sleep=40.0), feed_by="main socket", listens=True)], {},
+         {"cause": None, "verdict": "low_demand"}),
+    ],
     "whom main was seen waiting for is said, and where the network is": [
         (20.0, [job(waits_for=ends), *FETCH], {}, because("dataloader_io", "network", *words)) for ends, words in (
             ((WaitEnd("pipe", 90.0, FETCH_PIDS), WaitEnd("timer", 10.0)),
@@ -142,7 +163,8 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
     ],
     "what starves a GPU is named with its evidence": [
         (20.0, processes, {}, because(verdict, cause, words)) for processes, verdict, cause, words in (
-            ([job(), *feeders({"run": 98.0}, IDLE, IDLE, IDLE)], "dataloader_cpu", "cpu", "1 of 4 workers runnable"),
+            ([job(), *feeders({"run": 98.0}, IDLE, IDLE, IDLE)], "dataloader_cpu", "cpu",
+             "1 of 4 workers (pid 4001) runnable"),
             ([job(), *feeders({"run": 44.0, "network": 56.0})], "dataloader_io", "network", "runnable 44 %"),
             ([job(), *feeders({"run": 60.0, "network": 38.0})], "dataloader_cpu", "cpu", "network 38 %"),
             ([job(), *feeders(IDLE, IDLE)], "dataloader_io", "fetch", "something outside"),
@@ -344,6 +366,12 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (0.0, [main_of(pipe=100.0), *feeders(*[{"network": 100.0}] * 2, mount="/data/bucket")], {},
          because("idle", "mount", "on /data/bucket", "server")),
         (0.0, [main_of(pipe=100.0), *feeders(*[{"lock": 100.0}] * 2)], {}, because("idle", "lock", "for a lock")),
+        # A read on it is a wait for the network or for a disk, as it is made; only one of them tells the mount.
+        (0.0, [main_of(poll=100.0), *feeders({"network": 100.0}, mount="/data/bucket"),
+               replace(feeders(IDLE, {"disk": 100.0})[1])], {},
+         because("idle", "mount", "on /data/bucket", "server")),
+        (0.0, [main_of(poll=100.0), *feeders(IDLE), *STOPPED], {},
+         because("idle", "stopped", "1 of 2 stopped by a signal (SIGSTOP), pid 4002", "kill -CONT 4002")),
         # Where main does not wait for them, they are ahead.
         (0.0, [main_of(sleep=100.0), *feeders(*[{"lock": 100.0}] * 2)], {}, because("idle", "sleep")),
         # Short steps that workers hold back are starved; where nobody works, or nothing runs, that is idle.

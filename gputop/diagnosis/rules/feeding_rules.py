@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from gputop.diagnosis.attribution import IDLE_PCT
@@ -189,6 +190,26 @@ def main_cause(s: Signals, f: Feeders) -> Cause:
     return "queued" if f.busiest.queued > f.busiest.run else "cpu"
 
 
+HALTED_WORDS = {"stopped": "stopped by a signal (SIGSTOP)", "traced": "held by a debugger"}
+MOST_NAMED = 4
+"""Processes whose pids are given."""
+
+
+def pids_words(pids: Sequence[int]) -> str:
+    """``pid 4711``, ``pids 4711, 4712``; of many the first."""
+    more = ", …" if len(pids) > MOST_NAMED else ""
+    return f"pid{'s' * (len(pids) > 1)} {', '.join(map(str, pids[:MOST_NAMED]))}{more}"
+
+
+def halted_words(s: Signals) -> str:
+    """``1 of 2 stopped by a signal (SIGSTOP), pid 4711``."""
+    halted, state = s.tick.halted, s.host.worker_state
+    words = HALTED_WORDS.get("" if state is None else state.what, HALTED_WORDS["stopped"])
+    if not halted:
+        return words
+    return f"{len(halted)} of {s.tick.loader_count} {words}, {pids_words([p.pid for p in halted])}"
+
+
 def kind_of(f: Feeders) -> str:
     """Feeders in words, one or more: ``worker``, ``host threads``."""
     if f.n != 1:
@@ -200,7 +221,9 @@ def who(f: Feeders) -> str:
     """``1 of 4 workers``, ``4/4 workers``, ``6 host threads``."""
     if f.what == "threads":
         return f"{f.n} {kind_of(f)}"
-    return f"{f.active} of {f.n} {f.kind}" if f.uneven else f"{f.active}/{f.n} {kind_of(f)}"
+    if f.what == "beside" and f.n == 1:
+        return f"{f.name or kind_of(f)} (pid {f.pid}, this host)"
+    return f"{f.active} of {f.n} {f.kind} (pid {f.pid})" if f.uneven else f"{f.active}/{f.n} {kind_of(f)}"
 
 
 def feeder_words(shares: FeederShares) -> str:

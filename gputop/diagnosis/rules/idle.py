@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host_side import SteadyState
 from gputop.diagnosis.rules.base import BUSY_CORES, HELD_BYTES, Rule, RuleResult, is_cpu_phase
-from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
+from gputop.diagnosis.rules.feeding_rules import HALTED_WORDS, halted_words, is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
 from gputop.diagnosis.sample_facts import LOUD_UTIL
 from gputop.diagnosis.signals import Signals
@@ -44,14 +44,13 @@ _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
 }
 
 
-_HALTED = {"stopped": "stopped by a signal (SIGSTOP)", "traced": "held by a debugger"}
-
-
 def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
     main, feeders = s.host.main_state, s.host.worker_state
-    if main is not None and main.what in _HALTED:
-        return f"main: {_HALTED[main.what]} for {lasting(main.for_s)}", "stopped"
+    if main is not None and main.what in HALTED_WORDS:
+        return f"main: {HALTED_WORDS[main.what]} for {lasting(main.for_s)}", "stopped"
+    if feeders is not None and feeders.what in HALTED_WORDS:
+        return f"workers: {halted_words(s)} for {lasting(feeders.for_s)}", "stopped"
     if feeders is not None and feeders.what == "lock":
         if main is not None and main.what == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
             # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.

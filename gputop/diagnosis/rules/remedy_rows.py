@@ -166,6 +166,12 @@ REMEDIES: tuple[RemedyRow, ...] = (
         "not more workers: free cores, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers", _is_queued,
     ),
     RemedyRow(
+        ("cpu", "queued"), "one process beside the workers computes for all of them",
+        "{name} (pid {pid_of_feeder}) computes for all that wait for it: run more of it or give it more threads, ask "
+        "it for many items at once, keep its answers, or do its work in the workers", "more of that service",
+        lambda s, f: _is_kind("beside", s, f) and f is not None and f.n == 1,
+    ),
+    RemedyRow(
         ("cpu", "queued"), "a core is free, workers of a DataLoader",
         f"raise num_workers (now {{n}}; `gputop loader` finds how many), {ON_GPU}", "num_workers, DALI",
         lambda s, f: is_dataloader(s, f) and _has_free_cores(s, f),
@@ -290,7 +296,11 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("unseen stopped", "idle stopped"), "a debugger holds the process",
         "let the debugger or tracer that holds the process go on, or detach it", "detach the debugger",
-        lambda s, f: s.host.main_state is not None and s.host.main_state.what == "traced",
+        lambda s, f: "traced" in [x.what for x in (s.host.main_state, s.host.worker_state) if x is not None],
+    ),
+    RemedyRow(
+        ("unseen stopped", "idle stopped"), "workers are stopped by a signal", "let them go on: kill -CONT {halted}",
+        "kill -CONT", lambda s, f: bool(s.tick.halted),
     ),
     RemedyRow(
         ("unseen stopped", "idle stopped"), "the process is stopped by a signal", "let it go on: kill -CONT {pid}",
@@ -342,6 +352,9 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
         "all_cores": f"{s.machine.cpu_count or 0.0:.3g}",
         "workers": f"num_workers={workers}",
         "pid": s.tick.pid or "PID",
+        "name": "" if f is None else f.name or "it",
+        "pid_of_feeder": "PID" if f is None else f.pid,
+        "halted": " ".join(str(p.pid) for p in s.tick.halted),
     }
     return row.words.format(**values), row.short.format(**values)
 

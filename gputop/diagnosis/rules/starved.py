@@ -6,11 +6,13 @@ from gputop.diagnosis.attribution import IDLE_PCT, main_is_unclear
 from gputop.diagnosis.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
+    HALTED_WORDS,
     LEAST_RX,
     PURE_WAIT,
     SECOND,
     both_words,
     cores_note,
+    halted_words,
     kind_of,
     main_alone,
     main_runs,
@@ -304,13 +306,15 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     if f is not None and f.why_blind is not None:
         notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
     waits = both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders")
+    if cause == "stopped" and s.tick.halted:
+        notes = (*notes, f"workers: {halted_words(s)}")
     return RuleResult("yellow", (line, waits), *words, notes=notes, cause=cause)
 
 
 def _unattributed_cause(s: Signals) -> Cause:
     """What feeders wait for where that is not I/O."""
     f = s.host.feeders
-    if s.host.main_state is not None and s.host.main_state.what in ("stopped", "traced"):
+    if any(state is not None and state.what in HALTED_WORDS for state in (s.host.main_state, s.host.worker_state)):
         return "stopped"
     if restarts(s):
         return "startup"

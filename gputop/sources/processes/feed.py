@@ -284,7 +284,9 @@ class Track:
         self.awaited = {child: at for child, at in self.awaited.items() if now - at <= LINE_S}
         is_a_line = len(self.awaited) > 1
         counts = Counter(
-            End(CHILD, detail=ITS_CHILDREN) if is_a_line and end.via == CHILD else replace(end, written=False)
+            End(CHILD, detail=ITS_CHILDREN)
+            if is_a_line and end.via == CHILD
+            else replace(end, written=False, is_only=False)
             for end in ends
         )
         return tuple(

@@ -249,8 +249,6 @@ class Feeding:
         if reading.main_run_pct is None:
             return feed
         track = self._tracks[pid]
-        if feed.by == "main socket":
-            track.fetched_at = now
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         main, saves = track.main_waits(now, rest)
         return replace(

@@ -137,7 +137,7 @@ DID_S = 10.0
 MOST_KNOWN = 4096
 _RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
 """Of several, what one of them does counts before what another does, in this order."""
-_DOES = (RAN, "disk", BLOCKED, "network")
+WORK = (RAN, "disk", BLOCKED, "network")
 """What is work for the next batch."""
 
 
@@ -197,10 +197,10 @@ class InnerThreads:
             found = self._look.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
             if found is not None:
                 seen.append(InnerThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
-                does = does or found[1].wait in _DOES
+                does = does or found[1].wait in WORK
         turn.next = begin + max(1, number - 1 - len(did))
         turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
-        turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in _DOES)
+        turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in WORK)
         return seen
 
     def _listed(self, pid: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
-from gputop.sources.processes.feed import FeedReading, Track, partly, received, shares_of
+from gputop.sources.processes.feed import FETCHED_S, FeedReading, Track, partly, received, shares_of
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import LEAST_RX, OtherEnds, Received, SocketNews
 
@@ -91,9 +91,13 @@ class SocketProof:
             feed = feeds[pid]
             news = self._received.of(targets.get(pid, pid))
             if members[pid].role == "loader" and not _is_conclusive(news):
+                if feed.by != "thread" and now - tracks[pid].fetched_at <= FETCHED_S:
+                    # A new program for each shard has new connections: what was proven of the one before stays.
+                    feeds[pid] = replace(feed, shares=received(feed.shares, tracks[pid].in_socket), by="socket")
+                    continue
                 feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
             elif news is not None and pid in targets:
-                feeds[pid] = self._with_news(feed, news, tracks[pid], is_root=members[pid].place.role == "gpu")
+                feeds[pid] = self._with_news(now, feed, news, tracks[pid], is_root=members[pid].place.role == "gpu")
             if pid in engines and news is not None and news.bare_looks >= 2 and self._serves(engines[pid]):
                 feeds[pid] = replace(feeds[pid], by=SERVED_BY_PARENT)
 
@@ -120,7 +124,9 @@ class SocketProof:
             return replace(feed, by="no socket")
         return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
 
-    def _with_news(self, feed: FeedReading, news: SocketNews, track: Track, *, is_root: bool) -> FeedReading:
+    def _with_news(
+        self, now: float, feed: FeedReading, news: SocketNews, track: Track, *, is_root: bool
+    ) -> FeedReading:
         """The feed of a process with what its sockets say."""
         shares, by = feed.shares, feed.by
         if news.asks_root:
@@ -128,8 +134,11 @@ class SocketProof:
             idle = FeederShares(shares.run, shares.queued, other=max(0.0, 1.0 - shares.cpu))
             return replace(feed, shares=idle, by="client")
         proven = _is_proven(news)
-        own_socket = is_root and track.waiting_on in ("queue", "network", "socket")
-        if own_socket and proven:
+        # The last look alone would let the proof come and go.
+        own_socket = is_root and any(track.recent.own.get(wait) for wait in ("queue", "network", "socket"))
+        if proven:
+            track.fetched_at = now
+        if own_socket and now - track.fetched_at <= FETCHED_S:
             by = "main socket"
         if proven and not is_root and by != "thread" and track.polls_inside >= LEAST_FETCH:
             shares = partly(shares, max(0.0, 1.0 - shares.cpu), shares_of(0.0, 0.0, track.recent.inside))

@@ -26,7 +26,7 @@ from gputop.sources.processes.process_sockets import (
     OtherEnds,
     address_words,
 )
-from gputop.sources.processes.process_threads import LEAST_THREADS, InnerThread, InnerThreads, rank_of
+from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, InnerThread, InnerThreads, rank_of
 from gputop.sources.processes.wait_look import (
     BLOCKED,
     LOCAL,
@@ -84,6 +84,8 @@ class End(Struct, frozen=True):
     pids: tuple[int, ...] = ()
     detail: str = ""
     written: bool = False
+    is_only: bool = False
+    """One connection is all that a poll is for, as with a timeout on a socket: it can be for nothing else."""
 
 
 ONE_OF_MANY = "holder not seen"
@@ -241,6 +243,8 @@ class WaitGraph:
         if wait.wait == "lock" and job.backward:
             threads += self._inner.look(now, pid, job.backward, LEAST_THREADS)
         end = self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS, threads)
+        if wait.wait == "queue" and end is not None and end.is_only:
+            wait = ThreadWait("network", wait.channel)
         return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart), inside)
 
     def _followed(
@@ -283,6 +287,8 @@ class WaitGraph:
         if wait.wait == RAN:
             return Followed(RAN, pid=pid)
         end = self._of(now, pid, folder, wait, job, 0) if steps else None
+        if end is not None and end.is_only:
+            return Followed("network", wait.channel, pid=pid)
         if end is not None and end.via in ("pipe", "child"):
             done = [self._done(now, other, job, steps - 1) for other in end.pids[:MOST_READ] if other != job.root]
             best = min(filter(None, done), key=rank_of, default=None)
@@ -290,6 +296,12 @@ class WaitGraph:
                 return best
             if end.detail == OUTSIDE:
                 return Followed("network", pid=pid)
+        if wait.wait in INSIDE:
+            # A program's main thread often waits for its own threads, which do the work: a decoder, a compressor.
+            threads = self._inner.look(now, pid, None, LEAST_THREADS)
+            inner = min((thread.wait for thread in threads), key=rank_of, default=None)
+            if inner is not None and inner.wait in WORK:
+                wait = inner
         return Followed(wait.wait, wait.channel, wait.mount, wait.saves, pid)
 
     def _below(self, pid: int, apart: Collection[int]) -> tuple[int, ...]:
@@ -393,15 +405,16 @@ class WaitGraph:
                 return End("gpu")
         found = self._pipes(now, pid, pipes, job) if pipes else None
         ends = [self._socket(now, pid, inode, job, is_network=False) for inode in sockets]
+        connections = [end for end in ends if end.via == "network"]
+        if len(descriptors) == len(connections) == 1:
+            return replace(connections[0], is_only=True)
         serves = next((end for end in ends if end.detail.startswith(LISTENS)), None)
         # What comes in over other sockets of one that listens is for it to do.
         return (
             found
             or serves
             or next((end for end in ends if end.pids), None)
-            or next(
-                (end for end in ends if end.via == "network"), End("unknown", detail=NO_OTHER_END if ends else "poll")
-            )
+            or next(iter(connections), End("unknown", detail=NO_OTHER_END if ends else "poll"))
         )
 
     def _pipes(self, now: float, pid: int, pipes: Iterable[int] | None, job: Job, *, named: bool = False) -> End:

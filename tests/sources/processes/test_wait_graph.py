@@ -265,7 +265,9 @@ connection.recv(1)
             main.rank = RunRank(port, 2)
             main.until(End("network", detail=f"127.0.0.1:{port}, where its ranks meet"))
         with watched(program.replace("connection.recv", "connection.settimeout(1000); connection.recv")) as main:
-            main.until(End("network", detail=f"127.0.0.1:{port}"))
+            # A poll for one connection is a wait for the network.
+            main.until(End("network", detail=f"127.0.0.1:{port}", is_only=True))
+            assert main.look().wait.wait == "network"
     serving = "server = socket.create_server(('127.0.0.1', 0))\nready(port=server.getsockname()[1])\nserver.accept()"
     with watched(serving) as main:
         main.until(End("socket", detail=f"listens at :{main.pids['port']}"))
@@ -368,12 +370,17 @@ def twice():
     told.put(0)
     for work in ("import time; time.sleep(2)", "while True: pass"):
         subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE).stdout.read()
+def decodes():
+    work = "import threading as t\\ndef work():\\n while True: pass\\nw = t.Thread(target=work); w.start(); w.join()"
+    child = subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE)
+    told.put(child.pid)
+    child.stdout.read()
 def served():
     told.put(0)
     serves.close()
     asks.recv(1)
 pids = {{}}
-for work in (twice, piped, reads, runs, obeys, served, locked):
+for work in (twice, piped, decodes, reads, runs, obeys, served, locked):
     pids[work.__name__] = start(work)
     pids[work.__name__ + "_by"] = told.get()
 pids["server"] = start(lambda: asks.close() or sleep())
@@ -391,6 +398,8 @@ time.sleep(1000)
         for does in ("sleep", "run"):
             twice.until_instead(does, "child", ANYBODY)
         worker("piped").until_instead("run", "child", "piped_by")
+        # The child's main thread waits for another one of its own, which computes.
+        worker("decodes").until_instead("run", "child", "decodes_by")
         worker("runs").until_instead("run", "child", "runs_by")
         worker("reads").until_instead("network", "pipe")
         worker("obeys").until_instead("other", "task queue")
