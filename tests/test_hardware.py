@@ -120,7 +120,7 @@ def step(title: str, out: Path) -> Callable[[], str]:
 
 
 def once(sm: float | None, source: str = "gpm") -> str:
-    gpu = {"uuid": "GPU-1", "sm_source": source, "sm_active_pct": sm, "sm_reason": "none"}
+    gpu = {"uuid": "GPU-1", "sm_source": source, "sm_active_pct": sm, "sm_lack": None}
     return "echo '" + json.dumps({"gpus": [gpu]}) + "'"
 
 

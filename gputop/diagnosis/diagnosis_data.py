@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 from gputop.diagnosis.summary import summarize
 from gputop.diagnosis.types import STATES, GpuDiagnosis
+from gputop.model.json_keys import json_keys
 from gputop.model.quantity import rounded
-from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import StepPace
 
@@ -38,7 +38,7 @@ def as_json(
         "simulated": snapshot.machine.is_simulated,
         "begin": begin,
         "end": snapshot.t,
-        "servers": [row_value(row) for row in snapshot.servers],
+        "servers": list(map(json_keys, snapshot.servers)),
         "steps": [{key: getattr(pace, key) for key in STEP_KEYS} for pace in steps],
         "gpus": [_gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)],
     }

@@ -32,7 +32,7 @@ class Metric(Struct, frozen=True):
     ``history``: remembered, so that charts can show its past. ``seldom``: slow to answer and slow to change, so it is
     read only every few seconds. ``glossary``: explained in the help. ``activity``: only a source of SM activity
     can give it, and what two sources gave is never mixed. ``path``: where in its sample the value stands, attribute by
-    attribute, if not under its key.
+    attribute, if not under its key. ``field``: the field whose words it is, which JSON has in its place.
     """
 
     key: str
@@ -50,6 +50,7 @@ class Metric(Struct, frozen=True):
     glossary: bool = False
     activity: bool = False
     path: str = ""
+    field: str = ""
 
     def is_valid(self, value: float) -> bool:
         """Whether a finite number lies inside the metric's bounds (NaN never does)."""
@@ -84,7 +85,7 @@ def _table(text: str, under: str = "") -> dict[str, Metric]:
         }  # fmt: skip
         for flag in flags.split():
             name, _, number = flag.partition("=")
-            found[name] = int(number) if number else True
+            found[name] = int(number) if number.isdecimal() else number or True
         metrics[key] = Metric(**found)
     return metrics
 
@@ -229,7 +230,7 @@ sm_low_pct   fact  pct   SM LOW
     lower bound of SM activity where it is not measured
 sm_high_pct  fact  pct   SM HIGH
     upper bound of SM activity where it is not measured
-sm_reason    fact  text  SM REASON
+sm_reason    fact  text  SM REASON  the source in use  field=sm_lack
     why SM activity is not measured
 """)
 
@@ -269,7 +270,7 @@ psi_io_pct               ratio    pct      I/O WAIT        /proc/pressure/io
     share of time in which some task waited for I/O
 psi_mem_pct              ratio    pct      MEM WAIT        /proc/pressure/memory
     share of time some task waited for memory
-cpu_outsiders            fact     text     OUTSIDERS       /proc/PID/stat
+cpu_outsiders            fact     text     OUTSIDERS       /proc/PID/stat  field=outsiders
     largest CPU users outside the GPUs' process trees: user, name, percent
 cpu_outsiders_pct        gauge    pct      OUTSIDERS CPU   /proc/PID/stat
     what all processes outside the GPUs' process trees use together, percent of one core
@@ -325,7 +326,7 @@ main_wait_pct       ratio  pct      MAIN QUEUE    /proc/PID/schedstat
     the main thread's time queued for a core
 state               fact   text     S             stat field 3
     kernel state: R running, S asleep, D disk wait, Z zombie, T stopped
-waiting_on          fact   text     WAITS ON      /proc/PID/wchan
+waiting_on          fact   text     WAITS ON      /proc/PID/wchan  field=main_looks
     the wait that took most of the time of its main thread, or of a loader: queue, network, pipe, disk, sleep, lock, gpu
     or other
 rss_bytes           gauge  bytes    HOST-MEM      /proc/PID/stat
@@ -368,9 +369,9 @@ feed_by             fact   text     FEED BY
     what resolved a wait of the feeder: child, kinship, socket, thread, task queue or parent listens
 net_rx_bytes_per_s  gauge  bytes/s  NET ↓         sock_diag
     received on TCP sockets of this process
-main_waits          fact   text     MAIN WAITS    wchan
+main_waits          fact   text     MAIN WAITS    wchan  field=main_looks
     what the main thread waited for at looks between two readings
-held_up_by          fact   text     HELD UP BY    syscall, fd, wchan
+held_up_by          fact   text     HELD UP BY    syscall, fd, wchan  field=waits_for
     whom or what the main thread waited for at those looks
 listens             fact   bool     LISTENS       sock_diag, wchan
     whether its main thread waits for connections
@@ -414,9 +415,9 @@ command    fact  text  COMMAND
     command line, what looks like a secret masked
 name       fact  text  NAME
     executable's name
-job        fact  text  JOB
+job        fact  text  JOB        /proc/PID/cgroup  field=batch_job
     batch job, from the cgroup path
-container  fact  text  CONTAINER
+container  fact  text  CONTAINER  /proc/PID/cgroup  field=contained_in
     container or pod, from the cgroup path
 loader     fact  text  LOADER
     kind of dataloader worker

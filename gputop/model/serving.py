@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, ValidationError, convert
-from msgspec.structs import asdict, replace
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from gputop.model.bounds import Reasons, Text
-from gputop.model.quantity import NOT_MEASURED, clean_text, per_second, rounded
+from gputop.model.quantity import NOT_MEASURED, clean_text, per_second
 
 # Checked here: a row of numbers.
 #
@@ -82,21 +82,6 @@ WORDS: Mapping[str, str] = {
 TIMES = {"first_token": "first token", "first_response": "first response", "between_tokens": "between tokens"}
 NUMBERS = ("window_s", *WORDS)
 QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p99"))
-
-
-def row_value(row: ServerRow) -> dict[str, Any]:
-    """A row as an object, without what is absent and without noise digits."""
-    values = {key: value for key, value in asdict(row).items() if value is not None and key != "unavailable"}
-    return rounded(values | ({"unavailable": {**row.unavailable}} if row.unavailable else {}), 6)  # type: ignore[no-any-return]
-
-
-def server_row(recorded: object) -> ServerRow | None:
-    """A row of what a recording says; None where it cannot be true. Names that are not known are left out."""
-    try:
-        row = convert(recorded, ServerRow)
-    except ValidationError:
-        return None
-    return checked_server(row)
 
 
 def checked_server(row: ServerRow) -> ServerRow | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from gputop.model.bounds import Text
-from gputop.model.quantity import clean_text, rounded
+from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 
 # Training steps as a job announces them: how many in about a second, and how long they took.
@@ -343,20 +343,6 @@ class StepPeriod(Struct, frozen=True, omit_defaults=True):
     source: PeriodSource
     first_s: _Period
     grown_t: Annotated[float, Meta(gt=0.0, lt=1e11)] | None = None
-
-
-def period_value(period: StepPeriod) -> dict[str, Any]:
-    """A period as an object of a recording."""
-    value: dict[str, Any] = rounded(to_builtins(period), 3)
-    return value
-
-
-def step_period(recorded: object) -> StepPeriod | None:
-    """A period of what a recording says; None where it cannot be true."""
-    try:
-        return convert(recorded, StepPeriod)
-    except ValidationError:
-        return None
 
 
 # Which processes are ranks of one run: whose steps may be summed or compared.

@@ -138,7 +138,8 @@ def metrics_page() -> Document:
 
 def _row(metric: Metric) -> tuple[str, ...]:
     dcgm = f"`{metric.dcgm}`" if metric.dcgm else ""
-    return f"`{metric.key}`", metric.definition, metric.unit, metric.label, metric.origin or "", dcgm
+    definition = f"{metric.definition}; JSON has `{metric.field}`" if metric.field else metric.definition
+    return f"`{metric.key}`", definition, metric.unit, metric.label, metric.origin or "", dcgm
 
 
 # Where the numbers come from, from the table of SM sources and the catalogue's origins.

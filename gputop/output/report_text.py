@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from gputop.model.steps import period_value
+from gputop.model.json_keys import json_keys
 from gputop.output.document import WIDTH, indented_json, markdown, plain
 from gputop.output.report_document import MOST_FINDINGS, report_document
 from gputop.report.findings import FindingReport
@@ -50,7 +50,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "smaller_cards": to_builtins(report.smaller_cards()),
         "gpus": to_builtins(report.gpus),
         "findings": list(map(_with_bounds, report.findings)),
-        "step_periods": [period_value(period) for period in report.periods],
+        "step_periods": list(map(json_keys, report.periods)),
         "servers": to_builtins(report.servers),
         "steps": to_builtins(report.steps),
         "missing": [{"t": gap.t, "text": gap.text} for gap in report.missing],

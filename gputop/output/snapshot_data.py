@@ -9,28 +9,23 @@ import csv
 import io
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from msgspec.structs import asdict
-
 from gputop.diagnosis.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
 from gputop.model.derived import gap_pct
+from gputop.model.json_keys import DIGITS, json_keys, keys_of
 from gputop.model.metrics import (
     GPU_METRICS,
     GPU_STATE,
     GPU_STATIC,
-    HOST_METRICS,
-    PROCESS_METRICS,
-    PROCESS_STATIC,
     SM_PROVENANCE,
 )
 from gputop.model.quantity import NOT_MEASURED, clock_time, csv_cell, number, rounded, terminal_safe, wrapped
-from gputop.model.serving import row_value, server_lines
-from gputop.model.snapshot import SIMULATED, AnySample, GpuSample, ProcessSample, Snapshot, value
+from gputop.model.serving import server_lines
+from gputop.model.snapshot import SIMULATED, GpuSample, HostSample, Snapshot, value
 from gputop.model.source import UsageError
-from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
 from gputop.paint.glyphs import ascii_only, level_glyph
@@ -39,36 +34,7 @@ from gputop.paint.view import View
 from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
 
 SCHEMA = 1
-_DIGITS = 6
-"""Of a number in JSON: what lies behind them is noise."""
 _GPU_MEASURED = (*GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
-
-
-def _fields(sample: AnySample, *tables: Iterable[str]) -> dict[str, object]:
-    return {key: rounded(value(sample, key), _DIGITS) for keys in tables for key in keys}
-
-
-def gpu_data(gpu: GpuSample) -> dict[str, object]:
-    """Facts, metrics and provenance of one GPU.
-
-    With the reason for each that is missing or doubtful.
-    """
-    return {
-        **_fields(gpu, GPU_STATIC, _GPU_MEASURED),
-        "unavailable": dict(gpu.unavailable),
-        **({"doubts": dict(gpu.doubts)} if gpu.doubts else {}),
-    }
-
-
-def process_data(process: ProcessSample) -> dict[str, object]:
-    """Facts and metrics of one process by catalogue key.
-
-    With the reason for each that is missing.
-    """
-    return {
-        **_fields(process, PROCESS_METRICS, PROCESS_STATIC),
-        "unavailable": dict(process.unavailable),
-    }
 
 
 def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
@@ -80,18 +46,17 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
             "hostname": snapshot.machine.hostname,
             "driver": snapshot.machine.driver,
             "source": snapshot.machine.source,
-            **_fields(snapshot.host, HOST_METRICS),
-            "unavailable": dict(snapshot.host.unavailable),
-            "fabric_ports": [rounded(asdict(port), _DIGITS) for port in snapshot.fabric_ports],
+            **json_keys(snapshot.host),
+            "fabric_ports": list(map(json_keys, snapshot.fabric_ports)),
         },
-        "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
-        "processes": [process_data(process) for process in snapshot.processes],
-        "step_periods": [period_value(period) for period in snapshot.periods],
-        "steps": [rounded(asdict(row), _DIGITS) for row in snapshot.steps],
-        "servers": [row_value(row) for row in snapshot.servers],
+        "gpus": list(map(json_keys, snapshot.gpus)),
+        "processes": list(map(json_keys, snapshot.processes)),
+        "step_periods": list(map(json_keys, snapshot.periods)),
+        "steps": list(map(json_keys, snapshot.steps)),
+        "servers": list(map(json_keys, snapshot.servers)),
         "notices": list(snapshot.notices),
         "repeats": list(snapshot.repeats),
-        "stale": rounded(dict(snapshot.stale), _DIGITS),
+        "stale": rounded(dict(snapshot.stale), DIGITS),
     }
 
 
@@ -102,7 +67,7 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
     """
     data = snapshot_data(snapshot)
     for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
-        row["gap_pct"] = rounded(gap_pct(gpu), _DIGITS)
+        row["gap_pct"] = rounded(gap_pct(gpu), DIGITS)
         row["in_sample"], _ = in_sample(gpu, snapshot.processes)
     return data
 
@@ -118,9 +83,9 @@ def line_values(data: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 LINE_KEYS = (
-    "schema", "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "in_sample",
+    "schema", "t", *keys_of(GpuSample), "gap_pct", "in_sample",
     "processes", "step_periods", "steps", "servers", "notices", "repeats", "stale", "complete", "missing_gpus",
-    *(f"host.{key}" for key in ("hostname", "driver", "source", *HOST_METRICS, "unavailable", "fabric_ports")),
+    *(f"host.{key}" for key in ("hostname", "driver", "source", *keys_of(HostSample), "fabric_ports")),
 )  # fmt: skip
 """The keys of ``line_values`` for what ``gputop once --json`` prints."""
 
@@ -140,8 +105,8 @@ def gpu_csv(snapshot: Snapshot) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(keys)
     for gpu in snapshot.gpus:
-        row = {"t": snapshot.t, **gpu_data(gpu)}
-        writer.writerow([csv_cell(row[key]) for key in keys])
+        cells = (snapshot.t, *(rounded(value(gpu, key), DIGITS) for key in keys[1:]))
+        writer.writerow(map(csv_cell, cells))
     return out.getvalue()
 
 

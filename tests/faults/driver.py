@@ -12,6 +12,7 @@ import pynvml
 from gputop.sources.nvml.handle import LOST_CODES
 from tests.faults.row import Row, Watcher, World, holds, is_explained, is_healthy
 from tests.nvml.stand_in import GIB, Failure, Process
+from tests.support.sm_words import sm_words
 
 START_CODES = {
     9: "the NVIDIA driver is not loaded: sudo modprobe nvidia",
@@ -236,7 +237,7 @@ def _gpm(value: float | Failure, reason: str) -> Callable[[Row, World], None]:
         assert healthy["sm_active_pct"] == 25
         assert struck["sm_active_pct"] is None
         assert struck["sm_source"] != "gpm"
-        assert reason in struck["sm_reason"]
+        assert reason in sm_words(struck)
         assert row.sees in done.stdout
 
     return proof

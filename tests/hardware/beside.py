@@ -98,7 +98,7 @@ def gpm_beside() -> str:
     def both() -> str:
         found = gpus("--sm-source", "gpm")[0]
         if found["sm_active_pct"] is None:
-            raise Missing(f"no GPM: {found.get('sm_reason')}")
+            raise Missing(f"no GPM: {found.get('sm_lack')}")
         return json.dumps(found["sm_active_pct"])
 
     with half_busy() as expected:

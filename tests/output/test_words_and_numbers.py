@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.features.fleet import fleet_header
+from gputop.model.json_keys import json_keys
 from gputop.model.quantity import (
     count,
     duration,
@@ -33,7 +34,7 @@ from gputop.model.quantity import (
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.snapshot_data import gpu_csv, gpu_data, snapshot_data
+from gputop.output.snapshot_data import gpu_csv, snapshot_data
 from gputop.paint.detail_page import DetailsView
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import cells
@@ -175,7 +176,7 @@ def test_people_see_volatile_ecc_counts_first_and_the_gpu_s_life_in_the_details(
     assert [[cell.strip() for cell in row if cell.strip()][:2] for row in told] == [
         ["ECC", "2"], ["ECC CORR", "5"], ["ECC LIFE", "17"], ["ECC CORR LIFE", "140"],
     ]  # fmt: skip
-    data = gpu_data(counted)
+    data = json_keys(counted)
     assert (data["ecc_uncorrected"], data["ecc_uncorrected_volatile"], data["ecc_corrected_volatile"]) == (17, 2, 5)
     assert "ecc_uncorrected_volatile" in snapshot_data(frame.snapshot)["gpus"][0]
 

@@ -25,6 +25,7 @@ from gputop.sources.surroundings import PciCard, card_name, cards, is_wsl, no_dr
 from tests.nvml.stand_in import Scenario
 from tests.support.local_reader import Run
 from tests.support.scenes import snap
+from tests.support.sm_words import sm_words
 
 MakeScenario = Callable[..., Scenario]
 
@@ -152,10 +153,10 @@ def test_the_screen_lets_go_of_gpus_that_nobody_uses_and_takes_them_again_when_t
     with watching(scenario, sys=str(bus.sys), lets_sleep=True, released_after_s=0.5) as until:
         until(lambda gpu: gpu["util_pct"] == 0.0)
         released = until(lambda gpu: bool(gpu["asleep"]))
-        assert "lets it fall asleep" in released["sm_reason"]
+        assert "lets it fall asleep" in sm_words(released)
         assert any("shutdown" in line for line in scenario.sessions())
         bus.sleeps()
-        until(lambda gpu: "leaves it so" in (gpu["sm_reason"] or ""))
+        until(lambda gpu: "leaves it so" in (sm_words(gpu) or ""))
         bus.wakes()
         until(lambda gpu: gpu["util_pct"] == 0.0)
         assert scenario.sessions()[-1].split()[1] == "init"

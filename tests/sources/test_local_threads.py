@@ -34,6 +34,7 @@ from gputop.sources.readers import (
 from gputop.sources.selection import MachineOptions
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_reader import Run
+from tests.support.sm_words import sm_words
 
 PATIENCE_S = 5.0
 
@@ -372,4 +373,4 @@ def test_what_was_read_of_a_first_pass_is_shown_with_its_processes(nvml_scenario
     assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [0, 1]
     assert run.last["notices"] == ["GPU 2, 3: not read within 1.6 s, the driver answers slowly; --wait gives it longer"]
     assert [p["pid"] for p in run.last["processes"] if p["role"] == "gpu"] == [os.getpid()]
-    assert json.dumps(run.last["gpus"][0]["sm_reason"]) == '"collecting: needs two samples"'
+    assert json.dumps(sm_words(run.last["gpus"][0])) == '"collecting: needs two samples"'

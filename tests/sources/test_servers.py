@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.host_side import serving_on
 from gputop.model.redaction import Redactor
-from gputop.model.serving import ServerRow, bounds, row_value, server_forms, server_lines, server_row
+from gputop.model.serving import ServerRow, bounds, checked_server, server_forms, server_lines
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import UsageError
 from gputop.monitor import Monitor
@@ -300,7 +300,7 @@ def test_no_page_breaks_the_reader(rows: list[tuple[str, str, str]]) -> None:
     except PageError:
         return
     row = ServerWindow("h").add(0.0, found)
-    assert server_row(json.loads(json.dumps(row_value(row)))) is not None
+    assert checked_server(row) is not None
 
 
 def test_addresses_lead_to_the_metrics_and_only_settings_name_another_machine() -> None:
@@ -480,14 +480,13 @@ def test_rows_travel_through_a_recording() -> None:
     ],
 )  # fmt: skip
 def test_a_row_that_cannot_be_is_damage(wrong: object) -> None:
-    assert server_row(wrong) is None
     frame = json.dumps({"k": "frame", "t": NOW, "servers": [wrong]}).encode()
     found, decoder = read_lines([lines_of(moment(0, ()))[0], frame])
     assert not found and decoder.damaged == 1
 
 
 def test_text_from_a_server_is_made_harmless() -> None:
-    row = server_row({"place": "h\x1b[2J", "error": "no\x07", "unavailable": {"queue": "a\x1b", "made_up": "x"}})
+    row = checked_server(ServerRow("h\x1b[2J", error="no\x07", unavailable={"queue": "a\x1b", "made_up": "x"}))
     assert row is not None and "\x1b" not in row.place + (row.error or "") + str(row.unavailable)
     assert "made_up" not in row.unavailable
 

@@ -19,6 +19,7 @@ from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFaile
 from tests.nvml.stand_in import Scenario
 from tests.nvperf.stand_in import Counters
 from tests.support.pace import slowness
+from tests.support.sm_words import sm_words
 from tests.support.sources_reader import NOBODY, running
 
 pytestmark = [pytest.mark.nvml, pytest.mark.slow]
@@ -129,4 +130,4 @@ def test_a_source_can_be_forced(nvml_scenario: MakeScenario, counters: Counters,
     gpu = once(scenario, "--sm-source", choice, "--perf-lib", str(counters.libraries))["gpus"][0]
     assert gpu["sm_source"] == source
     if choice == "bound":
-        assert gpu["sm_reason"] == "not asked for: --sm-source bound"
+        assert sm_words(gpu) == "not asked for: --sm-source bound"

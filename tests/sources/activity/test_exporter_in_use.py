@@ -16,6 +16,7 @@ from gputop.sources.activity.fallback_chain import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
 from tests.support.local_reader import read
+from tests.support.sm_words import sm_words
 from tests.support.sources_reader import A100, SCRAPED, sm_active
 
 pytestmark = pytest.mark.nvml
@@ -37,11 +38,11 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
         data = json.loads(command(nvml_scenario(1, A100), exporter, "once", "--json"))["gpus"][0]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", None)
     assert (gpu["tensor_active_pct"], gpu["dram_active_pct"], gpu["graphics_active_pct"]) == (30.0, 40.0, 90.0)
-    assert gpu["sm_reason"] == f"dcgm-exporter at {exporter.place} exports no SM activity; {FIX}"
-    assert gpu["unavailable"]["sm_active_pct"] == gpu["sm_reason"]
+    assert sm_words(gpu) == f"dcgm-exporter at {exporter.place} exports no SM activity; {FIX}"
+    assert gpu["unavailable"]["sm_active_pct"] == sm_words(gpu)
     assert (gpu["sm_low_pct"], gpu["sm_high_pct"]) == (pytest.approx(90 / 108), 90.0)
-    assert {key: data[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")} == {
-        key: gpu[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")
+    assert {key: data[key] for key in ("sm_source", "sm_lack", "sm_active_pct", "dram_active_pct")} == {
+        key: gpu[key] for key in ("sm_source", "sm_lack", "sm_active_pct", "dram_active_pct")
     }
     gpm, exporter_row, *_ = report["gpus"][0]["rungs"]
     assert gpm["reason"] == "it gave nothing, so another source is in use"
@@ -75,7 +76,7 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
         "8/0": ("dcgm-exporter", 0.0),
         "9/0": ("none", None),
     }
-    assert "has no counters of this MIG instance" in told["9/0"]["sm_reason"]
+    assert "has no counters of this MIG instance" in sm_words(told["9/0"])
     parent = {row["rung"]: row["reason"] for row in report[0]["rungs"]}
     assert parent["gpm"] == parent["dcgm-exporter"] == parent["dcgmi"] == "split into MIG instances: see each instance"
     instance = next(gpu for gpu in report if gpu["sm_active_pct"] == 87.0)
@@ -108,7 +109,7 @@ def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeSce
         snapshot = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)[0]
     assert snapshot["after"] < 10.0
     assert snapshot["gpus"][0]["sm_source"] == "bound"
-    assert "timed out" in snapshot["gpus"][0]["sm_reason"]
+    assert "timed out" in sm_words(snapshot["gpus"][0])
 
 
 def test_an_exporter_that_nobody_needs_any_more_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

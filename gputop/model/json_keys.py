@@ -1,0 +1,58 @@
+"""Structs of a snapshot as flat JSON: every key is there, null for "not measured".
+
+The keys of samples are those of the metric catalogue: shares of time and static facts stand beside the values. A metric
+that is the words of a field (``main_waits`` of ``main_looks``) has the field's key and value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from gputop.model import metrics
+from gputop.model.metrics import Metric
+from gputop.model.quantity import rounded
+from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
+
+DIGITS = 6
+"""Decimals of a number in JSON; further ones are noise."""
+_TABLES: Mapping[type[Struct], tuple[Mapping[str, Metric], ...]] = {
+    GpuSample: (metrics.GPU_STATIC, metrics.GPU_METRICS, metrics.SM_PROVENANCE, metrics.GPU_STATE),
+    HostSample: (metrics.HOST_METRICS,),
+    ProcessSample: (metrics.PROCESS_METRICS, metrics.PROCESS_STATIC),
+}
+
+
+def _sample_keys(kind: type[Struct]) -> Iterator[tuple[str, Callable[[Struct], Any]]]:
+    for metric in (row for table in _TABLES[kind] for row in table.values()):
+        if not metric.field:
+            yield metric.key, attrgetter(metric.path or metric.key)
+        else:
+            yield metric.field, attrgetter(f"static.{metric.field}" if metric.path else metric.field)
+    yield "unavailable", attrgetter("unavailable")
+
+
+_READERS = {kind: dict(_sample_keys(kind)) for kind in _TABLES}
+
+
+def keys_of(kind: type[Struct]) -> tuple[str, ...]:
+    """Return the JSON keys of a kind of struct."""
+    return tuple(_READERS[kind]) if kind in _READERS else kind.__struct_fields__
+
+
+def json_keys(struct: Struct) -> dict[str, Any]:
+    """Return the JSON object of a struct. ``doubts`` are there if there are any."""
+    readers = _READERS.get(type(struct)) or {name: attrgetter(name) for name in struct.__struct_fields__}
+    data = {key: _plain(read(struct)) for key, read in readers.items()}
+    if isinstance(struct, GpuSample) and struct.doubts:
+        data["doubts"] = dict(struct.doubts)
+    return data
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int):
+        return value
+    return rounded(value if isinstance(value, float) else to_builtins(value, enc_hook=dict), DIGITS)
