@@ -253,11 +253,14 @@ def verdict_lines(
     evidence = wrapped_lines("↳", first, width, style)
     for line in told.evidence[1:]:
         evidence += wrapped_lines("↳", line, width, style)
-    remedy = wrapped_lines("→", " · ".join(filter(None, (told.remedy, told.worth.words()))), width, "remedy")
+    remedy, bound = wrapped_lines("→", told.remedy, width, "remedy"), told.worth.words()
     lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
     room = rows - len(lines)
-    if len(evidence) + len(remedy) > room and told.remedy_short:
-        remedy = wrapped_lines("→", told.remedy_short, width, "remedy")[:1]
+    is_short = len(evidence) + len(remedy) > room and bool(told.remedy_short)
+    text = told.remedy_short if is_short else told.remedy
+    remedy = wrapped_lines("→", text, width, "remedy")[: 1 if is_short else None]
+    bounded = wrapped_lines("→", f"{text} · {bound}", width, "remedy") if bound else remedy
+    remedy = bounded if len(evidence) + len(bounded) <= room else remedy
     lines += first_rows(evidence, max(1, room - len(remedy)), width) + remedy
     for badge in told.beside:
         lines += wrapped_lines(level_glyph(badge.level), badge.evidence, width, "text")
