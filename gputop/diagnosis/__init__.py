@@ -1,1 +1,4 @@
-"""What the measurements mean: signals, attribution, rules, badges and one verdict per GPU. Pure: no I/O, no clock."""
+"""The diagnosis: signals, attribution, rules, badges, one verdict per GPU.
+
+Pure: no I/O, no clock.
+"""

@@ -1,4 +1,4 @@
-"""The numbers of the host panel: what filled a GPU's idle time, and whether its loaders move with it."""
+"""The numbers of the host panel: causes of a GPU's idle time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ input-pipeline analyzer uses the same line)."""
 
 
 def main_is_unclear(s: Signals) -> bool:
-    """Whether the main thread may or may not have filled the idle time: CUDA waits spin by default."""
+    """True if the main thread may or may not explain the idle time.
+
+    CUDA waits by spinning unless told otherwise.
+    """
     found = s.host.attribution
     return s.host.mean.main is not None and found.main_run < MOSTLY and found.most_main_run >= NOT_THIS
 
 
 def attribute(s: Signals) -> Attribution:
-    """The numbers of the host panel. Loader shares are those of the window; the main thread's is its lower sum."""
+    """The numbers of the host panel.
+
+    Loader shares are means of the window; the main thread's is its lower sum.
+    """
     host = s.host
     main = None
     if host.mean.main is not None and not main_is_unclear(s):

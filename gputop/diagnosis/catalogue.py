@@ -1,4 +1,4 @@
-"""The verdicts and badges as tables for the help and docs/verdicts.md: nothing typed twice."""
+"""Tables of verdicts and badges for the help and docs/verdicts.md."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FAMILIES = (
 
 
 def verdict_rows() -> tuple[VerdictRow, ...]:
-    """Every verdict once, in the order in which the rules are asked."""
+    """All verdicts, each once, in the order of the rules."""
     rows: dict[str, VerdictRow] = {}
     for family, rules in FAMILIES:
         for rule in rules:
@@ -78,7 +78,10 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
 
 @lru_cache(maxsize=1)
 def titles() -> Mapping[str, str]:
-    """The title of each verdict by its id; an id that no rule has any more is its own."""
+    """The title of each verdict by its id.
+
+    An id that no rule has any more is its own.
+    """
     return {row.id: row.title for row in verdict_rows()}
 
 

@@ -1,4 +1,4 @@
-"""Which conditions of a busy GPU hold: each enters at one threshold and leaves at another.
+"""Conditions of a busy GPU, with hysteresis.
 
 A mean of a real load wanders by some percent. With one threshold a load that happens to lie on it would change its
 verdict every minute, although nothing has changed. Ratios are over busy time, of samples that have both values: a
@@ -23,7 +23,7 @@ from gputop.model.snapshot import GpuSample, ProcessSample
 
 
 class Conditions(Struct, frozen=True):
-    """Which conditions hold now. All False before anything was judged."""
+    """Conditions that hold now; all False before anything was judged."""
 
     flag: Flag | None = None
     moves_data: bool = False
@@ -62,7 +62,7 @@ def update_conditions(
     limits_known: bool = True,
     power_is_impossible: bool = False,
 ) -> Conditions:
-    """Which conditions hold after another sample, by the means over the window.
+    """Return the conditions after another sample, by means over the window.
 
     ``util`` is the mean or, where that is not known, its lower bound. ``may_be_hollow``: nothing but the ratio speaks
     against flag C. ``slow_idle``: idle percent as a slow mean, where nothing but demand can be seen to cause it.
@@ -122,7 +122,10 @@ def update_conditions(
 
 
 def next_flag(before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow: bool) -> Flag | None:
-    """A, B or C of a GPU that is busy and does not work; strict where the definition is: 80/30 and 50/15 are none."""
+    """A, B or C of a GPU that is busy and does not work.
+
+    Strict where the definition is: 80/30 and 50/15 are none.
+    """
     if mean.util_with_sm is None or mean.sm_ratio is None:
         return None
     util = min(util, mean.util_with_sm)
@@ -140,7 +143,9 @@ def next_flag(before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow
 def busy_not_working(
     util: float, sm: float | None, *, dram: float | None = None, may_be_hollow: bool = False
 ) -> Flag | None:
-    """The flag of means in percent, without a past: where it enters. C only where ``may_be_hollow``.
+    """The flag of means in percent, without a past: where it enters.
+
+    C only where ``may_be_hollow``.
 
     Comparisons are strict where the definition is: 80/30 and 50/15 are none.
     """
@@ -149,7 +154,9 @@ def busy_not_working(
 
 
 def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | None:
-    """A, B or C where this one sample lies in it. No verdict; None also where one sample cannot tell.
+    """A, B or C where this one sample lies in it.
+
+    No verdict; None also where one sample cannot tell.
 
     ``processes`` are all that are known: C takes one that computes on this GPU, unless none is known at all.
     """
@@ -162,7 +169,7 @@ def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | 
 
 
 def is_low_clock(before: bool, mean: GpuMeans, util: float, *, power_is_impossible: bool) -> bool:
-    """True if the SM clock is low for a busy GPU and neither heat nor power is the reason.
+    """True if the SM clock is low without heat or power limit.
 
     A firmware that reads impossible power derives its thermal and power reasons from it: they are not believed.
     """
@@ -189,7 +196,7 @@ def has_low_clock(gpu: GpuSample) -> bool:
 
 
 def _waits(before: bool, idle: float, slow: float | None) -> bool:
-    """Whether a GPU is idle for long enough to be waiting for something."""
+    """True if a GPU idles long enough to wait for something."""
     if slow is None:
         return _above(before, idle, at.IDLE)
     if before:
@@ -207,7 +214,10 @@ def _is_unexplained(before: bool, mean: GpuMeans) -> bool:
 
 
 def _is_stalled(before: bool, mean: GpuMeans, *, has_nvlink: bool) -> bool:
-    """Warps are resident, and every other counter says that they do nothing. One that is missing says nothing."""
+    """True if warps are resident and no other counter shows work.
+
+    One that is missing says nothing.
+    """
     pcie = None if mean.pcie_both_ways is None or mean.pcie is None else 100.0 * mean.pcie
     nvlink = None if mean.nvlink is None else 100.0 * mean.nvlink
     links = (pcie, nvlink) if has_nvlink else (pcie,)

@@ -1,4 +1,4 @@
-"""GPU jobs that take the cores for which another GPU's job queues.
+"""GPU jobs that take cores for which another GPU's job queues.
 
 The scan for other users of the cores leaves out the GPUs' own process trees, which are measured all the time: the use
 of another job's tree is known from its own window.
@@ -19,7 +19,7 @@ LEAST_CORES = 0.5
 
 
 def takers(signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, tuple[Outsider, ...]]:
-    """Who takes the cores that a GPU's job queues for, by GPU index, if other GPU jobs are among them."""
+    """Other jobs that take the cores of a GPU's job, by GPU index."""
     short = [s for s in signals if _queued(s) >= QUEUED]
     if not short:
         return {}
@@ -44,7 +44,10 @@ def takers(signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> 
 
 
 def _queued(s: Signals) -> float:
-    """Share of the window queued for a core by the loader that queues most, or by the main thread."""
+    """Largest share of the window queued for a core.
+
+    Of the loader that queues most, or of the main thread.
+    """
     busiest = 0.0 if s.host.feeders is None else s.host.feeders.busiest.queued
     return max(busiest, s.host.mean.queued or 0.0, s.host.mean.main_queued or 0.0)
 

@@ -1,4 +1,9 @@
-"""Joins signals, rules, badges and waste: one diagnosis per GPU and snapshot. Pure: time enters with the snapshots."""
+"""The diagnoser: from snapshots to one diagnosis per GPU.
+
+Pure: time enters with the snapshots.
+
+Pure: time enters with the snapshots.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,10 @@ NO_LANES: Mapping[str, float | None] = MappingProxyType({})
 
 
 class Diagnoser:
-    """Feed it snapshots in order of time; it gives one diagnosis per GPU of the snapshot, in the same order."""
+    """Takes snapshots in order of time and gives one diagnosis per GPU.
+
+    It gives one diagnosis per GPU of the snapshot, in the same order.
+    """
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
@@ -52,12 +60,14 @@ class Diagnoser:
         self._ticks: dict[int, GpuHostActivity] | None = None
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
-        """Add one snapshot and return the diagnosis of each of its GPUs."""
+        """Add a snapshot and return the diagnosis of each GPU."""
         self.take(snapshot)
         return self.diagnoses()
 
     def take(self, measured: Snapshot) -> None:
-        """Add one snapshot. Its own interval counts; the constructor's serves snapshots that give none.
+        """Add one snapshot.
+
+        Its own interval counts; the constructor's serves snapshots that give none.
 
         Wording a diagnosis costs as much as reaching it: a whole day is added without, and worded once.
         """
@@ -110,7 +120,7 @@ class Diagnoser:
         return gpu, state, None
 
     def _among_others(self, read: list[_Read], snapshot: Snapshot, dt: float) -> list[_Read]:
-        """The GPUs beside each other: who holds a job up or takes its cores, and the steps of jobs."""
+        """Compare the GPUs: stragglers, turns, hangs, cores and steps of jobs."""
         ticks, judged = self._ticks or {}, [s for _, _, s in read if s is not None]
         peers, takers_of_gpu = self._stragglers.observe(judged, ticks), takers(judged, ticks)
         turns = self._turns.observe(snapshot.t, judged, ticks)
@@ -123,44 +133,53 @@ class Diagnoser:
             host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
             peer, spin = peers.get(s.index), spins.get(s.index)
             return replace(
-                s, peer=peer, spin=spin, turns=turns.get(s.index), host=host, period=self._periods.of(s.index)
+                s, peer=peer, spin=spin, turns=turns.get(s.index), host=host, period=self._periods.period_of(s.index)
             )
 
         return [(gpu, state, None if s is None else among(s)) for gpu, state, s in read]
 
     def is_repeat(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot only repeats GPU values already added: it adds no sample, no vote and no time."""
+        """True if a snapshot only repeats GPU values already added.
+
+        It adds no sample, no vote and no time.
+        """
         if "nvml" not in snapshot.repeats:
             return False
         return [gpu.static.uuid for gpu in snapshot.gpus] == [gpu.static.uuid for gpu, _, _ in self._read]
 
     def diagnoses(self) -> tuple[GpuDiagnosis, ...]:
-        """The diagnoses as they stand after the last snapshot, one for each of its GPUs, in their order."""
+        """The diagnoses after the last snapshot, in the order of its GPUs."""
         return tuple(self._diagnosis(gpu, state, signals) for gpu, state, signals in self._read)
 
     def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
-        return state.diagnosis(self._last_t or 0.0, gpu, signals, self._ledger, self._owners.of(gpu.static.index))
+        return state.diagnosis(self._last_t or 0.0, gpu, signals, self._ledger, self._owners.owner_of(gpu.static.index))
 
     def forget(self, uuid: str) -> None:
-        """Drop what is remembered of one GPU; its time stays in the sums over all GPUs."""
+        """Forget one GPU.
+
+        Its time stays in the sums over all GPUs.
+        """
         self._gpus.pop(uuid, None)
         self._ledger.forget(uuid)
         self._findings.forget(uuid)
 
     def forget_gone(self, limit: int) -> None:
-        """Drop what is remembered of GPUs that are gone, among the oldest beyond ``limit`` GPUs."""
+        """Forget GPUs that are gone, the oldest beyond ``limit`` GPUs."""
         for uuid in list(self._gpus)[: max(0, len(self._gpus) - limit)]:
             if uuid not in self._sample_and_tick:
                 self.forget(uuid)
 
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
-        """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
+        """Host lanes of one GPU at this tick, percent.
+
+        Means over its loaders, and its main thread.
+        """
         sample_and_tick = self._sample_and_tick.get(uuid)
         return NO_LANES if sample_and_tick is None else _lanes(*sample_and_tick)
 
     @property
     def fabric(self) -> FabricSignals | None:
-        """What the fabric did over the window; None where there is none."""
+        """State of the fabric over the window; None without a fabric."""
         return self._fabric.signals
 
     @property
@@ -169,7 +188,10 @@ class Diagnoser:
         return self._periods.periods
 
     def lasting(self) -> tuple[Lasting, ...]:
-        """Since when what holds has held on each GPU of the last snapshot; those on which nothing does are left out."""
+        """Start times of present conditions on each GPU of the last snapshot.
+
+        Those on which nothing does are left out.
+        """
         rows = [state.track.lasting(gpu.static.index) for gpu, state, _ in self._read]
         return tuple(row for row in rows if row != Lasting(row.gpu))
 
@@ -178,7 +200,10 @@ class Diagnoser:
         return self._findings.all()
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
-        """Clear a sticky badge of the GPU with that index; only something new raises it again."""
+        """Clear a sticky badge of the GPU with that index.
+
+        Only something new raises it again.
+        """
         for state in self._gpus.values():
             if state.index == gpu:
                 state.acknowledge(badge_id)

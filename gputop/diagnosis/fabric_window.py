@@ -1,4 +1,4 @@
-"""The fabric over the window: how busy it was, what it lost, which of its links are in trouble. One for the machine."""
+"""The fabric of the machine over the window: traffic, losses, links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOTHING = (0,) * len(_COUNTED)
 
 
 class FabricSignals(Struct, frozen=True):
-    """Bytes a second each way and the sum of what the links can carry; events counted within the window."""
+    """Bytes a second each way, capacity, and events of the window."""
 
     rx_bytes_per_s: float | None
     tx_bytes_per_s: float | None
@@ -47,14 +47,17 @@ class FabricSignals(Struct, frozen=True):
 
     @property
     def losses(self) -> str:
-        """What was lost, in words; empty where nothing was."""
+        """Losses in words; empty if there were none."""
         counted = ((self.drops, "drop"), (self.retransmits, "retransmit"), (self.link_errors, "link error"))
         parts = [f"{number:,} {noun}{'' if number == 1 else 's'}" for number, noun in counted if number]
         return f"{', '.join(parts)} in {self.over_s:.0f} s" if parts else ""
 
     @property
     def links(self) -> str:
-        """Which links are in trouble, in words; empty where none is."""
+        """Links in trouble, in words; empty if there are none.
+
+        Empty where none is.
+        """
         parts = []
         if self.ports_down:
             parts.append(f"{count(self.ports_down, 'link')} down")
@@ -64,12 +67,15 @@ class FabricSignals(Struct, frozen=True):
 
     @property
     def peak(self) -> str:
-        """What the links can carry each way, as links are named: ``400 Gb/s``, ``3.2 Tb/s``."""
+        """Capacity of the links each way: ``400 Gb/s``, ``3.2 Tb/s``."""
         bits = 8.0 * (self.peak_bytes_per_s or 0.0)
         return f"{bits / 1e12:g} Tb/s" if bits >= 1e12 else f"{bits / 1e9:g} Gb/s"
 
     def evidence(self) -> tuple[str, ...]:
-        """What a verdict on communication adds: ``fabric ↑ 3 % of 400 Gb/s, 1,204 drops in 30 s``."""
+        """Evidence for a verdict on communication.
+
+        ``fabric ↑ 3 % of 400 Gb/s, 1,204 drops in 30 s``.
+        """
         if not self.has_fabric:
             tcp = self.tcp_retransmits
             return (
@@ -89,12 +95,18 @@ class FabricSignals(Struct, frozen=True):
 
 
 def _growth(before: int | None, now: int | None) -> int:
-    """How much a counter has grown: a fall is a gap, and so is a sample without it."""
+    """Growth of a counter.
+
+    A fall is a gap, and so is a sample without it.
+    """
     return 0 if before is None or now is None else max(0, now - before)
 
 
 class FabricWindow:
-    """Takes the host's samples in order of time. What it keeps is bounded by the window."""
+    """Takes the host's samples in order of time.
+
+    What it keeps is bounded by the window.
+    """
 
     def __init__(self) -> None:
         self._past: deque[tuple[float, tuple[int, ...]]] = deque()
@@ -105,7 +117,10 @@ class FabricWindow:
         self.signals: FabricSignals | None = None
 
     def observe(self, t: float, host: HostSample) -> FabricSignals | None:
-        """The signals now; None where there is no fabric and TCP is not counted either."""
+        """Return the signals; None without a fabric and a TCP counter.
+
+        None where there is no fabric and TCP is not counted either.
+        """
         now = tuple(value(host, key) for key in _COUNTED)
         there = host.fabric_ports_down is not None
         if not there and now[-1] is None:

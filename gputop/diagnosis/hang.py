@@ -1,9 +1,9 @@
-"""Waits inside a kernel: a collective whose partner does not come, a lock that nobody releases.
+"""Hangs: waits inside a kernel for a rank or a lock.
 
 The driver shows such a GPU as busy. Small kernels from a loop and one long kernel of one block look exactly so, so that
 a hang takes a before and a witness. Before: the same job was at work in another way, or its announced steps stopped.
-Witness: another rank of the job stands still outside of kernels or is gone, or the main thread slept all the time. One
-that spins on a core says nothing, since CUDA waits like that and a loop of launches looks like it. Pure.
+Witness: another rank of the job idles outside of kernels or is gone, or the main thread slept all the time. One that
+spins on a core says nothing, since CUDA waits like that and a loop of launches looks like it. Pure.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Announced(Struct):
 
 
 class _Seen(Struct):
-    """One GPU so far: the picture that stands, and what its job did otherwise."""
+    """One GPU so far: its present picture, and other work before."""
 
     t: float = float("-inf")
     pids: frozenset[int] = frozenset()
@@ -102,7 +102,7 @@ class _Seen(Struct):
 
 
 def _rests(gpu: GpuSample) -> bool:
-    """Whether all that computes and the memory, as far as they are measured, have nothing to do."""
+    """True if all measured pipes and the memory have nothing to do."""
     values = (
         gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.dram_active_pct,
     )  # fmt: skip
@@ -110,7 +110,10 @@ def _rests(gpu: GpuSample) -> bool:
 
 
 def spins(gpu: GpuSample) -> bool:
-    """Whether a sample looks like a wait inside a kernel: busy, with few SMs, and nothing that works or moves."""
+    """True if a sample looks like a wait inside a kernel.
+
+    Busy, with few SMs, and nothing that works or moves.
+    """
     util, sm = gpu.util_pct, gpu.sm_active_pct
     if util is None or util < at.LOW_POWER_UTIL or sm is None or sm >= at.FLAG_A_SM or gpu.dram_active_pct is None:
         return False
@@ -128,7 +131,7 @@ def spins(gpu: GpuSample) -> bool:
 
 
 class Hangs:
-    """Follows all GPUs of a machine, and the ranks of each job on them."""
+    """Follows all GPUs of a machine and the ranks on them."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
@@ -139,7 +142,11 @@ class Hangs:
     def observe(
         self, t: float, dt: float, signals: Sequence[Signals], steps: Iterable[StepRow], pids: Iterable[int]
     ) -> Mapping[int, BusyWait]:
-        """What waits inside a kernel by GPU index, after one more sample. ``pids`` are all processes on any GPU."""
+        """Return the waits inside a kernel by GPU index.
+
+
+        ``pids`` are all processes on any GPU.
+        """
         for row in steps:
             before = self._announced.get(row.pid)
             longest = max(row.max_s, 0.0 if before is None else before.longest_s)
@@ -160,7 +167,10 @@ class Hangs:
         return {s.index: self._spin(t, s, waiting, signals, there) for s in waiting}
 
     def _job(self, s: Signals) -> str | None:
-        """What the ranks of one run share; None of a process that is no rank as far as can be seen."""
+        """Key that the ranks of one run share.
+
+        None of a process that is no rank as far as can be seen.
+        """
         announced = None if s.tick.pid is None else self._announced.get(s.tick.pid)
         if announced is not None and announced.run is not None:
             return f"run {announced.run}"
@@ -205,7 +215,7 @@ class Hangs:
         there: frozenset[int],
         long: bool,
     ) -> LaggingRank | None:
-        """A rank that stands still outside of kernels, or is gone; None of one that works or of which nothing is known.
+        """A rank that idles outside of kernels or is gone, else None.
 
         One that computes on the CPU or writes works, too: it evaluates or saves, unless the others wait for ``long``.
         """

@@ -1,4 +1,9 @@
-"""Hardware errors that are new since gputop started: ECC, row remapping, Xid. Old aggregates never count."""
+"""New hardware errors: ECC, row remapping, Xid.
+
+Aggregates from before gputop started never count.
+
+Old aggregates never count.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ class Health:
         """Xid errors that point at software, in words."""
 
     def observe(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
-        """Compare with what was known before."""
+        """Compare with the last sample."""
         ecc = gpu.ecc_uncorrected
         if ecc is not None:
             if self._ecc is not None and ecc > self._ecc:
@@ -48,7 +53,11 @@ class Health:
                 self._saw_xid(event.xid)
 
     def acknowledge(self, badge_id: str) -> None:
-        """Forget what was seen; only something new raises the badge again."""
+        """Forget errors; only something new raises the badge again.
+
+
+        Only something new raises the badge again.
+        """
         if badge_id == "ecc":
             self.errors = ()
         elif badge_id == "xid":
@@ -93,7 +102,12 @@ Points = Sequence[tuple[float, float]]
 
 
 class MemoryTrend:
-    """Points every 20 s for each process on one GPU; the slope is judged only when memory has grown at all."""
+    """Memory of each process on one GPU, a point every 20 s.
+
+    The slope is judged only when memory has grown at all.
+
+    The slope is judged only when memory has grown at all.
+    """
 
     def __init__(self) -> None:
         self._points: dict[int, deque[tuple[float, float]]] = {}
@@ -101,7 +115,7 @@ class MemoryTrend:
         self.leak: Leak | None = None
 
     def observe(self, t: float, owners: Iterable[ProcessSample], free_bytes: float | None) -> None:
-        """Take a point when one is due and judge the trend."""
+        """Take a point when one is due, and judge the trend."""
         if t - self._t < POINT_S - 0.5:
             return
         self._t = t
@@ -123,7 +137,12 @@ class MemoryTrend:
 
 
 def growth(points: Points) -> tuple[float, float] | None:
-    """(bytes per minute, R²) of memory that grows steadily, or None. Theil and Sen's slope: steps do not fool it."""
+    """Growth of steadily growing memory, or None.
+
+    (bytes per minute, R²) by Theil and Sen's slope: steps do not fool it.
+
+    Theil and Sen's slope: steps do not fool it.
+    """
     if len(points) < 3 * (LEAST_RISES + 1) or points[-1][0] - points[0][0] + POINT_S < LEAST_SPAN_S:
         return None
     span_min = (points[-1][0] - points[0][0]) / 60.0

@@ -1,4 +1,4 @@
-"""What the host did for each GPU in one snapshot: process trees joined to GPUs, loaders added up.
+"""Host activity for each GPU in one snapshot.
 
 A loader belongs to the GPU of its row; where its ancestor holds several GPUs it counts for each of them. Orphans are
 never attributed to a GPU.
@@ -20,13 +20,18 @@ NOT_COMPUTE = ("nvidia-cuda-mps",)
 
 
 def is_compute(p: ProcessSample) -> bool:
-    """Whether a process that holds a context on a GPU computes there and does nothing else: it neither draws nor
-    brokers for others."""
+    """True if a process on a GPU computes and does nothing else.
+
+    It neither draws nor brokers for others.
+    """
     return "G" not in (p.type or "C") and not (p.static.name or "").startswith(NOT_COMPUTE)
 
 
 def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
-    """The GPUs on which a server of this kind runs, by the names of the programs; the only GPU where none is seen.
+    """GPUs on which a server of this kind runs, by program name.
+
+    The only GPU if none is seen. None of them where several servers of the kind are asked: whose a GPU is cannot be
+    told by name.
 
     None of them where several servers of the kind are asked: which GPU is whose cannot be told by name.
     """
@@ -45,7 +50,10 @@ DISK, NETWORK, LOCK, SLEEP, POLL, UNREAD = 2, 3, 4, 5, 6, 8
 
 
 class FeederRow(Struct, frozen=True):
-    """One worker in one sample, ``values`` in percent. ``key``: a pid, or its negative for that process's threads."""
+    """One worker in one sample, ``values`` in percent.
+
+    ``key``: a pid, or its negative for that process's threads.
+    """
 
     key: int
     kind: str
@@ -65,7 +73,7 @@ INTERPRETERS = ("python", "pypy", "node", "java", "bash", "sh")
 
 
 class LoaderStart(Struct, frozen=True):
-    """A loader proper, as births are counted: identity, age in seconds, parent, the rule that named it, its kind."""
+    """A loader process, as starts are counted."""
 
     pid: int
     starttime: int | None
@@ -76,7 +84,10 @@ class LoaderStart(Struct, frozen=True):
 
 
 class GpuHostActivity(Struct):
-    """The host side of one GPU at one moment. CPU figures in percent of one core, disk and network as loader counts."""
+    """The host side of one GPU at one moment.
+
+    CPU figures in percent of one core, disk and network as loader counts.
+    """
 
     owners: list[ProcessSample] = []
     primary: ProcessSample | None = None
@@ -151,17 +162,21 @@ class GpuHostActivity(Struct):
 
     @property
     def server(self) -> str | None:
-        """Which server the GPU's main process is, if it is one."""
+        """Serving program of the GPU's main process, if it is one."""
         return None if self.primary is None else self.primary.static.server
 
     @property
     def is_notebook(self) -> bool:
-        """Whether the GPU's main process is a kernel that runs the cells of a notebook."""
+        """True if the main process runs the cells of a notebook."""
         return self.primary is not None and "ipykernel" in (self.primary.static.command or "")
 
     @property
     def ends(self) -> tuple[WaitEnd, ...]:
-        """What the GPU's main thread waits for, the most first; empty where that is not known."""
+        """Wait targets of the GPU's main thread, the most frequent first.
+
+
+        Empty where that is not known.
+        """
         waits_for = None if self.primary is None else self.primary.waits_for
         ends = [self._with_children(end) for end in waits_for or ()]
         beyond = [further for end in ends for pid in end.pids for further in self._beyond(end, pid)]
@@ -194,12 +209,12 @@ class GpuHostActivity(Struct):
 
     @property
     def computing(self) -> int:
-        """How many processes compute on this GPU, rather than drawing or brokering."""
+        """Number of processes that compute, rather than drawing or brokering."""
         return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))
 
     @property
     def framework(self) -> str | None:
-        """What the main process of this GPU has loaded, where it shows: torch, jax or tensorflow."""
+        """Framework that the main process has loaded: torch, jax, tensorflow."""
         p = self.primary
         if p is None:
             return None
@@ -259,12 +274,13 @@ class GpuHostActivity(Struct):
 
 
 def is_on_disk(p: ProcessSample) -> bool:
-    """Whether a process waits for a disk: by the wait that it is most in, else by state D."""
+    """True if a process waits for a disk, by its main wait, else state D."""
     return p.state == "D" if p.waiting_on is None else p.waiting_on == "disk"
 
 
 def saves_pct(p: ProcessSample | None) -> float:
-    """How much of a sample the main thread of a process waited for a file to be written, percent.
+    """Percent of a sample in which the main thread waited for a write.
+
 
     Where its system calls may not be seen, how much it waited for a disk while the process wrote to one.
     """
@@ -276,7 +292,7 @@ def saves_pct(p: ProcessSample | None) -> float:
 
 @lru_cache(maxsize=256)
 def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
-    """What a loader is, and its name in the plural."""
+    """Kind of a loader, and its name in the plural."""
     if rule == "R6":
         return "beside", "processes beside it"
     if rule == "R5":
@@ -315,13 +331,17 @@ def program_of(p: ProcessSample) -> str:
 
 
 def address_of(p: ProcessSample) -> str:
-    """Where the connection leads for which a process mostly waits; empty where that was not seen."""
+    """Address of the connection for which a process mostly waits, else empty.
+
+
+    Empty where that was not seen.
+    """
     ends = [end for end in p.waits_for or () if end.via == "network"]
     return max(ends, key=lambda end: end.pct).detail if ends else ""
 
 
 def _seen_once(p: ProcessSample) -> FeedTime:
-    """The time of a loader whose waits were not observed: what the kernel counts, and the rest as its state says."""
+    """Time of a loader whose waits were not observed."""
     run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
     runnable = max(100.0, run + (p.wait_pct or 0.0))
     run, queued = 100.0 * run / runnable, 100.0 * (p.wait_pct or 0.0) / runnable
@@ -334,7 +354,7 @@ NO_PROCESSES = GpuHostActivity()
 
 
 def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
-    """The host side by GPU index, for each GPU that some process uses."""
+    """Return host activity by GPU index, for GPUs with processes."""
     ticks: dict[int, GpuHostActivity] = {}
     holders: dict[int, list[int]] = {}
     rest: list[ProcessSample] = []
@@ -360,7 +380,12 @@ def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
 
 
 def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:
-    """The GPUs of the nearest ancestor that holds any; at most a few generations up."""
+    """GPUs of the nearest ancestor that holds any.
+
+    At most a few generations up.
+
+    At most a few generations up.
+    """
     ancestor = p.ppid
     for _ in range(8):
         if ancestor is None:
@@ -384,7 +409,7 @@ _MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
 
 
 class SteadyState(Struct, frozen=True):
-    """A state, for how many seconds it has been so, and the networked file system on which it is a wait, if any."""
+    """A state, its length, and the network mount that it blocks on."""
 
     what: str
     for_s: float
@@ -392,7 +417,7 @@ class SteadyState(Struct, frozen=True):
 
 
 class SteadyStateTracker:
-    """Follows one thread, or the feeders of one GPU as a whole."""
+    """Follows one thread, or the workers of one GPU together."""
 
     def __init__(self) -> None:
         self.state: SteadyState | None = None
@@ -410,7 +435,10 @@ class SteadyStateTracker:
 
 
 def state_of_main(p: ProcessSample | None) -> str | None:
-    """What the main thread of a process is in for most of a sample: ``stopped``, ``traced``, a wait, or None."""
+    """State of a main thread for most of a sample, or None.
+
+    ``stopped``, ``traced`` or a wait.
+    """
     if p is None or p.state is None:
         return None
     if p.state in HALTED:
@@ -421,7 +449,7 @@ def state_of_main(p: ProcessSample | None) -> str | None:
 
 
 def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
-    """What most of a GPU's feeders are in for most of a sample, and the file system on which they are."""
+    """State and mount of most workers for most of a sample."""
     rows = [row for row in tick.feeders if row.key >= 0]
     if not rows:
         return None, None

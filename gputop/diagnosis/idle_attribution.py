@@ -1,4 +1,4 @@
-"""Idle attribution: how much of a GPU's idle time each cause explains, at least and at most.
+"""Idle attribution: bounds of how much each cause explains.
 
 In an interval in which the GPU idled for the share ``i`` and a cause held for ``x``, both held together for at least
 ``max(0, x + i − 1)`` and at most ``min(x, i)`` of it (Fréchet), whatever they have to do with each other. Both are
@@ -7,8 +7,8 @@ summed up over the window and divided by the sum of ``i``: waits that come in bu
 With a few looks this would be no bound: of a main thread and a GPU that are independent one look a second gives 80 %
 where the truth is 20 (simulated: util 75, polling 80 %). So an interval lasts at least a second and holds at least
 eight looks; where util comes as single moments, all or nothing, it holds five of them and lasts five seconds; and what
-was looked at enters the lower sum less one standard error of the whole window. What was counted, time on a core or
-queued, needs none.
+was looked at enters the lower sum less one standard error of the whole window. Counted time (on a core or queued) needs
+none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ waits for a lock in so much of the rest [judged]."""
 
 
 class IdleAttribution(NamedTuple):
-    """Bounds, 0 to 1, of how much idle time each cause explains; lower ones, ``most_*`` are upper bounds."""
+    """Bounds, 0 to 1, of how much idle time each cause explains.
+
+    Lower bounds; ``most_*`` are upper ones.
+
+    Lower ones, ``most_*`` are upper bounds.
+    """
 
     main_run: float = 0.0
     main_disk: float = 0.0
@@ -88,7 +93,12 @@ _NO_WORKER = (0.0,) * STATES
 
 
 class IdleSample(Struct, frozen=True):
-    """The part of one sample that attribution needs; ``idle`` and ``run`` in seconds, ``workers`` those that count."""
+    """The part of one sample that attribution needs.
+
+    ``workers`` are those that the main thread may wait for.
+
+    ``idle`` and ``run`` in seconds, ``workers`` those that count.
+    """
 
     t: float
     dt: float
@@ -99,7 +109,7 @@ class IdleSample(Struct, frozen=True):
 
 
 class Interval(Struct, frozen=True):
-    """Sums over some samples: shares times seconds, and the bounds that follow from them."""
+    """Sums over some samples (shares times seconds) and their bounds."""
 
     end: float
     seconds: float
@@ -116,8 +126,13 @@ class Interval(Struct, frozen=True):
     """Seconds, without the busiest worker's."""
     take_turns: bool = False
 
-    def least(self, counted: float, waited: float) -> float:
-        """Seconds that it was so, at least, while the GPU idled; both are sums of shares times seconds."""
+    def lower_bound(self, counted: float, waited: float) -> float:
+        """Seconds of a state, at least, while the GPU idled.
+
+        Both are sums of shares times seconds.
+
+        Both are sums of shares times seconds.
+        """
         counted, waited = min(1.0, counted / self.seconds), waited / self.seconds
         rest = 1.0 - counted
         waited = min(rest, waited)
@@ -131,34 +146,34 @@ class Interval(Struct, frozen=True):
         return max(0.0, (counted + waited - 1.0) * self.seconds + self.idle)
 
     def of_worker(self, key: int) -> tuple[float, ...]:
-        """Bounds of one worker, in the order of ``IdleAttribution`` from ``useful`` on."""
-        w, least = self.workers.get(key, _NO_WORKER), self.least
+        """Bounds of one worker, from ``useful`` on."""
+        w, bound = self.workers.get(key, _NO_WORKER), self.lower_bound
         cpu, wait = w[0] + w[1], w[DISK] + w[NETWORK]
         return (
-            least(cpu, wait), least(cpu, 0.0), least(0.0, w[DISK]), least(0.0, w[NETWORK]), least(cpu, wait + w[POLL]),
-            least(0.0, w[LOCK]), least(0.0, w[SLEEP]), least(0.0, w[LOCK] + w[SLEEP]),
+            bound(cpu, wait), bound(cpu, 0.0), bound(0.0, w[DISK]), bound(0.0, w[NETWORK]), bound(cpu, wait + w[POLL]),
+            bound(0.0, w[LOCK]), bound(0.0, w[SLEEP]), bound(0.0, w[LOCK] + w[SLEEP]),
         )  # fmt: skip
 
     def bounded(self) -> Interval:
         """The interval with its bounds."""
         disk, network, write, sleep, poll = self.waits
-        least, own = self.least, disk + network + write
+        lower_bound, own = self.lower_bound, disk + network + write
         every = [w for key, w in self.workers.items() if key >= 0] or list(self.workers.values()) or [_NO_WORKER]
         take_turns = _take_turns(every, self.seconds)
         if take_turns:
             every = [tuple([min(self.seconds, sum(column)) for column in zip(*every, strict=True)])]
         bounds = IdleAttribution(
             main_run=self.least_run,
-            main_disk=least(0.0, disk),
-            main_network=least(0.0, network),
-            main_write=least(0.0, write),
-            main_sleep=least(0.0, sleep),
-            main_fetch=least(0.0, network + poll),
-            main_alone=least(self.run, own + sleep),
-            any_useful=max([least(w[0] + w[1], w[DISK] + w[NETWORK]) for w in every]),
-            any_cpu=least(max([w[0] + w[1] for w in every]), 0.0),
-            any_disk=least(0.0, max([w[DISK] for w in every])),
-            any_network=least(0.0, max([w[NETWORK] for w in every])),
+            main_disk=lower_bound(0.0, disk),
+            main_network=lower_bound(0.0, network),
+            main_write=lower_bound(0.0, write),
+            main_sleep=lower_bound(0.0, sleep),
+            main_fetch=lower_bound(0.0, network + poll),
+            main_alone=lower_bound(self.run, own + sleep),
+            any_useful=max([lower_bound(w[0] + w[1], w[DISK] + w[NETWORK]) for w in every]),
+            any_cpu=lower_bound(max([w[0] + w[1] for w in every]), 0.0),
+            any_disk=lower_bound(0.0, max([w[DISK] for w in every])),
+            any_network=lower_bound(0.0, max([w[NETWORK] for w in every])),
             most_main_run=self.most_run,
             most_disk=min(disk, self.idle),
             most_network=min(network, self.idle),
@@ -168,7 +183,7 @@ class Interval(Struct, frozen=True):
         return replace(self, bounds=bounds, take_turns=take_turns)
 
     def proven(self, key: int) -> Interval:
-        """The interval with the polls of a worker counted as waits for the network."""
+        """The interval with a worker's polls counted as network waits."""
         states = self.workers.get(key, _NO_WORKER)
         polled = states[POLL] + states[UNREAD]
         if not polled:
@@ -184,7 +199,7 @@ def _as_network(states: Sequence[float]) -> tuple[float, ...]:
 
 
 def _take_turns(workers: Sequence[Sequence[float]], seconds: float) -> bool:
-    """True if several workers share one lock: one works at a time, and the others wait for it."""
+    """True if workers share one lock and work one at a time."""
     useful = [w[0] + w[1] + w[DISK] + w[NETWORK] for w in workers]
     return (
         len(workers) > 1
@@ -194,9 +209,11 @@ def _take_turns(workers: Sequence[Sequence[float]], seconds: float) -> bool:
 
 
 def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = ()) -> Interval:
-    """Sum samples up. ``proven``: keys of workers whose polls are waits for the network.
+    """Sum samples up.
 
-    Each part is long enough to bound what was counted, which needs no looks: the main thread's running.
+    ``proven``: keys of workers whose polls are waits for the network.
+
+    Each part is long enough to bound the main thread's running, which is counted and needs no looks.
     """
     samples = [sample for part in parts for sample in part]
     seconds = sum([s.dt for s in samples])
@@ -240,7 +257,10 @@ def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = (
 
 
 def has_moments(utils: Iterable[float]) -> bool:
-    """True if util comes as single moments: all or nothing, by turns as quick as chance has them."""
+    """True if util comes as single moments, all or nothing.
+
+    They alternate as quickly as chance has them.
+    """
     values = list(utils)
     high = [util >= ALL_PCT for util in values if util <= NOTHING_PCT or util >= ALL_PCT]
     part = sum(high) / max(1, len(high))
@@ -255,7 +275,10 @@ def has_moments(utils: Iterable[float]) -> bool:
 def idle_attribution(
     intervals: Sequence[Interval], busiest: int | None, *, moments: bool, named: frozenset[str] = frozenset()
 ) -> tuple[IdleAttribution, frozenset[str]]:
-    """Bounds over the window, with those of the busiest worker by its key, and the causes of most of the idle time.
+    """Return bounds over the window and the causes above half.
+
+    ``busiest``: key of the worker that decides. ``named``: causes named before, which are left at a lower sum than they
+    are entered.
 
     ``named`` are the causes that were named before: they are left at a lower sum than they are entered.
     """
@@ -295,7 +318,10 @@ class IdleTime:
         """Workers whose polls were seen to be waits for the network, and when last."""
 
     def add(self, sample: IdleSample) -> None:
-        """Add a sample; the interval ends once it is long enough and has enough looks."""
+        """Add a sample; an interval ends when long enough.
+
+        The interval ends once it is long enough and has enough looks.
+        """
         t, dt = sample.t, sample.dt
         self._utils.append((t, sample.util_pct))
         while self._utils[0][0] <= t - max(WINDOW_S, LEAST_SEEN * dt):

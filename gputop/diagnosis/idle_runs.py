@@ -1,4 +1,4 @@
-"""What means over the window hide: runs without a kernel, births of loaders, falls from busy to idle."""
+"""Patterns that means hide: idle runs, restarts, falls, starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 
 
 class IdleRuns:
-    """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
+    """Runs of samples without a kernel, and writes during them."""
 
     def __init__(self) -> None:
         self._begin: float | None = None
@@ -42,7 +42,11 @@ class IdleRuns:
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
     def observe(self, t: float, dt: float, util: float, writes: float | None, main_saves_pct: float = 0.0) -> float:
-        """Add a sample; returns the length in seconds of the run that it ended, 0 when it ended none.
+        """Add a sample and return the length of the run it ended.
+
+        In seconds, 0 if it ended none.
+
+        Returns the length in seconds of the run that it ended, 0 when it ended none.
 
         ``main_saves_pct``: how much of the sample the main thread waited for a file to be written.
         """
@@ -84,14 +88,17 @@ DEMAND_MEMORY_S, DEMAND_ENDS_S = 600.0, 120.0
 
 
 class BurstDetector:
-    """Whether a GPU is used now and then, as by requests: pauses and work by turns, for minutes."""
+    """Detects a GPU that is used now and then, as by requests."""
 
     def __init__(self) -> None:
         self._quiet_since: float | None = None
         self._ended: deque[float] = deque(maxlen=DEMAND_PAUSES)
 
     def observe(self, t: float, util: float) -> bool:
-        """Add a sample; whether work has come and gone lately and may come again."""
+        """Add a sample.
+
+        Whether work has come and gone lately and may come again.
+        """
         if util < QUIET_UTIL:
             if self._quiet_since is None:
                 self._quiet_since = t
@@ -105,7 +112,7 @@ class BurstDetector:
 
 
 class _Birth(Struct, frozen=True):
-    """When a loader was born, and whether no older one was left."""
+    """Start of a loader, and whether no older one was left."""
 
     t: float
     of_all: bool
@@ -123,7 +130,7 @@ class Restarts(Struct, frozen=True):
 
 
 class WorkerRestarts:
-    """New loaders of one GPU. Those found with the job are no births."""
+    """New loaders of one GPU. Loaders found with the job are none."""
 
     def __init__(self) -> None:
         self._starttimes: dict[int, int | None] = {}
@@ -165,7 +172,9 @@ class WorkerRestarts:
             self._births.popleft()
 
     def _is_line(self, loader: LoaderStart, siblings: int) -> bool:
-        """Whether a loader follows another one of the same parent, which never has two: a child per shard, no worker.
+        """True if a loader follows another of the same parent.
+
+        The parent never has two: a child per shard, no worker.
 
         PyTorch's workers name themselves: one that is started again each epoch is a restart.
         """
@@ -203,7 +212,7 @@ class WorkerRestarts:
 
 
 class Alternations:
-    """Falls from busy (≥ 60 %) to idle (≤ 20 %) in the last 30 seconds."""
+    """Falls from busy to idle in the last 30 s."""
 
     def __init__(self) -> None:
         self._busy: bool | None = None
@@ -211,7 +220,10 @@ class Alternations:
         self._t = float("-inf")
 
     def observe(self, t: float, util: float) -> int:
-        """Add a sample; returns the falls in the last 30 s."""
+        """Add a sample.
+
+        Returns the falls in the last 30 s.
+        """
         if t - self._t < ALTERNATION_STEP_S:
             return len(self._falls)
         self._t = t
@@ -239,7 +251,7 @@ KNOWN_WITHIN_S = 10.0
 
 
 class Startup:
-    """Whether one job trains already: the times of samples with kernels, of the last seconds."""
+    """Follows whether a job runs kernels and trains yet."""
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()
@@ -253,11 +265,13 @@ class Startup:
         """Whether the job was seen training. One that pauses then is not starting up, however young it is."""
 
     def begins_to_work(self, t: float, util: float, *, age_known: bool) -> bool:
-        """Take a sample in; True once, where the job runs its first kernels after a quiet time.
+        """Add a sample; True once, at the first kernels after quiet.
 
-        What came before was importing and warming up: no part of a window that judges training. A process may be seen
-        on the GPU, or its age be known, only some samples after its kernels: it is waited for. A job that pauses later
-        goes on being judged.
+        True once, where the job runs its first kernels after a quiet time.
+
+        Importing and warming up before are no part of a window that judges training. A process may be seen on the GPU,
+        or its age be known, only some samples after its kernels: it is waited for. A job that pauses later goes on
+        being judged.
         """
         for times, seconds in ((self._loud, WORKED_OF_S), (self._any, STEADY_S)):
             while times and times[0] <= t - seconds:
@@ -278,22 +292,29 @@ class Startup:
         return age_known
 
     def kernels_s(self, t: float, interval_s: float) -> float:
-        """Seconds of the last fifteen in which any kernel ran; a sample stands for one interval."""
+        """Seconds of the last fifteen in which any kernel ran.
+
+        A sample counts as one interval.
+        """
         return interval_s * sum(1 for at in self._any if at > t - WORKED_OF_S)
 
     def is_busy(self, t: float, interval_s: float) -> bool:
-        """Whether kernels have just run as they do in training: ever again."""
+        """True if kernels have just run as they do in training."""
         return interval_s * sum(1 for at in self._loud if at > t - BEGUN_OF_S) >= BEGUN_S - 1e-6
 
     def trains_s(self, t: float) -> float | None:
-        """Seconds since the job was first seen training; None where it was not."""
+        """Seconds since training was first seen; None if never.
+
+
+        None where it was not.
+        """
         return None if self._trains_since is None else t - self._trains_since
 
     def began_to_train(self, t: float, interval_s: float) -> float | None:
-        """Where it is first seen that the job trains, and again where that is certain: when it began to.
+        """Time at which training began, when first seen or certain; else None.
 
         It is certain where kernels have run in ten of fifteen seconds, or have come again and again for longer. A
-        sample stands for one interval.
+        sample counts as one interval.
         """
         if self.has_trained:
             return None

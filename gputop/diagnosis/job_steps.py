@@ -1,4 +1,4 @@
-"""The steps of a job as its GPUs show them: how long one is, and which of its phases has grown.
+"""Steps of a job as its GPUs show them, and their growth.
 
 Pure: time enters with the samples.
 """
@@ -51,7 +51,9 @@ def _sum(a: float | None, b: float | None) -> float | None:
 
 
 def period(values: Sequence[float], spacing_s: float) -> float | None:
-    """The period in seconds of evenly spaced values; None where none is clear.
+    """The period in seconds of evenly spaced values.
+
+    None where none is clear.
 
     By the first peak of the autocorrelation (Box and Jenkins, "Time Series Analysis", 2.1.5; each lag's sum divided by
     its number of terms), refined by the parabola through the peak and its neighbours.
@@ -125,7 +127,10 @@ class _Rhythm:
 
 
 class StepPeriods:
-    """Feed it snapshots in order of time; it gives the steps of the jobs on their GPUs."""
+    """Feed it snapshots in order of time.
+
+    It gives the steps of the jobs on their GPUs.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[PeriodSource, _Rhythm]] = {}
@@ -133,7 +138,10 @@ class StepPeriods:
         """The steps as they stand; a recording's own where the snapshot carries them."""
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Add one snapshot. One that repeats a reading, or comes too seldom, says nothing new."""
+        """Add one snapshot.
+
+        One that repeats a reading, or comes too seldom, says nothing new.
+        """
         if snapshot.periods:
             self.periods = snapshot.periods
             return
@@ -165,13 +173,16 @@ class StepPeriods:
                 )
         self.periods = tuple(periods)
 
-    def of(self, gpu: int) -> StepPeriod | None:
+    def period_of(self, gpu: int) -> StepPeriod | None:
         """The step on the GPU with this index."""
         return next((period for period in self.periods if gpu in period.gpus), None)
 
 
 def jobs_of(gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]) -> Mapping[str, list[GpuSample]]:
-    """The GPUs of each job; a GPU whose job is not known stands alone, a lost one nowhere."""
+    """The GPUs of each job.
+
+    A GPU whose job is not known is a group of its own, a lost one nowhere.
+    """
     owner: dict[int, str] = {}
     for process in processes:
         if process.role == "gpu" and process.gpu is not None and process.static.job_key is not None:
@@ -199,13 +210,16 @@ REMEDIES: Mapping[Phase, str] = {
 
 
 def growth_remedy(growth: PhaseGrowth) -> str:
-    """What lies in that phase, and what to do."""
+    """Contents of the phase that has grown, and the remedy."""
     return REMEDIES[growth.phase]
 
 
 def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
-    """The phase of these steps, in order, that grew most; None where a step takes no longer than in the beginning.
-    Steps with other phases than the last one are left out. In seconds."""
+    """The phase of these steps, in order, that grew most.
+
+    None where a step takes no longer than in the beginning. Steps with other phases than the last one are left out. In
+    seconds.
+    """
     alike = steps[-1].keys() if steps else ()
     alike_steps = [step for step in steps[WARM_UP_STEPS:] if step.keys() == alike]
     if not alike or len(alike_steps) < LEAST_STEPS:

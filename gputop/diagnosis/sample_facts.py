@@ -1,4 +1,4 @@
-"""Facts that one sample of a GPU, a process or the host shows: its link, its clock, whether its counters count."""
+"""Facts that one sample shows: link, clock, memory, counters."""
 
 from __future__ import annotations
 
@@ -37,22 +37,28 @@ STALE_S = 60.0
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """Return part / whole; None if either is unknown or the whole is 0."""
+    """Return part / whole.
+
+    None if either is unknown or the whole is 0.
+    """
     return None if part is None or not whole else part / whole
 
 
 def is_stale(gpu: GpuSample) -> bool:
-    """True if the counters are too old to stand beside the util of this sample."""
+    """True if the counters are too old for the util beside them."""
     return gpu.sm_age_s is not None and gpu.sm_age_s > max(STALE_S, 2.0 * (gpu.sm_window_s or 0.0))
 
 
 def is_split(gpu: GpuSample) -> bool:
-    """True if SM activity of a whole GPU in MIG mode stands beside the util of something else."""
+    """True if SM activity is of a whole GPU in MIG mode."""
     return bool(gpu.static.mig_enabled) and (gpu.static.mig_parent is None or gpu.util_pct is not None)
 
 
 def sm_now(gpu: GpuSample) -> float | None:
-    """SM activity of one sample, percent; None if it was not measured or is not believed."""
+    """SM activity of one sample, percent.
+
+    None if it was not measured or is not believed.
+    """
     if gpu.sm_source not in MEASURED or reads_zero_at_work(gpu) or is_stale(gpu) or "sm_active_pct" in gpu.doubts:
         return None
     return gpu.sm_active_pct
@@ -80,7 +86,9 @@ def memory_of(gpu: GpuSample, host: HostSample) -> tuple[float | None, float | N
 
 
 def degraded_link(gpu: GpuSample) -> str:
-    """Describe a PCIe link below its best: ``gen 1 of 5, x1 of x16``; empty if it is at its best.
+    """Describe a PCIe link below its best; empty at its best.
+
+    ``gen 1 of 5, x1 of x16``.
 
     A GPU that shares the host's memory does not copy over PCIe: its link is narrow and unused.
     """
@@ -95,7 +103,10 @@ def degraded_link(gpu: GpuSample) -> str:
 
 
 def memory_limit_c(gpu: GpuSample) -> float | None:
-    """Highest operating temperature of the memory: the driver's, else that of HBM on cards that have it."""
+    """Highest operating temperature of the memory, °C.
+
+    The driver's, else the usual one of HBM on cards that have it.
+    """
     if gpu.mem_temp_max_c:
         return gpu.mem_temp_max_c
     words = gpu.static.name.upper()
@@ -109,7 +120,10 @@ def link_words(gpu: GpuSample) -> str:
 
 
 def missing_host_reason(primary: ProcessSample | None) -> str | None:
-    """Why nothing is known of the main thread; None if it was measured."""
+    """Why nothing is known of the main thread.
+
+    None if it was measured.
+    """
     if primary is None:
         return "no process visible on this GPU"
     if primary.main_run_pct is not None:
@@ -121,7 +135,10 @@ def missing_host_reason(primary: ProcessSample | None) -> str | None:
 
 
 def swapping(host: HostSample) -> str | None:
-    """Evidence that the host swaps, or None. Swap that is merely occupied is old and harmless [judged]."""
+    """Evidence that the host swaps, or None.
+
+    Swap that is merely occupied is old and harmless [judged].
+    """
     swap = host.swap_used_bytes
     if not swap:
         return None

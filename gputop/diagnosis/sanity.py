@@ -1,9 +1,8 @@
-"""Is this reading possible? A GPU's readings are looked at together, and with what came before, before anything judges,
-draws, counts or exports them.
+"""Checks of a GPU's readings against each other and the past.
 
-Drivers answer "success" and are wrong, and each value alone looks well. What cannot be becomes "not measured", with its
-reason; what is true of less than it seems to be carries a doubt. Pure: recordings keep what the driver has said, and a
-replay goes through here as a live run does.
+They run before anything judges, draws, counts or exports a reading. Drivers answer "success" and are wrong, and each
+value alone looks right. An impossible value becomes "not measured", with its reason; a doubtful one carries a doubt.
+Pure: recordings keep the driver's answers, and a replay is checked as a live run is.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _PERCENTS_OF = attrgetter(*PERCENTS)
 
 
 class GpuHistory(Struct):
-    """What was seen of one GPU in this run."""
+    """History of one GPU in this run."""
 
     t: float
     util: float | None = None
@@ -94,8 +93,14 @@ class GpuHistory(Struct):
 
 
 def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample]) -> str | None:
-    """What shows that a GPU works, beside its util. Of a discrete GPU neither power nor clocks do: a context alone
-    raises an H100 from 72 to 122 W at its highest clock. Nor does its memory, which copies and video use."""
+    """Evidence that a GPU works, beside its util.
+
+    Of a discrete GPU neither power nor clocks are evidence: a context alone raises an H100 from 72 to 122 W at its
+    highest clock. Nor is its memory, which copies and video use.
+
+    Of a discrete GPU neither power nor clocks do: a context alone raises an H100 from 72 to 122 W at its highest clock.
+    Nor does its memory, which copies and video use.
+    """
     for words, value in (
         ("its SMs are", gpu.sm_active_pct),
         ("a pipe is", max(known(gpu.pipes), default=None)),
@@ -115,7 +120,10 @@ def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSam
 
 
 def always_zero(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float) -> str | None:
-    """The driver of a Thor always answers 0 (rezolus#1105). A util above 0 that was seen once excludes it."""
+    """The driver of a Thor always answers 0 (rezolus#1105).
+
+    A util above 0 that was seen once excludes it.
+    """
     if past.has_counted or gpu.util_pct != 0.0:
         return None
     work = _other_work(gpu, past, processes)
@@ -149,8 +157,11 @@ def stuck(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], 
 
 
 def missed(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
-    """DCGM counts some fields in turns (at 100 ms on an A100 two rows of three are none): SM and every pipe are then 0
-    while the memory is busy or kernels run. One pipe at 0 is a measurement, as every 0 of other sources is."""
+    """A sample that DCGM did not count.
+
+    DCGM counts some fields in turns (at 100 ms on an A100 two rows of three are none): SM and every pipe are then 0
+    while the memory is busy or kernels run. One pipe at 0 is a measurement, as every 0 of other sources is.
+    """
     if gpu.sm_active_pct != 0.0 or not SM_SOURCES[gpu.sm_source].dcgm:
         return None
     if any(gpu.pipes):
@@ -160,7 +171,7 @@ def missed(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample
 
 
 def reads_zero_at_work(gpu: GpuSample) -> bool:
-    """Whether the SM counter of a GPU that seems to work reads 0, as a broken one does."""
+    """True if SM reads 0 while the GPU seems to work."""
     util, power, limit = gpu.util_pct, gpu.power_w, gpu.power_limit_w
     if gpu.sm_active_pct != 0.0 or util is None or util < BROKEN_UTIL or gpu.sm_source not in MEASURED:
         return False
@@ -183,16 +194,21 @@ def is_missed(gpu: GpuSample) -> bool:
 
 
 def is_refuted(gpu: GpuSample) -> bool:
-    """Whether the util of a sample that went through here is not believed: nor is what it was in the samples before."""
+    """True if the util of a checked sample is not believed.
+
+    Nor is the util of the samples before.
+    """
     return gpu.unavailable.get("util_pct", "").startswith((ALWAYS_ZERO, STUCK))
 
 
 def busy_pct(gpu: GpuSample, util: float | None, sm: float | None) -> float | None:
-    """Percent of the time in which kernels ran: util, or SM where that says more (an H100's util was 0 in 30 of 117 s
-    beside an SM of 8 to 58). Not by a source whose values are old, nor by a share of cycles while the clock swings.
+    """Percent of the time in which kernels ran: util, or SM if that is more.
 
-    ``util`` and ``sm`` are those of the sample or means of many. Where util is a moment of each second, the larger of
-    the two second by second is more than either mean: a job that works in bursts would seem to work all the time.
+    An H100's util was 0 in 30 of 117 s beside an SM of 8 to 58. Not by a source whose values are old, nor by a share of
+    cycles while the clock swings.
+
+    ``util`` and ``sm`` are of one sample or means of many. Where util is a moment of each second, the larger of the two
+    second by second is more than either mean: a job that works in bursts would seem to work all the time.
     """
     if util is None or sm is None or sm <= util + SM_ABOVE or gpu.static.mig_enabled or gpu.sm_source not in MEASURED:
         return util
@@ -200,14 +216,18 @@ def busy_pct(gpu: GpuSample, util: float | None, sm: float | None) -> float | No
 
 
 def busy_second_pct(gpu: GpuSample) -> float | None:
-    """What one sample says of pauses: its util, or SM where that shows that the GPU worked for most of the second. A
-    pause's own first and last second are busy in part."""
+    """Busy percent of one sample, as evidence of pauses.
+
+    Its util, or SM if that shows work for most of the second. A pause's own first and last second are busy in part.
+    """
     busy = busy_pct(gpu, gpu.util_pct, gpu.sm_active_pct)
     return busy if busy is None or busy >= MOST_OF_A_SECOND else gpu.util_pct
 
 
 def kernels_pct(gpu: GpuSample, busy: float | None) -> float | None:
-    """Percent of one sample's time in which kernels ran: by GPM's or DCGM's count of all its cycles where there is one.
+    """Percent of one sample's time in which kernels ran.
+
+    By GPM's or DCGM's count of all cycles if there is one.
 
     The driver's util is what it was in the last sixth of a second: of a loader job on an H200 it went from 2 to 100
     while the engine worked 52 to 68 % of each second.
@@ -219,7 +239,10 @@ def kernels_pct(gpu: GpuSample, busy: float | None) -> float | None:
 
 
 def impossible_power(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
-    """A frozen power reading may be many times the limit; the energy counter sums up the same reading."""
+    """A frozen power reading may be many times the limit.
+
+    The energy counter sums up the same reading.
+    """
     power, limit = gpu.power_w, gpu.power_limit_w
     if power is None or not limit or power <= MOST_POWER * limit:
         return None
@@ -232,8 +255,11 @@ def has_impossible_power(gpu: GpuSample) -> bool:
 
 
 class SanityCheck(Struct, frozen=True):
-    """One thing that cannot be. ``why`` gives the reason where it is so, ``keys`` what then counts as not measured: of
-    ``zeros_alone`` only what is 0."""
+    """One check.
+
+    ``why`` gives the reason of an impossible reading, whose ``keys`` then count as not measured; of ``zeros_alone``
+    only values of 0.
+    """
 
     keys: tuple[str, ...]
     why: Callable[[GpuSample, GpuHistory, Iterable[ProcessSample], float], str | None]
@@ -256,7 +282,10 @@ class SanityFilter:
         self._past: dict[str, GpuHistory] = {}
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without what cannot be; itself where all of it can."""
+        """The snapshot without what cannot be.
+
+        Itself where all of it can.
+        """
         if len(self._past) > len(snapshot.gpus):
             # Of a GPU that is gone nothing is known any more; one that is lost is still there.
             there = {gpu.static.uuid for gpu in snapshot.gpus}
@@ -295,7 +324,7 @@ class SanityFilter:
 
 
 def _within(gpu: GpuSample) -> GpuSample:
-    """With percentages that can be some: a recording may hold what no source of today lets in."""
+    """Clear percentages outside 0 to 100, as old recordings may have."""
     values: dict[str, float | None] = {}
     missing = dict(gpu.unavailable)
     for key, value in zip(PERCENTS, _PERCENTS_OF(gpu), strict=True):

@@ -1,4 +1,4 @@
-"""Signals: what the rules see of one GPU, the means over the window W and the state that outlives it.
+"""Signals: all that the rules read about one GPU.
 
 A rule is a pure function of one ``Signals``. GPU metrics are percentages (0–100), as everywhere on screen; what the
 host did is a share of the window (0–1), as in the bounds of ``attribution``. None is "not measured", never 0.
@@ -29,7 +29,9 @@ EFFICIENCY_UTIL = 10.0
 
 
 class Pause(Struct, frozen=True):
-    """A run of samples without any kernel: when it ended, how long it was, and what the job's tree wrote during it.
+    """A run of samples without any kernel.
+
+    Its end, its length, and the writes of the job's tree during it.
 
     ``main_saves`` is the share of it in which the main thread waited for a file to be written.
     """
@@ -52,7 +54,10 @@ class Leak(Struct, frozen=True):
 
 
 class Peer(Struct, frozen=True):
-    """One GPU of a job that does more than the others, which wait for it. ``measure`` is "SM" or "power"."""
+    """The straggler of a job, and the GPUs that wait for it.
+
+    ``measure`` is "SM" or "power".
+    """
 
     straggler: int
     measure: str
@@ -64,7 +69,7 @@ class Peer(Struct, frozen=True):
 
 
 class Turns(Struct, frozen=True):
-    """GPUs of one process or job of which one works at a time."""
+    """GPUs of one process or job that work one at a time."""
 
     gpus: tuple[int, ...]
     sum_pct: float
@@ -85,7 +90,10 @@ ENDED = "its process has ended"
 
 
 class LaggingRank(Struct, frozen=True):
-    """The rank for which the others of its job wait inside their kernels: its GPU, and ``why`` in words."""
+    """The rank for which the others wait inside their kernels.
+
+    Its GPU, and the reason in words.
+    """
 
     gpu: int
     pid: int
@@ -113,14 +121,20 @@ class BusyWait(Struct, frozen=True):
 
     @property
     def late(self) -> str:
-        """The ranks that differ, and what the first of them does: ``GPU 3: main: waits on nas:/data for 45 s``."""
+        """The lagging ranks, with the state of the first.
+
+        ``GPU 3: main: waits on nas:/data for 45 s``.
+        """
         names = [rank.name for rank in self.behind[:3]]
         more = f" and {len(self.behind) - 3} more" if len(self.behind) > 3 else ""
         return f"{', '.join(names)}{more}: {self.behind[0].why}"
 
 
 class HostSide(Struct, frozen=True):
-    """What the processes of one GPU, and others for them, did over the window. Without arguments: nothing is known."""
+    """Activity of the processes of one GPU over the window.
+
+    Without arguments: nothing is known.
+    """
 
     reason: str | None = None
     """Why the main thread of the GPU's process could not be measured; None where it was."""
@@ -170,7 +184,10 @@ class HostSide(Struct, frozen=True):
 
 
 class Signals(Struct, frozen=True):
-    """One GPU over the window. Shares 0–1 unless the name or the comment says otherwise."""
+    """One GPU over the window.
+
+    Shares 0–1 unless the name or the comment says otherwise.
+    """
 
     t: float
     gpu: GpuSample
@@ -248,7 +265,7 @@ class Signals(Struct, frozen=True):
 
     @property
     def begins(self) -> bool:
-        """Whether the job began to train a moment ago, and has an account of it."""
+        """True in the first 15 s of training, once idle time is attributed."""
         is_new = self.trains_s is not None and self.trains_s < TRAINS_S
         return is_new and self.steps_now and self.host.accounted
 
@@ -264,5 +281,5 @@ class Signals(Struct, frozen=True):
 
     @property
     def is_dark(self) -> bool:
-        """Whether nothing but the GPU itself is visible: neither its processes nor what the host does for them."""
+        """True if nothing but the GPU itself is visible."""
         return not self.tick.computing and not self.host.seen

@@ -1,7 +1,9 @@
-"""How to have SM activity measured on a GPU where it is not: by the kind of the card, and with the right that it takes.
+"""How to have SM activity measured, by kind of card.
 
-Most cards outside of data centres have no counter that can be read: a verdict without SM must say what to do
-about it. ``gputop doctor`` looks at this machine's own files and rights; here only the GPU's facts are known.
+With the right that it takes.
+
+Most cards outside of data centres have no counter that can be read: a verdict without SM must say what to do about it.
+``gputop doctor`` looks at this machine's own files and rights; here only the GPU's facts are known.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ SHORT = "measure SM: gputop doctor"
 
 
 def how_to_measure(gpu: GpuSample) -> str:
-    """What to do, in one line; never empty."""
+    """How to have SM measured, in one line; never empty."""
     static = gpu.static
     lack = None if gpu.sm_lack is None else gpu.sm_lack.kind
     return _advice(static.name, static.architecture, bool(static.mig_enabled), static.mig_parent is not None, lack)
@@ -60,7 +62,9 @@ WORKS_HARD, DRAWS_LITTLE, SAYS_NOTHING = "works hard", "draws little for a busy 
 
 
 def power_word(gpu: GpuSample) -> str | None:
-    """What power says of a busy GPU whose SM activity is only bounded; None where it says nothing.
+    """Meaning of power for a busy GPU whose SM is only bounded.
+
+    None where it says nothing.
 
     Never a number of activity: the same matrix product draws up to 67 % more or less by its data alone, and training in
     FP32, 26 times slower than it could be, 82 % of an H100's limit. Not for MIG instances, whose power is the board's,

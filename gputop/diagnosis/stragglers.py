@@ -1,4 +1,4 @@
-"""Stragglers: the GPU of a synchronous job that does more than the others, and which of these wait for it."""
+"""Stragglers of synchronous jobs, and the GPUs that wait for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class StragglerDetector:
         self._since: dict[tuple[str, int], float] = {}
 
     def observe(self, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, Peer]:
-        """Return the straggler of each GPU's job by GPU index. MIG instances do not wait for each other."""
+        """Return the straggler of each GPU's job by GPU index.
+
+        MIG instances do not wait for each other.
+        """
         jobs: dict[str, list[Signals]] = {}
         if len(signals) >= LEAST_GPUS:
             for s in signals:
@@ -87,7 +90,9 @@ def _outlier(members: Sequence[Signals]) -> Peer | None:
 
 
 def _may_wait(s: Signals) -> bool:
-    """True if a GPU shows what waiting in NCCL looks like: few SMs, or, if SM is not measured, little power.
+    """True if a GPU looks as if it waits in NCCL.
+
+    Few SMs, or little power if SM is not measured. A rank that waits does not do SM 91.
 
     A rank that waits does not do SM 91.
     """

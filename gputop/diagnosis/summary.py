@@ -1,7 +1,9 @@
-"""The summary of a GPU that all outputs show: title, cause, number, role, evidence, remedy, owner and time.
+"""The summary of a GPU that all outputs show.
 
-Screen, reports, pages, alerts and the exporter lay a ``GpuSummary`` out; none of them words or rounds a verdict
-itself. Pure: time enters with the snapshots.
+Title, cause, number, role, evidence, remedy, owner and time.
+
+Screen, reports, pages, alerts and the exporter lay a ``GpuSummary`` out; none of them words or rounds a verdict itself.
+Pure: time enters with the snapshots.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 def lost_share(
     state: State, verdict: str, util_pct: float | None, sm_pct: float | None, clock: float | None = None
 ) -> float | None:
-    """The share, 0 to 1, of a moment that a GPU lost under a verdict; None where nothing was judged.
+    """Share, 0 to 1, of a moment that a GPU lost under a verdict.
+
+    None if nothing was judged.
 
     Starved and idle lose the part without a kernel, busy-not-working and half working the part of the chip that no
-    kernel used: linear in what was measured, so that sums over seconds equal what their means give. Busy-not-working
+    kernel used: linear in the measured values, so that sums over seconds equal what their means give. Busy-not-working
     without measured SM, a hang and warps that only wait lose all. A low clock loses the part of the clock that is
-    missing (``clock`` is the share of its maximum). Other work loses nothing: from the SM / util at which
-    half working ends on, what remains is how kernels are.
+    missing (``clock`` is the share of its maximum). Other work loses nothing: from the SM / util at which half working
+    ends on, what remains is how kernels are.
     """
     if state == "unmeasured":
         return None
@@ -81,7 +85,10 @@ def _share(percent: float) -> float:
 
 
 class Owners:
-    """The owner of each GPU by its index: the process with most memory there, kept until it ends."""
+    """Owner of each GPU: the process with most memory there.
+
+    Kept until it ends.
+    """
 
     def __init__(self) -> None:
         self._identities: dict[int, tuple[int, int | None]] = {}
@@ -106,13 +113,19 @@ class Owners:
             )
         self._identities = identities
 
-    def of(self, gpu: int) -> GpuOwner | None:
-        """The owner of the GPU with that index; None where no process is seen there."""
+    def owner_of(self, gpu: int) -> GpuOwner | None:
+        """The owner of the GPU with that index.
+
+        None where no process is seen there.
+        """
         return self._owners.get(gpu)
 
 
 def program(command: str) -> str:
-    """What a command runs, in a word: of an interpreter its script or module, else the program's own name."""
+    """Program of a command in a word.
+
+    Of an interpreter its script or module, else the program's own name.
+    """
     words = command.split()
     if not words:
         return ""
@@ -126,7 +139,10 @@ def program(command: str) -> str:
 
 
 def owner_words(owner: GpuOwner) -> str:
-    """``rl.py (rl, pid 4711, slurm 8830) and 2 more``; without what cannot be read."""
+    """``rl.py (rl, pid 4711, slurm 8830) and 2 more``.
+
+    Without what cannot be read.
+    """
     return _named(owner, f"pid {owner.pid}") + (f" and {owner.others} more" if owner.others else "")
 
 
@@ -140,7 +156,10 @@ MOST_JOBS = 3
 
 
 def whose_words(owners: Iterable[GpuOwner | None]) -> str:
-    """Whose several GPUs are: a single owner with its pid, else each job once, so many at most."""
+    """Owners of several GPUs in words.
+
+    A single owner with its pid, else each job once, so many at most.
+    """
     distinct = list(dict.fromkeys(owner for owner in owners if owner is not None))
     if len(distinct) == 1:
         return owner_words(distinct[0])
@@ -150,7 +169,10 @@ def whose_words(owners: Iterable[GpuOwner | None]) -> str:
 
 
 class Number(Struct, frozen=True):
-    """The one number beside a verdict. ``value`` is None where it would belong to the verdict and is not measured."""
+    """The one number beside a verdict.
+
+    ``value`` is None where it would belong to the verdict and is not measured.
+    """
 
     measure: str
     value: float | None
@@ -223,7 +245,11 @@ def is_lost(d: GpuDiagnosis) -> bool:
 
 
 def role_of(d: GpuDiagnosis) -> Role:
-    """What the verdict on a GPU means; what a badge says comes on top of it."""
+    """Role of a verdict; badges come on top of it.
+
+
+    What a badge says comes on top of it.
+    """
     role = ROLE_OF_VERDICT.get(d.verdict)
     if role is not None:
         return role
@@ -231,7 +257,7 @@ def role_of(d: GpuDiagnosis) -> Role:
 
 
 def group_of(d: GpuDiagnosis) -> str:
-    """The word under which counts have a GPU: what it does, with half working and warnings apart from work."""
+    """The word under which counts have a GPU."""
     if is_lost(d):
         return LOST_TITLE
     if d.state == "busy_not_working":
@@ -246,7 +272,7 @@ def group_of(d: GpuDiagnosis) -> str:
 
 
 class HeadWords(Struct, frozen=True):
-    """The first words on a GPU: what it does, why, both, and what that means."""
+    """First words on a GPU: title, cause, both, and role."""
 
     title: str
     cause: str
@@ -308,27 +334,35 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
 
 
 def _leading(badges: Sequence[Badge]) -> Badge | None:
-    """The badge that is told before the verdict: a lost GPU, a hardware error, a straggler and who waits for one."""
+    """The badge that comes before the verdict, or None."""
     by_id = {badge.id: badge for badge in badges}
     return next((by_id[name] for name in LEADING if name in by_id), None)
 
 
 def number_words(number: Number | None) -> str:
-    """The number with its name: ``idle 62 %``; empty before there is a verdict."""
+    """The number with its name: ``idle 62 %``.
+
+    Empty before there is a verdict.
+    """
     if number is None:
         return ""
     return f"{number.measure} n/a" if number.value is None else f"{number.measure} {number.value:.0f} {number.unit}"
 
 
 def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False) -> str:
-    """Lost time of a verdict's duration: ``8 of 13 min``; the duration alone where nothing was lost."""
+    """Lost time of a verdict's duration: ``8 of 13 min``.
+
+    The duration alone where nothing was lost.
+    """
     return duration(lasted_s, whole=whole) if charged_s is None else duration_of(charged_s, lasted_s, whole=whole)
 
 
 def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: bool = False) -> str:
-    """Begin, lost time and duration: ``since 23:25, 8 of 13 min``; UTC without an offset.
+    """Begin, lost time and duration: ``since 23:25, 8 of 13 min``.
 
-    A ``whole`` one has no decimals, so that a screen stands still.
+    UTC without an offset.
+
+    A ``whole`` one has no decimals, so that a screen stays calm.
     """
     return (
         "" if told.since is None
@@ -352,7 +386,10 @@ QUIET_PCT = 5.0
 
 
 def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[str, Role]:
-    """What one sample shows of a GPU, and what that means. Never a verdict: that takes half a minute of samples.
+    """Words and role of one sample; never a verdict.
+
+
+    Never a verdict: that takes half a minute of samples.
 
     ``processes`` are all that are known.
     """
@@ -385,7 +422,10 @@ _RANKED_ROLES = ("not_working", "waiting")
 
 
 def trouble(d: GpuDiagnosis) -> int | None:
-    """Rank a GPU's trouble, 0 the worst: lost, not working, waiting, waiting for another GPU; None without trouble."""
+    """Rank a GPU's trouble, 0 the worst; None without.
+
+    Lost, not working, waiting, waiting for another GPU.
+    """
     if is_lost(d):
         return 0
     if d.about is not None or any(badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges):
@@ -408,7 +448,10 @@ class WorstGpuSelector:
         """By UUID, since when a GPU of the same rank has lost ``MORE_LOST`` times as much as the selected one."""
 
     def observe(self, t: float, diagnoses: Sequence[GpuDiagnosis]) -> str | None:
-        """Return the UUID of the selected GPU at Unix time ``t``; None if no GPU is in trouble."""
+        """Return the UUID of the selected GPU at Unix time ``t``.
+
+        None if no GPU is in trouble.
+        """
         ranked = {(d.uuid, d.verdict): (rank, d) for d in diagnoses if (rank := trouble(d)) is not None}
         if not ranked:
             self._selected, self._worse_since = None, {}

@@ -1,9 +1,10 @@
-"""The thresholds of a GPU, each with the value at which its rule enters and the one at which it leaves; a trace's; and
-those of steps, comparisons, links and of what is told.
+"""Thresholds of verdicts, traces, steps, comparisons and links.
+
+Of a GPU each has the value at which its rule enters and the one at which it leaves.
 
 Ratios are of means over busy time: r = SM / util, d = DRAM / util, x = tensor / SM. Util, SM and the pipes are in
-percent, ratios and shares of a limit from 0 to 1. What was recorded on real GPUs, and how far each threshold lies from
-it, is in docs/design/diagnosis.md. Nothing here is computed: queries of a fleet are written from the same numbers.
+percent, ratios and shares of a limit from 0 to 1. Recordings of real GPUs, and how far each threshold lies from them,
+are in docs/design/diagnosis.md. Nothing here is computed: queries of a fleet are written from the same numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import Final
 
 
 class Threshold(float):
-    """The value at which a condition enters; ``leave`` is the one at which it leaves."""
+    """The value at which a condition enters.
+
+    ``leave`` is the one at which it leaves.
+    """
 
     leave: float
 

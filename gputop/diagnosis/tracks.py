@@ -1,8 +1,8 @@
-"""One GPU over time: takes a sample and the host's side of it in, gives the signals that the rules read.
+"""One GPU over time: from samples to the signals that rules read.
 
-``GpuTrack.observe`` goes through a sample from top to bottom: the job (``JobState``), what of the window no longer
-holds (``Restart``), the sample itself (``Second``), and the means and attributions of the window (``Signals``). What is
-kept is bounded.
+``GpuTrack.observe`` goes through a sample from top to bottom: the job (``JobState``), the restarts of the window
+(``Restart``), the sample itself (``Second``), and the means and attributions of the window (``Signals``). All memory is
+bounded.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from gputop.diagnosis.window import (
     GpuMeans,
     HostMeans,
     Second,
-    after,
     gpu_means,
     gpu_second,
     host_means,
     host_second,
     mean,
+    samples_after,
     util_mean,
     without_counters,
 )
@@ -98,7 +98,7 @@ WAITS_BELOW_UTIL = 90.0
 
 
 class TickContext(Struct, frozen=True):
-    """What the samples of all GPUs of a snapshot have in common.
+    """Common context of all GPUs' samples of one snapshot.
 
     A host's side that is not new still says whose GPU it is, but is no sample of what it does; one that is older than
     ``OLD_S`` is no evidence of anything. ``listed``: there is a list of processes, whether or not one is on a GPU.
@@ -129,7 +129,10 @@ class Restart(Enum):
 
 
 class JobState:
-    """State of one job; replaced when the job on this GPU changes."""
+    """State of one job.
+
+    Replaced when the job on this GPU changes.
+    """
 
     def __init__(self, pids: frozenset[int] = frozenset()) -> None:
         self.pids = pids
@@ -181,7 +184,7 @@ class WindowState:
 
 
 class GpuTrack:
-    """What is remembered of one GPU."""
+    """Memory of one GPU."""
 
     def __init__(self) -> None:
         self.health = Health()
@@ -209,7 +212,7 @@ class GpuTrack:
         self._before, self._before_t = before, t
 
     def lasting(self, gpu: int) -> Lasting:
-        """Since when the present conditions hold, for the GPU with that index."""
+        """Start times of the present conditions, for the GPU with that index."""
         return replace(self._window.since, gpu=gpu)
 
     def skip(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
@@ -289,7 +292,10 @@ class GpuTrack:
         return self._signals(now, gpu, NO_PROCESSES if tick is None else tick, sm_off, means)
 
     def _update_job(self, t: float, tick: GpuHostActivity | None) -> bool:
-        """Follow the processes on this GPU; return True if the job that the window describes is over."""
+        """Follow the processes on this GPU; True if its job is over.
+
+        Return True if the job that the window describes is over.
+        """
         pids, job = frozenset(p.pid for p in tick.owners) if tick is not None else frozenset(), self._job
         is_over = bool(job.pids) and not pids & job.pids and (bool(pids) or t - job.seen_t >= JOB_GONE_S)
         if is_over:
@@ -336,7 +342,10 @@ class GpuTrack:
         )
 
     def _attribute(self, second: Second, ran: float, util: float | None, tick: GpuHostActivity) -> None:
-        """Add the idle time of a sample; ``ran`` is the percentage of it in which kernels ran."""
+        """Add the idle time of a sample.
+
+        ``ran`` is the percentage of it in which kernels ran.
+        """
         looks = None if tick.primary is None else tick.primary.main_looks
         workers: Sequence[FeederRow] = ()
         if util is None or util < WAITS_BELOW_UTIL:
@@ -349,18 +358,18 @@ class GpuTrack:
         self._window.idle.add(IdleSample(second.t, second.dt, ran, counted, second.host or HostMeans(), workers))
 
     def _has_cause_changed(self, second: Second) -> bool:
-        """True if the last seconds contradict the window clearly: what was before says nothing."""
+        """True if the last seconds clearly contradict the window."""
         t, window = second.t, self._window
         if self._changed_at is not None and t - self._changed_at < WINDOW_S:
             return False
         if not window.seconds or t - window.seconds[0].t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
             return False
         self._compared_at = t
-        seconds = [*after(window.seconds, t - WINDOW_S), second]
+        seconds = [*samples_after(window.seconds, t - WINDOW_S), second]
         util = util_mean(seconds)
         if util is None or 100.0 - util < thresholds.IDLE:
             return False
-        latest = after(seconds, t - CHANGE_S)
+        latest = samples_after(seconds, t - CHANGE_S)
         parts = (seconds[: len(seconds) - len(latest)], latest)
         before, now = [
             [
@@ -377,7 +386,10 @@ class GpuTrack:
         return False
 
     def _sm_off(self, gpu: GpuSample) -> SmLack | None:
-        """Why SM activity does not count now; None if it does."""
+        """Why SM activity does not count now.
+
+        None if it does.
+        """
         if is_split(gpu):
             return SmLack(("MIG: whole-GPU SM activity says nothing about an instance",))
         if gpu.sm_source not in MEASURED:
@@ -472,7 +484,7 @@ class GpuTrack:
         )
 
     def _host_side(self, t: float, tick: GpuHostActivity, host: HostSample, run: Pause | None, util: float) -> HostSide:
-        """What the host did for this GPU: its main thread, its workers, the machine around them."""
+        """Host activity for this GPU over the window."""
         p, job, window = tick.primary, self._job, self._window
         seconds = list(window.seconds)
         loaders = tick.loader_count
@@ -528,12 +540,15 @@ def _too_old(age_s: float) -> HostSide:
 
 
 def _since(since: float | None, holds: bool, begin: float, before: float | None) -> float | None:
-    """Start time of a condition, or None if it does not hold. ``before``: an earlier start known from a recording."""
+    """Start time of a condition, or None if it does not hold.
+
+    ``before``: an earlier start known from a recording.
+    """
     if not holds:
         return None
     return since if since is not None else min(begin, begin if before is None else before)
 
 
 def _age(since: float | None, t: float, interval_s: float) -> float:
-    """How long a condition has held; a sample stands for the interval before it."""
+    """How long a condition has held, with the interval before its first sample."""
     return 0.0 if since is None else t - since + interval_s

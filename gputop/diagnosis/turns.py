@@ -1,4 +1,4 @@
-"""GPUs that take turns: of the GPUs of one process or job only one works at a time.
+"""GPUs of one process or job that take turns.
 
 A model that is spread over GPUs layer by layer (``device_map="auto"``), a pipeline without micro-batches and a
 dispatcher that gives one engine after the other something to do look alike: util adds up to about 100 % in nearly every

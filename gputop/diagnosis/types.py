@@ -1,4 +1,7 @@
-"""The vocabulary of a diagnosis. Frozen data; ids, levels and state names are API."""
+"""The vocabulary of a diagnosis: ids, levels and states are API.
+
+Frozen data; ids, levels and state names are API.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,23 @@ NOT_WORKING_ALARM = NOT_WORKING.upper()
 
 
 def full_title(title: str, flag: Flag | None, *, alarm: bool = False) -> str:
-    """A verdict's title; of a flagged GPU with the state before it, in capitals for an ``alarm``."""
+    """A verdict's title, after the state if the GPU is flagged.
+
+    The state is in capitals for an ``alarm``.
+
+    Of a flagged GPU with the state before it, in capitals for an ``alarm``.
+    """
     if flag is None:
         return title
     return f"{NOT_WORKING_ALARM if alarm else NOT_WORKING}: {title}"
 
 
 class Badge(Struct, frozen=True):
-    """A remark beside the verdict. ``sticky`` badges stay until they are acknowledged.
+    """A remark beside the verdict.
 
-    ``about`` is the index of another GPU whose fault it is: there it stands without.
+    ``sticky`` badges stay until they are acknowledged.
+
+    ``about`` is the index of another GPU whose fault it is; None on that one.
     """
 
     id: str
@@ -61,7 +71,9 @@ class Badge(Struct, frozen=True):
 
 
 class Attribution(Struct, frozen=True):
-    """What the host did while the GPU was idle, as shares of that idle time in percent; None is not known.
+    """Host activity while the GPU was idle, percent of idle time.
+
+    None if not known.
 
     ``idle_pct`` is the share of the window in which no kernel ran. ``loaders`` counts the workers.
     """
@@ -89,7 +101,10 @@ class Attribution(Struct, frozen=True):
 
 
 class GpuOwner(Struct, frozen=True):
-    """The process that a verdict is about. None is what cannot be read; ``others`` counts those beside it."""
+    """The process that a verdict is about.
+
+    None is what cannot be read; ``others`` counts those beside it.
+    """
 
     pid: int
     user: str | None = None
@@ -99,7 +114,11 @@ class GpuOwner(Struct, frozen=True):
 
 
 class Means(Struct, frozen=True):
-    """What a verdict stands on: means over its window of ``n`` samples, percent; None where nothing was measured.
+    """Means over the window that a verdict rests on, percent.
+
+    None if nothing was measured.
+
+    None where nothing was measured.
 
     ``is_few``: fewer samples than a verdict needs, so that a single second weighs too much.
     """
@@ -116,16 +135,15 @@ class Means(Struct, frozen=True):
 
 
 class GpuDiagnosis(Struct, frozen=True):
-    """The verdict on one GPU as it stands, with what proves it and what to do.
+    """The verdict on one GPU, with its evidence and remedy.
 
-    ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
-    cause alone ("small kernels"), because the screen leads with the flag. ``plain_title`` is the title without how long
-    it has lasted, for those who say that themselves. ``since`` is the Unix time at which the
-    verdict was first shown. ``seconds`` integrates measured time by state since the monitor began, and ``causes`` that
-    of ``busy_not_working`` by verdict: both add up to the same. ``timeline`` holds
-    every change of verdict or flag as (Unix time, verdict, flag), oldest first. ``figure`` is the
-    number that the verdict stands on, as (word, percent), of the same moment as the evidence; None where nothing is
-    judged yet. ``cause`` and ``feeders`` are those of a starved GPU; ``uneven`` says that few of many feeders work.
+    ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the cause
+    alone ("small kernels"), because the screen leads with the flag. ``plain_title`` is the title without its duration.
+    ``since`` is the Unix time at which the verdict was first shown. ``seconds`` integrates measured time by state since
+    the monitor began, and ``causes`` the ``busy_not_working`` time by verdict; both add up to the same. ``timeline``
+    holds every change of verdict or flag as (Unix time, verdict, flag), oldest first. ``figure`` is the verdict's
+    number, as (word, percent), of the same moment as the evidence; None where nothing is judged yet. ``cause`` and
+    ``feeders`` are set for a starved GPU; ``uneven`` says that few of many feeders work.
     """
 
     index: int
@@ -174,13 +192,16 @@ class GpuDiagnosis(Struct, frozen=True):
     """The index of another GPU that this one waits for, where the verdict says so."""
 
     def __repr__(self) -> str:
-        """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""
+        """One line for a log or a notebook.
+
+        ``str`` of the fields would be two thousand characters.
+        """
         evidence = f": {self.evidence[0]}" if self.evidence else ""
         return f"<GPU {self.index} {self.level}, {full_title(self.title, self.busy_not_working)}{evidence}>"
 
 
 class VerdictChange(Struct, frozen=True):
-    """A GPU's verdict, its title and the level that its colour stands for, from some time (Unix seconds) on."""
+    """A GPU's verdict, title and level from some Unix time on."""
 
     t: float
     gpu: int
@@ -191,7 +212,7 @@ class VerdictChange(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """A change of a verdict or a badge: when, on which GPU, what, why and what to do."""
+    """A change of a verdict or badge, with evidence and remedy."""
 
     t: float
     gpu: int
@@ -209,7 +230,9 @@ class Finding(Struct, frozen=True):
 
 
 class Waste(Struct, frozen=True):
-    """What was lost over all GPUs in at most the last ten minutes: of ``recent_gpus`` GPUs' time ``recent_lost_gpus``.
+    """GPU time lost in at most the last ten minutes.
+
+    Of ``recent_gpus`` GPUs' time ``recent_lost_gpus``.
 
     Time that was not judged is in neither.
     """

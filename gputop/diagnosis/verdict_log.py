@@ -1,4 +1,4 @@
-"""What came of judging, kept: findings as they came and went, and each GPU's time by state. Bounded."""
+"""Log of findings, and each GPU's time by state. Bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Key = tuple[str, str]
 
 
 class Findings:
-    """Findings in order of time. A finding gets its ``ended`` when what it says is no longer shown."""
+    """Findings in order of time.
+
+    A finding gets its ``ended`` when what it says is no longer shown.
+    """
 
     def __init__(self) -> None:
         self._findings: dict[int, Finding] = {}
@@ -37,7 +40,10 @@ class Findings:
         return self._all
 
     def note(self, t: float, diagnosis: GpuDiagnosis) -> None:
-        """Compare a GPU's diagnosis with the one before it. A GPU's first diagnosis is no change."""
+        """Compare a GPU's diagnosis with the one before it.
+
+        A GPU's first diagnosis is no change.
+        """
         before = self._open.get(diagnosis.uuid)
         verdict = ("verdict", f"{diagnosis.verdict} {diagnosis.busy_not_working or ''}")
         if before is not None and verdict in before and len(before) == 1 and not diagnosis.badges:
@@ -66,7 +72,10 @@ class Findings:
                 )  # fmt: skip
 
     def forget(self, uuid: str) -> None:
-        """Forget a GPU that is gone; its findings keep their state."""
+        """Forget a GPU that is gone.
+
+        Its findings keep their state.
+        """
         self._open.pop(uuid, None)
 
     def _add(self, finding: Finding) -> int:
@@ -124,7 +133,10 @@ class Ledger:
         verdict: str,
         clock: float | None = None,
     ) -> float:
-        """Add ``dt`` seconds of one GPU, whose ``verdict`` is the cause of what it loses, and return that, seconds."""
+        """Add seconds of one GPU and return the lost ones.
+
+        ``verdict`` is the cause of the loss.
+        """
         if dt <= 0.0:
             return 0.0
         time = self._gpus.get(uuid)
@@ -150,7 +162,7 @@ class Ledger:
         return lost
 
     def close_tick(self, t: float, dt: float) -> None:
-        """End a snapshot of ``dt`` seconds: what lies more than ten minutes back leaves the recent sums."""
+        """End a snapshot of ``dt`` seconds and forget old ones."""
         measured, lost = self._tick
         self._tick = [0.0, 0.0]
         recent = self._recent
@@ -164,7 +176,7 @@ class Ledger:
             self._recent_measured -= old_measured
             self._recent_lost -= old_lost
 
-    def of(self, uuid: str) -> GpuTime:
+    def time_of(self, uuid: str) -> GpuTime:
         """A copy of one GPU's time."""
         time = self._gpus.get(uuid)
         if time is None:
@@ -176,7 +188,7 @@ class Ledger:
         self._gpus.pop(uuid, None)
 
     def waste(self) -> Waste:
-        """The sums as they stand."""
+        """The present sums."""
         span = self._recent_s
         if span <= 0.0:
             return Waste()
@@ -184,16 +196,21 @@ class Ledger:
 
 
 class RisingSums:
-    """How far sums that only rise have risen: those of a monitor that began anew, as after a clock that was set back,
-    count from there."""
+    """Growth of sums that only rise.
+
+    Sums of a monitor that began anew, as after a clock that was set back, count from there.
+    """
 
     def __init__(self, before: Mapping[str, float] | None = None) -> None:
-        """``before`` are the sums from which on it counts; None are those that are taken first."""
+        """``before`` are the sums from which on it counts.
+
+        None are those that are taken first.
+        """
         self.risen: dict[str, float] = {}
         self._before = before
 
     def take(self, sums: Mapping[Any, float] | None) -> float:
-        """Add the rise of the sums since they were last taken, and return it over all of them."""
+        """Add the rise of the sums since the last call, and return it."""
         now: dict[str, float] = dict(sums or {})
         before = now if self._before is None else self._before
         if any(now.get(key, 0.0) < value for key, value in before.items()):
@@ -206,7 +223,7 @@ class RisingSums:
 
 
 def measured_span(since_last_s: float, interval_s: float) -> float:
-    """The time that a sample stands for: never the whole of a gap."""
+    """Time that a sample covers: never the whole of a gap."""
     if since_last_s <= 0.0:
         return 0.0
     return since_last_s if since_last_s <= GAP_INTERVALS * interval_s else interval_s

@@ -1,6 +1,6 @@
-"""One GPU as it is shown: from the rules that hold now to the verdict, figure, notes and badges that stand.
+"""One GPU as it is shown: from matching rules to its diagnosis.
 
-A screen must stay calm: a cause, a verdict and a badge give way only to what is clearly stronger and lasts.
+A screen must stay calm: a cause, a verdict and a badge give way only to something clearly stronger that lasts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _SAME: dict[str | None, str] = {"queued": "cpu", "fetch": "network", "lock": "",
 
 
 def key_of(verdict: str, cause: Cause | None) -> Key:
-    """What is voted on. Causes that differ in detail alone are one: computing and queueing for it, say."""
+    """Key of a vote.
+
+    Causes that differ in detail alone are one: computing and queueing for it, say.
+    """
     return verdict, _SAME.get(cause, cause or "")
 
 
@@ -89,9 +92,9 @@ class Debouncer(Generic[T]):
         self._votes: deque[T] = deque()
 
     def vote(self, t: float, value: T, interval_s: float, *, first_s: float | None = None) -> bool:
-        """Count one tick; True when the shown value has changed.
+        """Count one tick; True if the shown value has changed.
 
-        ``first_s``: what is shown says nothing yet, and gives way to the first value that holds for so long.
+        ``first_s``: the shown value says nothing yet, and gives way to the first value that holds for so long.
         """
         votes, most = self._votes, max(1, round(VOTE_S / interval_s))
         votes.append(value)
@@ -115,7 +118,7 @@ class Debouncer(Generic[T]):
         return True
 
     def is_settled(self) -> bool:
-        """Whether every tick that counts agrees with what is shown."""
+        """True if every tick that counts agrees with the shown value."""
         return self._votes.count(self.shown) == len(self._votes)
 
     def show(self, t: float, value: T) -> None:
@@ -130,7 +133,10 @@ class Debouncer(Generic[T]):
 
 
 class BadgeBoard:
-    """The badges of one GPU with the same hysteresis; alarms show at once."""
+    """The badges of one GPU with the same hysteresis.
+
+    Alarms show at once.
+    """
 
     def __init__(self) -> None:
         self._choosers: dict[str, Debouncer[bool]] = {}
@@ -173,7 +179,7 @@ Figure = tuple[str, float | None]
 
 
 def efficiency(s: Signals) -> tuple[float | None, str | None]:
-    """SM / util x 100 of the means, or None and why."""
+    """SM / util x 100 of the means, or None and a reason."""
     if s.sm_off is not None:
         return None, s.sm_off.words
     if s.n < s.min_samples:
@@ -188,7 +194,10 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
 
 
 def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
-    """(word, percent) of a verdict: how idle, how much DRAM or NVLink, else the efficiency, at most 100."""
+    """Number of a verdict as (word, percent).
+
+    Idle, DRAM or NVLink, else the efficiency, at most 100.
+    """
     if s.n < s.min_samples and rule.id in UNDECIDED:
         return None
     if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
@@ -226,7 +235,7 @@ class Candidate(Struct, frozen=True):
 
 
 class GpuState:
-    """What is remembered of one GPU: its track, what is shown, and every change of it."""
+    """Memory of one GPU: its track, its shown verdict and every change."""
 
     def __init__(self, t: float) -> None:
         self.track = GpuTrack()
@@ -246,7 +255,7 @@ class GpuState:
         """Whether the rule that holds now differs from the one shown."""
 
     def has_changed(self) -> bool:
-        """Whether the shown verdict, flag or badges have changed since this was last asked."""
+        """True if verdict, flag or badges changed since the last call."""
         now = (self._shown.rule.id, self._paint.shown[0], tuple(badge.id for badge in self._badges))
         if now == self._noted:
             return False
@@ -264,7 +273,10 @@ class GpuState:
         return self._shown.result.state or self._shown.rule.state
 
     def charge(self, t: float, dt: float, lost_s: float) -> None:
-        """Count the ``dt`` seconds up to Unix time ``t`` for the verdict that is shown, ``lost_s`` of them as lost."""
+        """Count time, and its lost part, for the shown verdict.
+
+        ``dt`` seconds up to Unix time ``t``.
+        """
         if self._lasted_s == 0.0:
             self._began = t - dt
         self._lasted_s += dt
@@ -285,7 +297,11 @@ class GpuState:
         all_lost: bool = False,
         has_instances: bool = True,
     ) -> None:
-        """Decide what is shown from now on. ``all_lost``: no GPU of the machine can be read."""
+        """Update the shown verdict and badges.
+
+
+        ``all_lost``: no GPU of the machine can be read.
+        """
         self.index = gpu.static.index
         if s is None:
             self._cannot_judge(t, gpu, all_lost=all_lost, has_instances=has_instances)
@@ -301,10 +317,10 @@ class GpuState:
     def diagnosis(
         self, t: float, gpu: GpuSample, s: Signals | None, ledger: Ledger, owner: GpuOwner | None
     ) -> GpuDiagnosis:
-        """The diagnosis as it stands at Unix time ``t``."""
+        """The diagnosis at Unix time ``t``."""
         rule, result, feeders = self._shown.rule, self._shown.result, self._shown.feeders
         flag, level = self._paint.shown
-        uuid, title, time = gpu.static.uuid, result.title or rule.title, ledger.of(gpu.static.uuid)
+        uuid, title, time = gpu.static.uuid, result.title or rule.title, ledger.time_of(gpu.static.uuid)
         remedy, remedy_short = result.remedy, result.remedy_short
         if remedy is None:
             remedy, remedy_short = rule.remedy, rule.remedy_short
@@ -389,14 +405,19 @@ class GpuState:
             self.track.mark_started()
 
     def _show(self, t: float, offer: Candidate, *, goes_on: bool) -> None:
-        """Show another verdict; one that ``goes_on`` keeps the time of the verdict before it."""
+        """Show another verdict.
+
+        One that ``goes_on`` keeps the time of the verdict before it.
+
+        One that ``goes_on`` keeps the time of the verdict before it.
+        """
         if not goes_on:
             self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
         self._shown = offer
         self._paint = Debouncer((offer.flag, offer.result.level), t)
 
     def _cannot_judge(self, t: float, gpu: GpuSample, *, all_lost: bool, has_instances: bool) -> None:
-        """A lost GPU, or one whose util is not measured: at once, with the reason."""
+        """Show a GPU that cannot be judged at once, with the reason."""
         health = self.track.health
         errors = (ECC, health.errors), (XID, health.xids)
         badges = [rule.badge("; ".join(words)) for rule, words in errors if words]
@@ -425,7 +446,7 @@ def _means(s: Signals) -> Means:
 
 
 def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
-    """The rule's own notes, the flag beside starvation, and what a missing signal takes away."""
+    """Notes of the rule, the flag, and missing signals."""
     notes = result.notes
     if s.flag is not None and rule.id in STARVED_IDS:
         notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
@@ -445,5 +466,5 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
 
 
 def _asks_the_host(s: Signals) -> bool:
-    """Whether it matters what the host did: idle enough, and not for good."""
+    """True if host activity matters: idle enough, not for good."""
     return s.util_known and s.idle >= IDLE_PCT and not s.quiet and s.n >= s.min_samples

@@ -31,7 +31,10 @@ MOST = 1e18
 
 
 class GpuMeans(NamedTuple):
-    """Values of a GPU, of one sample or as means: percent, from ``pcie_rx`` on shares 0–1. None if not known."""
+    """Values of a GPU, of one sample or as means.
+
+    Percent, from ``pcie_rx`` on shares 0–1. None if not known.
+    """
 
     util_pct: float | None = None
     sm: float | None = None
@@ -60,7 +63,10 @@ class GpuMeans(NamedTuple):
 
     @property
     def sm_ratio(self) -> float | None:
-        """SM / util of the same samples, 0–1 and more where clocks swing: how much of the chip kernels use."""
+        """SM / util of the same samples, 0–1.
+
+        The part of the chip that kernels use, and more than 1 where clocks swing.
+        """
         return None if self.util_pct is None else ratio(self.sm, self.util_with_sm)
 
     @property
@@ -90,7 +96,10 @@ class GpuMeans(NamedTuple):
 
 
 class HostMeans(NamedTuple):
-    """What the host did for a GPU, in one sample or as means: shares 0–1, counts, cores and bytes a second."""
+    """Host activity for a GPU, of one sample or as means.
+
+    Shares 0–1, counts, cores and bytes a second.
+    """
 
     main: float | None = None
     """Runnable: on a core, or queued for one."""
@@ -123,12 +132,19 @@ class HostMeans(NamedTuple):
 
     @property
     def waits(self) -> MainWaits | None:
-        """What the main thread waited for; None if it cannot be seen."""
+        """Waits of the main thread; None if they cannot be seen.
+
+
+        None if it cannot be seen.
+        """
         return None if self.main is None else MainWaits(*[share or 0.0 for share in self[2:11]])
 
 
 class Second(Struct, frozen=True):
-    """One sample of one GPU and of the host's side of it, which stands for the ``dt`` seconds up to Unix time ``t``."""
+    """One sample of one GPU and its host side.
+
+    It covers the ``dt`` seconds up to Unix time ``t``.
+    """
 
     t: float
     dt: float
@@ -159,7 +175,10 @@ _READ_WHILE_BUSY = tuple(
 
 
 def mean(values: Sequence[float | None], least: float) -> float | None:
-    """Mean of the known values, rounded; None if fewer than ``least`` are known."""
+    """Mean of the known values, rounded.
+
+    None if fewer than ``least`` are known.
+    """
     try:
         return round(sum(values) / len(values), DIGITS)  # type: ignore[arg-type] # the usual case: all are known
     except TypeError:
@@ -168,7 +187,10 @@ def mean(values: Sequence[float | None], least: float) -> float | None:
 
 
 def gpu_means(seconds: Iterable[Second]) -> GpuMeans:
-    """Means of the window. A counter must be known in half of the samples that can have it."""
+    """Means of the window.
+
+    A counter must be known in half of the samples that can have it.
+    """
     columns = list(zip(*[second.gpu for second in seconds], strict=True))
     n = len(columns[0])
     least = n / 2.0
@@ -182,7 +204,9 @@ def gpu_means(seconds: Iterable[Second]) -> GpuMeans:
 
 
 def host_means(seconds: Iterable[Second], *, is_idle: bool = True) -> HostMeans:
-    """Means of the window; a sample without process data counts as one in which nothing is known.
+    """Means of the window.
+
+    A sample without process data counts as one in which nothing is known.
 
     Of a GPU that is not idle, only those that rules for busy GPUs read.
     """
@@ -198,7 +222,7 @@ def util_mean(seconds: Sequence[Second]) -> float | None:
     return mean([second.gpu.util_pct for second in seconds], len(seconds) / 2.0)
 
 
-def after(seconds: Sequence[Second], t: float) -> list[Second]:
+def samples_after(seconds: Sequence[Second], t: float) -> list[Second]:
     """Samples later than Unix time ``t``."""
     return [second for second in seconds if second.t > t + EPSILON_S]
 
@@ -214,7 +238,10 @@ def known(value: float | None) -> float | None:
 
 
 def gpu_second(gpu: GpuSample, sm: float | None) -> GpuMeans:
-    """The GPU's part of one sample; ``sm`` in percent, None if it does not count."""
+    """The GPU's part of one sample.
+
+    ``sm`` in percent, None if it does not count.
+    """
     reasons, util = gpu.throttle_reasons or 0, known(gpu.util_pct)
     counters: Sequence[float | None] = (None,) * len(WITHOUT_COUNTERS)
     if not is_stale(gpu):

@@ -1,4 +1,4 @@
-"""Shares of each worker's time over the window, and which of the workers decides.
+"""Shares of each worker's time, and the worker that decides.
 
 A worker is whatever can prepare the next batch: a loader process, a helper, or threads of the GPU's process. Batches
 come in order, so the busiest worker decides, not the mean: one waiting worker of four starves the GPU with a mean of a
@@ -86,7 +86,10 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
 
 
 def waited_for(seconds: Iterable[Second]) -> Counter[int]:
-    """By pid, percent of the looks at which the main thread waited for it, summed up over the window."""
+    """Percent of looks at which the main thread waited, by pid.
+
+    Summed up over the window.
+    """
     named = Counter[int]()
     for second in seconds:
         for end in second.waits_for:
@@ -110,7 +113,7 @@ def without_bystanders(keys: Iterable[int], named: Mapping[int, int], all_keys: 
 
 
 def _via(seconds: Iterable[Second]) -> tuple[Via | None, bool]:
-    """How the main thread mostly waits for other processes or own threads, and whether it mostly does that at all."""
+    """How the main thread mostly waits for others, and whether it does."""
     shares, elsewhere = Counter[Via](), 0.0
     for second in seconds:
         for end in second.waits_for:
@@ -122,14 +125,18 @@ def _via(seconds: Iterable[Second]) -> tuple[Via | None, bool]:
 
 
 def _is_pin_memory(seconds: Iterable[Second]) -> bool:
-    """True if the own thread that the main thread waits for is the one that pins memory."""
+    """True if the main thread waits for the thread that pins memory."""
     threads = [end for second in seconds for end in second.waits_for if end.via == "thread"]
     pins = sum(end.pct for end in threads if end.detail.startswith(PIN_MEMORY_THREAD))
     return 2.0 * pins > sum(end.pct for end in threads)
 
 
 def main_address(seconds: Iterable[Second]) -> str:
-    """Where the main thread's own connection leads; empty if that was not seen."""
+    """Address of the main thread's own connection, else empty.
+
+
+    Empty if that was not seen.
+    """
     shares = Counter[str]()
     for second in seconds:
         for end in second.waits_for:
@@ -139,13 +146,18 @@ def main_address(seconds: Iterable[Second]) -> str:
 
 
 def most_disk_and_network(rows: Iterable[FeederRow]) -> tuple[float, float]:
-    """How much of a sample any process waited for a disk, and for the network: shares 0–1."""
+    """Most disk and network wait of any process in a sample.
+
+    Shares 0–1.
+    """
     values = [row.values for row in rows if row.key >= 0]
     return max([v[DISK] for v in values], default=0.0) / 100.0, max([v[NETWORK] for v in values], default=0.0) / 100.0
 
 
 def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
-    """The workers and the busiest of them; None if no sample of the window knows any.
+    """The workers and the busiest of them, or None.
+
+    None if no sample of the window knows any.
 
     ``before``: the state that led until now; another one leads only if it is clearly ahead.
     """
@@ -215,13 +227,21 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
 
 
 def _busiest(workers: list[WorkerShares]) -> WorkerShares:
-    """The most useful one; among those that do nothing useful, one that polls; then the lowest key, to stay put."""
+    """The most useful worker, else one that polls.
+
+    Then the lowest key, to stay put.
+
+    Among those that do nothing useful, one that polls; then the lowest key, to stay put.
+    """
     nearly = max([worker.useful for worker in workers]) - 0.01
     most = [worker for worker in workers if worker.useful >= nearly]
     return max(most, key=lambda worker: (round(worker.useful, 2), round(worker.part("poll"), 2), -abs(worker.key)))
 
 
 def _mean(peers: Sequence[WorkerShares]) -> FeederShares:
-    """Mean of the shares of several workers; sums of floats may err by a rounding."""
+    """Mean of the shares of several workers.
+
+    Sums of floats may err by a rounding.
+    """
     columns = zip(*[worker.values for worker in peers], strict=True)
     return FeederShares(*[min(1.0, max(0.0, sum(column) / len(peers) / 100.0)) for column in columns])

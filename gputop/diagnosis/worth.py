@@ -1,4 +1,4 @@
-"""Upper bounds of what curing a verdict would win, from what was measured.
+"""Upper bounds of the gain from curing a verdict.
 
 A starved GPU runs no kernel for a share of the time. Without that time the same kernels would end 1 / (1 − share) times
 sooner: no remedy for it can win more. A GPU that is busy and does not work leaves a share of the chip unused, which
@@ -16,13 +16,19 @@ MOST_SPEEDUP = 20.0
 
 
 class Worth(Struct, frozen=True):
-    """Bounds of a verdict's cure; None where the verdict has none."""
+    """Bounds of a verdict's cure.
+
+    None where the verdict has none.
+    """
 
     speedup_at_most: float | None = None
     unused_pct: float | None = None
 
     def words(self, price: float | None = None) -> str:
-        """The bound in words: ``up to 2.6 × faster``, with its worth an hour at a price of a GPU-hour."""
+        """The bound in words: ``up to 2.6 × faster``.
+
+        With its worth an hour at a price of a GPU-hour.
+        """
         if self.speedup_at_most is not None:
             share, bound = 1.0 - 1.0 / self.speedup_at_most, f"up to {self.speedup_at_most:.1f} × faster"
             if self.speedup_at_most > MOST_SPEEDUP:

@@ -1,4 +1,7 @@
-"""The rules, in the order in which they are tried. To add one, define it in its family's file and list it here."""
+"""The rules, in the order in which they are tried.
+
+To add one, define it in its family's file and list it here.
+"""
 
 from __future__ import annotations
 

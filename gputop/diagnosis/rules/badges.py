@@ -1,4 +1,4 @@
-"""Badges: heat, power, links, memory, errors, a job whose GPUs do unequal work, and the host around a GPU."""
+"""Badges: heat, power, links, memory, errors, company and host."""
 
 from __future__ import annotations
 
@@ -239,7 +239,10 @@ DEVICES_WITHDRAWN = (
 
 
 def lost_badge(reason: str, *, all_at_once: bool = False) -> Badge:
-    """A GPU that can no longer be read. The part of a reason after a semicolon is the remedy."""
+    """A GPU that can no longer be read.
+
+    The part of a reason after a semicolon is the remedy.
+    """
     problem, _, remedy = reason.partition("; ")
     if all_at_once and not remedy:
         return Badge(LOST, "red", "GPU lost", f"all GPUs at once: {problem}", DEVICES_WITHDRAWN)

@@ -1,4 +1,4 @@
-"""What a rule is: a condition over signals with its evidence and remedy beside it."""
+"""A rule: a condition over signals with its evidence and remedy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from gputop.model.quantity import duration, pct
 
 
 class RuleResult(Struct, frozen=True):
-    """What a rule says where it holds. ``title``, ``short``, ``state`` and the remedy replace the rule's own if they
-    depend on what was measured. A rule says ``high`` only where what it claims was itself measured.
+    """Result of a rule that holds.
+
+    ``title``, ``short``, ``state`` and the remedy replace the rule's own if they depend on measured values. A rule says
+    ``high`` only where what it claims was itself measured.
     """
 
     level: Level
@@ -43,8 +45,8 @@ class Rule(Struct, frozen=True):
     """One verdict.
 
     ``condition`` is the condition in words, ``level`` the levels in words, the usual one first, ``remedy`` what helps
-    where ``tell`` says nothing else: the help and docs/verdicts.md are made of them. ``short`` stands for a title of
-    more than 24 characters. ``state`` is where the time goes. ``checked`` says on which loads of real GPUs the rule was
+    where ``tell`` says nothing else: the help and docs/verdicts.md are made of them. ``short`` replaces a title of more
+    than 24 characters. ``state`` is where the time goes. ``checked`` says on which loads of real GPUs the rule was
     tried; empty where that is said for its whole family.
     """
 
@@ -116,7 +118,10 @@ def _young(s: Signals) -> bool:
 
 
 def is_cpu_phase(s: Signals) -> bool:
-    """An idle GPU whose process holds memory and computes on the CPU: loading, compiling, evaluating."""
+    """True if an idle GPU's process computes on the CPU.
+
+    It loads, compiles or evaluates, and holds memory.
+    """
     host = s.host.mean
     return (s.tick.process_bytes or 0.0) >= HELD_BYTES and (
         (host.main is not None and host.main >= BUSY_MAIN) or (host.tree is not None and host.tree >= BUSY_CORES)

@@ -1,6 +1,6 @@
-"""The busy family: kernels run, and what kind of work they are.
+"""The busy family: kernels run; kinds of work.
 
-The thresholds are those of ``thresholds.py``; which of them hold, with their hysteresis, is ``Signals.holds``.
+Thresholds are in ``thresholds.py``, their hysteresis in ``Signals.conditions``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _util(s: Signals) -> str:
 
 
 def _power(s: Signals) -> str:
-    """How much of its power the GPU draws, to be added to a line; nothing where that is not measured."""
+    """Share of its power that the GPU draws, as a suffix; may be empty."""
     return "" if s.mean.power is None else f", power {share(s.mean.power)} of its limit"
 
 
@@ -159,7 +159,7 @@ HANG = Rule(
 
 
 def _or_stuck(s: Signals) -> tuple[str, ...]:
-    """What small kernels may be as well, where nothing tells them from a wait inside one."""
+    """A note that small kernels may be a wait inside one."""
     if s.spin is None:
         return ()
     if s.spin.behind:
@@ -178,7 +178,10 @@ def _is_launch_bound(s: Signals) -> bool:
 
 
 def _flag_confidence(s: Signals) -> Confidence:
-    """Low SM under high util is measured; who runs the kernels, and what the host does, may not be."""
+    """Low SM under high util is measured.
+
+    Who runs the kernels, and what the host does, may not be.
+    """
     return "high" if s.host.seen and s.tick.computing else "medium"
 
 
@@ -361,7 +364,10 @@ EXCHANGES = "exchanges data: communication or pipeline"
 
 
 def _fabric_share(s: Signals) -> float | None:
-    """The busier direction of the fabric as a share of its peak; None where this GPU's job does not use it."""
+    """The busier direction of the fabric as a share of its peak.
+
+    None where this GPU's job does not use it.
+    """
     f = s.fabric
     if f is None or not f.peak_bytes_per_s or not (s.tick.nccl or not s.tick.computing):
         return None

@@ -1,4 +1,6 @@
-"""The starved family: loaders. What feeders did while the GPU was idle (DS-Analyzer's prep and fetch stalls).
+"""The starved family: loaders.
+
+What feeders did while the GPU was idle (DS-Analyzer's prep and fetch stalls).
 
 The busiest feeder is judged, and its shares of useful time add up.
 """
@@ -24,7 +26,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     proof,
     restarts,
     waits_for_batch,
-    who,
+    workers_words,
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
@@ -56,7 +58,9 @@ def _cpu(s: Signals) -> bool:
 def _tell_cpu(s: Signals) -> RuleResult:
     f = s.host.feeders
     assert f is not None
-    line = f"GPU idle {s.idle:.0f} %: {who(f)} runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
+    busiest = f.busiest
+    line = f"GPU idle {s.idle:.0f} %: {workers_words(f)} runnable (cpu {share(busiest.run)}, queued "
+    f"{share(busiest.queued)})"
     others = [(name, x) for name, x in (("disk", f.busiest.disk), ("network", f.busiest.network)) if x >= SECOND]
     line += "".join(f", {name} {share(x)}" for name, x in others) + ", main waits"
     notes = cores_note(s, f.busiest.queued)
@@ -120,7 +124,10 @@ def _network(s: Signals) -> bool:
 
 
 def _fetches(s: Signals, f: Feeders) -> bool:
-    """By elimination: main waits for a batch, nothing computes or reads a disk, and its feeder polls."""
+    """True if workers wait for something outside, by elimination.
+
+    Main waits for a batch, nothing computes or reads a disk, and its worker polls.
+    """
     if (
         not s.tick.knows_feeders
         or f.what == "threads"
@@ -164,7 +171,7 @@ def _tell_io(s: Signals) -> RuleResult:
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     return RuleResult(
-        starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {doing}", _measured_line(s, f)),
+        starved_level(s), (f"GPU idle {s.idle:.0f} %: {workers_words(f)} {doing}", _measured_line(s, f)),
         *remedy(cause, s, f), confidence=confidence, notes=notes, cause=cause,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the rules of starvation share: what the main thread waits for, what feeders do, and both in words."""
+"""Shared parts of the rules of starvation: waits, workers, words."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _OWN: dict[Cause, str] = {"disk": "main_disk", "network": "main_network", "pipe"
 
 
 def own_wait(s: Signals) -> tuple[Cause, float] | None:
-    """(cause, share of the window) where the main thread waits for something of its own, not for a batch."""
+    """Cause and share of the main thread's own wait, or None."""
     waits, found, mostly = s.host.waits, s.host.attribution, s.host.named
     if waits is None or s.idle < IDLE_PCT:
         return None
@@ -92,7 +92,7 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
 
 
 def main_alone(s: Signals) -> Cause | None:
-    """What the main thread does where it must have spent most of the idle time running or in waits of its own.
+    """Cause in the main thread if it waited for no other process.
 
     Which of them lay in the idle time is not known: it may run, or sleep, until the GPU is done. But it waited for no
     other process, and no feeder worked. ``unknown`` where running and sleeping would fit the idle time alike.
@@ -114,19 +114,20 @@ def main_alone(s: Signals) -> Cause | None:
 
 
 def _polls_own_socket(s: Signals) -> bool:
-    """Whether the main thread polls while its own process receives data: then it is no batch that it waits for."""
+    """True if the main thread polls while its own process receives data."""
     return s.host.fetches or (not s.host.loaders and (s.host.rx or 0.0) >= LEAST_RX)
 
 
 def _may_still_feed(s: Signals) -> bool:
-    """Whether a feeder waits for what has not been seen yet."""
+    """True if a worker's wait has not been seen yet."""
     f = s.host.feeders
     return f is not None and f.what != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
 
 
 def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
-    """Whether the main thread may have waited for another process in most of the idle time, and not for something of
-    its own.
+    """True if the main thread may wait for another process mostly.
+
+    In most of the idle time, and not for something of its own.
 
     ``surely``: waits that no table knows, for a child of its own among them, do not count.
     """
@@ -138,24 +139,27 @@ def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
 
 
 def is_fed(s: Signals) -> bool:
-    """Whether steps come, each after a wait for workers that make its batch: a slow job, neither idle nor starting."""
+    """True if steps come slowly, each after a wait for workers."""
     f = s.host.feeders
     return s.kernels_s >= STEPS_S and f is not None and f.what == "workers" and works(s) and waits_for_batch(s)
 
 
 def restarts(s: Signals) -> bool:
-    """Whether most of the idle time lies beside the births of all loaders: whoever runs then, it is starting them."""
+    """True if most of the idle time lies beside worker restarts."""
     return s.host.restart_s > 0.0 and s.host.restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
 
 
 def works(s: Signals) -> bool:
-    """Whether the busiest feeder, or one of several in turn, must have worked in most of the idle time."""
+    """True if a worker must have worked in most idle time.
+
+    The busiest one, or several in turn.
+    """
     f, mostly = s.host.feeders, s.host.named
     return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.what == "workers"))
 
 
 def computes_unread(s: Signals) -> bool:
-    """True if all workers compute, the main thread is not busy, and what it waits for was not read.
+    """True if all workers compute while main's waits were not read.
 
     Weaker than attribution: the workers' means over the window, which need no looks.
     """
@@ -177,7 +181,10 @@ def has_read_waits(s: Signals) -> bool:
 
 
 def main_cause(s: Signals, f: Feeders) -> Cause:
-    """What most of the busiest feeder's useful time goes to; where several take turns, what most of theirs does."""
+    """Main cause of the busiest worker's useful time.
+
+    Where several take turns, what most of theirs does.
+    """
     leading = f.leading
     if "useful" not in s.host.named:
         found = s.host.attribution
@@ -217,7 +224,7 @@ def kind_of(f: Feeders) -> str:
     return f.kind.replace("processes", "process") if "processes" in f.kind else f.kind.removesuffix("s")
 
 
-def who(f: Feeders) -> str:
+def workers_words(f: Feeders) -> str:
     """``1 of 4 workers``, ``4/4 workers``, ``6 host threads``."""
     if f.what == "threads":
         return f"{f.n} {kind_of(f)}"
@@ -247,7 +254,7 @@ _VIA_WORDS = {"pipe": "a pipe", "socket": "a socket", "child": "their end", "thr
 
 
 def both_words(s: Signals) -> str:
-    """What main and feeders did: part of every evidence of starvation."""
+    """Main thread and workers in words, for every evidence of starvation."""
     f = s.host.feeders
     by = None if f is None else _VIA_WORDS.get(f.via or "")
     words = main_words(s)
@@ -260,7 +267,10 @@ def both_words(s: Signals) -> str:
 
 
 def proof(f: Feeders) -> str | None:
-    """How it is known what a feeder waited for, in words; None where that was plain."""
+    """How it is known what a feeder waited for, in words.
+
+    None where that was plain.
+    """
     if f.what == "children":
         return "by the time of children that have ended"
     return {
@@ -276,7 +286,7 @@ def proof(f: Feeders) -> str | None:
 
 
 class CoresTaken(Protocol):
-    """Who else uses the cores: signals, or an attribution made of them."""
+    """Other users of the cores: signals, or an attribution."""
 
     @property
     def outsiders(self) -> tuple[Outsider, ...]: ...
@@ -287,14 +297,17 @@ class CoresTaken(Protocol):
 
 
 def takers_of_cores(s: CoresTaken) -> tuple[Outsider, ...]:
-    """Other GPU jobs, and the programs of a user that take a quarter of the cores, of half a core at least."""
+    """Main users of the cores.
+
+    Other GPU jobs, and the programs of a user that take a quarter of the cores, of half a core at least.
+    """
     least_pct = max(100.0 * LEAST_TAKEN, 100.0 * OUTSIDERS_OF_CORES * (s.cores or 0.0))
     jobs = [o for o in s.outsiders if o.gpu is not None and o.cpu_pct >= 100.0 * LEAST_TAKEN]
     return tuple([*jobs, *[o for o in s.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3])
 
 
 def taken_by(s: CoresTaken) -> str | None:
-    """Who else is using the cores, in words, and how many all outside the GPU jobs use where that is more."""
+    """Other users of the cores in words, with the total if larger."""
     named = takers_of_cores(s)
     words = [f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named]
     total = s.outsider_cores or 0.0
@@ -310,7 +323,7 @@ def _outsider(o: Outsider) -> str:
 
 
 def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
-    """Who takes the cores that the job queues for: others by name, or the job itself."""
+    """Note on the users of cores that the job queues for."""
     if queued is None or queued < 0.3:
         return ()
     others = taken_by(s.host)

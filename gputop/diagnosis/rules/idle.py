@@ -45,7 +45,7 @@ _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
 
 
 def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
-    """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
+    """State of the main thread or workers since the GPU idles, and cause."""
     main, feeders = s.host.main_state, s.host.worker_state
     if main is not None and main.what in HALTED_WORDS:
         return f"main: {HALTED_WORDS[main.what]} for {lasting(main.for_s)}", "stopped"
@@ -66,7 +66,7 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
 
 
 def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
-    """What the main thread waits for, in words, and the cause that this is."""
+    """Wait of the main thread in words, and its cause."""
     if restarts(s):
         return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
@@ -85,7 +85,10 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
 
 
 def _held(s: Signals) -> float:
-    """Device memory of the GPU's processes; the GPU's own figure where the driver does not give theirs."""
+    """Device memory of the GPU's processes.
+
+    The GPU's own figure where the driver does not give theirs.
+    """
     if s.tick.process_bytes is None and s.tick.computing:
         return s.gpu.mem_used_bytes or 0.0
     return s.tick.process_bytes or 0.0

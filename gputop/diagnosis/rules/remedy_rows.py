@@ -1,4 +1,6 @@
-"""Remedies of a GPU that starves or idles, as rows: what must have been measured, the words, and how it was tried.
+"""Remedies of a GPU that starves or idles, as rows.
+
+Each has its condition, its words, and how it was tried.
 
 A row is asked only where its cause was found; the first that holds is given, never an option of a library that is not
 in use. Versions: ``in_order=False`` needs PyTorch 2.6, ``persistent_workers`` PyTorch 1.7, ``torchdata.nodes``
@@ -40,9 +42,11 @@ Condition = Callable[[Signals, Feeders | None], bool]
 
 
 class RemedyRow(Struct, frozen=True):
-    """One row. ``causes`` are what was found: a verdict's, ``cpu`` of feeders and ``main cpu`` of a main thread, say.
+    """One row.
 
-    ``measured`` says in words what ``holds`` asks; ``words`` may have what was measured in braces. ``trial`` says what
+    ``causes`` are a verdict's, such as ``cpu`` of workers and ``main cpu`` of a main thread.
+
+    ``measured`` says in words what ``holds`` asks; ``words`` may have measured values in braces. ``trial`` says what
     the change did to a real job; empty where it was not tried.
     """
 
@@ -55,7 +59,7 @@ class RemedyRow(Struct, frozen=True):
 
 
 def has_pressure(s: Signals) -> bool:
-    """Whether tasks of this machine wait for a core much of the time: more of them would wait as well."""
+    """True if tasks of this machine often wait for a core."""
     machine = s.machine
     return (machine.psi_cpu_pct is not None and machine.psi_cpu_pct >= PRESSED) or (
         machine.cpu_pct is not None and machine.cpu_pct >= CORES_FREE
@@ -94,7 +98,10 @@ def _can_have_workers(s: Signals, f: Feeders | None) -> bool:
 
 
 def _is_launch_bound(s: Signals, f: Feeders | None) -> bool:
-    """True if the main thread launches all the time and its kernels are small; a thread that reads files loads data."""
+    """True if the main thread launches small kernels all the time.
+
+    A thread that reads files loads data.
+    """
     return (
         not s.host.loaders
         and (s.host.mean.main or 0.0) >= LAUNCHES
@@ -337,7 +344,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
 
 
 def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
-    """The remedy of what was found; empty where there is none."""
+    """The remedy of a cause; empty if there is none."""
     row = next((row for row in REMEDIES if cause in row.causes and row.holds(s, f)), None)
     if row is None:
         return NOTHING
@@ -360,13 +367,13 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
 
 
 def _more_of(f: Feeders) -> str:
-    """Feeders of this kind, of which there may be more or to which work is given."""
+    """Workers of this kind, as the remedy names them."""
     plurals = {"workers": "worker processes", "beside": "of them", "children": "child processes", "threads": "threads"}
     return plurals.get(f.what, f.kind)
 
 
 def _takers(s: Signals) -> str:
-    """Who takes the cores: ``stress takes``, ``cc1plus, rustc and 11 others take``."""
+    """Users of the cores: ``stress takes``, ``cc1plus, rustc and 11 others take``."""
     named = takers_of_cores(s.host)
     if not named:
         return ""

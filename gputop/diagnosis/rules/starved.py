@@ -1,4 +1,7 @@
-"""The starved family except loaders: the GPU waits for demand, a checkpoint, restarts, copies or its own host."""
+"""The starved family except loaders.
+
+The GPU waits for demand, a checkpoint, restarts, copies or its own host.
+"""
 
 from __future__ import annotations
 
@@ -266,14 +269,17 @@ SHOW_PROCESSES = "run gputop where the processes are visible: the host's PID nam
 
 
 def _uses(s: Signals) -> tuple[str, ...]:
-    """What kernels use of the chip while they run, where that is little."""
+    """Note on the small part of the chip that kernels use."""
     if s.sm_ratio is None or s.sm_ratio >= HALF_RATIO or s.conditions.much_dram:
         return ()
     return (f"while kernels run they use {pct(100.0 * s.sm_ratio)} of the SMs",)
 
 
 def _tell_dark(s: Signals) -> RuleResult:
-    """Idle is measured; that something was waited for is not, where neither a process nor the host is visible."""
+    """Idle is measured.
+
+    That something was waited for is not, where neither a process nor the host is visible.
+    """
     if s.job_ended:
         words = ("its process has ended",)
         return RuleResult("grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle")
@@ -312,7 +318,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
 
 
 def _unattributed_cause(s: Signals) -> Cause:
-    """What feeders wait for where that is not I/O."""
+    """Cause in the workers where that is not I/O."""
     f = s.host.feeders
     if any(state is not None and state.what in HALTED_WORDS for state in (s.host.main_state, s.host.worker_state)):
         return "stopped"

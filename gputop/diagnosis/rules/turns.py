@@ -1,4 +1,4 @@
-"""The starved family: GPUs of one process or job of which one works at a time."""
+"""The starved family: GPUs that work one at a time."""
 
 from __future__ import annotations
 
