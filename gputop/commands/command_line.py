@@ -19,7 +19,6 @@ from gputop.commands.shared_options import (
     filterable,
     options,
     printable,
-    selectable,
     serving,
 )
 from gputop.model.expression import nearest
@@ -45,7 +44,7 @@ class _OfAnyWidth(argparse.HelpFormatter):
 
 
 class ListAction(argparse.Action):
-    """A list, by commas or by repeating the option: ``-o 0 -o 1`` is ``-o 0,1``. Kept as one text with commas."""
+    """A list by commas or by a repeated option: ``-p 1 -p 2`` is ``-p 1,2``, kept as one text."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         before = getattr(namespace, self.dest, None)
@@ -272,7 +271,6 @@ def live_parser() -> Parser:
     table = "--alerts  -  fire the alerts of the configuration file, which the screen otherwise only shows"
     options(top, table, unmarked=True)
     serving(top)
-    selectable(top)
     filterable(top)
     return top
 

@@ -19,7 +19,6 @@ from gputop.commands.shared_options import (
     redacted_snapshot,
     redacted_source,
     redactor_of,
-    selectable,
 )
 from gputop.config import Settings
 from gputop.model.source import UsageError
@@ -39,7 +38,6 @@ NEEDS = Needs("terminal")
 def arguments(command: argparse.ArgumentParser) -> None:
     options(command, "scenario  ?  one scenario instead of the whole node")
     printable(command)
-    selectable(command)
     filterable(command)
     table = """
         --tour  -  walk through the node, GPU by GPU, with each remedy

@@ -19,7 +19,6 @@ from gputop.commands.shared_options import (
     redactor_of,
     say_gaps,
     seconds,
-    selectable,
     serving,
 )
 from gputop.config import Settings
@@ -43,7 +42,6 @@ WATCHED_S = 30.0
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    selectable(command)
     options(command, "file  ?  a recording, or demo; without it this machine is watched")
     scenario_arguments(command)
     serving(command)

@@ -16,7 +16,6 @@ from gputop.commands.shared_options import (
     options,
     redacted_source,
     redactor_of,
-    selectable,
     stdout_is_text,
     wait_of,
     waiting,
@@ -35,7 +34,6 @@ from gputop.sources.doctor_report import examine
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    selectable(command)
     waiting(command)
     table = """
         --json    -            one JSON object

@@ -17,7 +17,6 @@ from gputop.commands.shared_options import (
     filtered,
     options,
     redactor_of,
-    selectable,
     serving,
     wait_of,
     waiting,
@@ -40,7 +39,6 @@ STEPS_WAIT_S = 2.2
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    selectable(command)
     filterable(command)
     waiting(command)
     serving(command)

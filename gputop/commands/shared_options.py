@@ -87,11 +87,6 @@ def serving(command: argparse.ArgumentParser) -> None:
     options(command, table, action="servers", unmarked=True)
 
 
-def selectable(command: argparse.ArgumentParser) -> None:
-    """``-o``, the short name of ``--gpus`` where no output file has that letter."""
-    options(command, "-o,--only  LIST  the same as --gpus", action="list", dest="gpus", unmarked=True)
-
-
 def waiting(command: argparse.ArgumentParser) -> None:
     """How long a command that reads once waits for a driver that answers slowly."""
     options(command, "--wait  TIME  how long to wait for a slow driver (default 10s)", unmarked=True)

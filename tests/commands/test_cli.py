@@ -79,12 +79,13 @@ def slow(*values: object) -> Any:
         (("dump", "demo"), "no recording of that name; `gputop demo` shows"),
         (("alerts", "demo"), "no recording of that name; `gputop demo` shows"),
         (("compare", VECTOR, "demo"), "no recording of that name; .*`report demo` judge"),
-        (("-o", "0", "1"), "unknown command '1'"),
+        (("--gpus", "0", "1"), "unknown command '1'"),
+        (("once", "-o", "0"), "unknown option -o"),
         (("once", "-u", "a b"), "-u must name users"),
         (("once", "-p", "train"), "-p must be process ids"),
         (("once", "-p", "1" * 401), "400 characters"),
         (("once", "-u", "--csv"), "--csv prints GPUs"),
-        (("demo", "-1", "-o", "9"), "no such GPU"),
+        (("demo", "-1", "--gpus", "9"), "no such GPU"),
         (("replay", "/nonexistent/file", "--at", "-10m"), "No such file"),
         (("once", "-i", "-1"), "from 0.25"),
         (("once", "--interval", "0.1"), "at least|from 0.25"),
@@ -168,7 +169,7 @@ def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
 ) -> None:
     gpus, users = _table(capsys)
     assert len(gpus) == 8 and len(users) > 1
-    assert _table(capsys, "-o", "0,2")[0] == _table(capsys, "--only", "0", "--gpus", "2")[0] == {"0", "2"}
+    assert _table(capsys, "--gpus", "0,2")[0] == _table(capsys, "--gpus", "0", "--gpus", "2")[0] == {"0", "2"}
     user = sorted(users)[0]
     assert _table(capsys, "-u", user)[1] == {user}
     both = sorted(users)[:2]
@@ -190,10 +191,10 @@ def test_a_user_alone_is_oneself_and_joins_the_other_terms() -> None:
     ("words", "expected"),
     [
         (["-1"], {"command": "once", "json": False, "csv": False}),
-        (["-1", "-u", "root", "-o", "1"], {"command": "once", "user": "root", "gpus": "1"}),
+        (["-1", "-u", "root", "--gpus", "1"], {"command": "once", "user": "root", "gpus": "1"}),
         (["-d", "2"], {"interval": "2", "command": None}),
         (["-i2", "demo"], {"interval": "2", "command": "demo"}),
-        (["--gpus", "0", "once", "-o", "1"], {"gpus": "1"}),
+        (["--gpus", "0", "once", "--gpus", "1"], {"gpus": "1"}),
         (["replay", "f", "--at", "-10m"], {"at": "-10m", "file": "f"}),
         (["dump", "--begin", "-1h", "--end", "-10m", "f"], {"begin": "-1h", "end": "-10m", "file": "f"}),
         (["demo", "--seed", "-3", "healthy"], {"seed": -3, "scenario": "healthy"}),

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from gputop.commands.shared_options import (
     recording_argument,
     recording_filter_of,
-    selectable,
     stdout_is_text,
     wait_of,
     waiting,
@@ -43,7 +42,6 @@ REDACTED = "alerts are not fired while redact is on: a command needs the names t
 def arguments(command: argparse.ArgumentParser) -> None:
     text = "a recording: say which alerts would have fired; nothing is run"
     recording_argument(command, "file", text, nargs="?")
-    selectable(command)
     waiting(command)
     command.add_argument("--test", metavar="NAME", help="fire this alert now, for the first GPU here")
     command.add_argument("--json", action="store_true", help="one JSON object")

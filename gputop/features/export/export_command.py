@@ -21,7 +21,6 @@ from gputop.commands.shared_options import (
     redacted_source,
     redactor_of,
     run_watcher,
-    selectable,
     serving,
     waiting,
 )
@@ -108,7 +107,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--client-ca", metavar="FILE", help="answer only clients with a certificate that this CA signed")
     add("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
     add("--hostname", metavar="NAME", help="with demo: the simulated node's name")
-    selectable(command)
     waiting(command)
     serving(command)
 
