@@ -355,7 +355,7 @@ def verdict_line(comparison: Comparison) -> str:
         course = comparison.lost_direction
         before = f"{was:.0f} % before ({now - was:+.0f} points)"
         than = f"as before{_harder(comparison)}" if course == "same" else before
-        words = f"{course.capitalize()}: {now:.0f} % of the GPU time was lost, {than}."
+        words = f"{course.capitalize()}: {now:.0f} % of the judged GPU time was lost, {than}."
     (steps,) = (d for d in comparison.differences if d.key == "steps_per_s")
     if steps.before is None or steps.after is None:
         return words

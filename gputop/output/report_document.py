@@ -114,6 +114,8 @@ def time_figures(report: JobReport) -> Figures:
         (row.words, LevelText(row.level, gpu_time(row.gpu_s, time.all_s)), _shares(row)) for row in time.rows()
     ]
     whole = f"{length(report.duration_s)} on {count(len(report.counted), 'GPU')}"
+    if any(gpu.card_share < 1.0 for gpu in report.counted):
+        whole += ", MIG instances by their share of the card"
     return Figures((*rows, ("all", gpu_time(time.all_s), whole))) if rows else Figures(())
 
 

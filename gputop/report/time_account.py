@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.summary import LEVEL_OF_ROLE
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
+from gputop.diagnosis.types import STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import HOUR_S
 from gputop.report.gpu_account import GpuReport
 
@@ -88,11 +88,6 @@ class TimeAccount(Struct, frozen=True):
     def lost_share(self) -> float | None:
         """Lost share of the judged time, 0 to 1, or None."""
         return self.lost_s / self.judged_s if self.judged_s > 0.0 else None
-
-    @property
-    def not_work_share(self) -> float | None:
-        """Share of the judged time without work, 0 to 1, or None."""
-        return sum(self.states[state] for state in NOT_WORK) / self.judged_s if self.judged_s > 0.0 else None
 
     def cost(self, gpu_s: float) -> float | None:
         """Money for so much GPU time; None without a price."""
