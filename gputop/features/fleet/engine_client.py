@@ -95,8 +95,8 @@ class PromQuery(Struct, frozen=True):
     end: float | None = None
     begin: float | None = None
     step_s: float = 0.0
-    limit_s: float | None = None
-    """Longest wait; the client's where None."""
+    patience: float = 1.0
+    """Multiple of the client's deadline."""
 
     @property
     def form(self) -> dict[str, str]:
@@ -189,7 +189,7 @@ class Client:
 
     def _answer(self, query: PromQuery) -> Answer | QueryError:
         path = "query" if query.begin is None else "query_range"
-        limit_s = query.limit_s or self._deadline_s
+        limit_s = query.patience * self._deadline_s
         form = {**query.form, "timeout": f"{max(1.0, limit_s - 1.0):.0f}s"}
         try:
             reply = self._fetched(path, urlencode(form).encode(), query.promql, limit_s)

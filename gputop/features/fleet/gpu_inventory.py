@@ -12,12 +12,15 @@ from gputop.features.fleet.decode_labels import GpuIdentity, Labels, Place, Seri
 from gputop.features.fleet.decode_values import SeriesFacts
 from gputop.features.fleet.discover_names import discovered_names
 from gputop.features.fleet.engine import Engine
+from gputop.features.fleet.engine_client import PromQuery
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import FleetError, with_schedulers
 from gputop.features.fleet.label_cache import LabelCache
 from gputop.features.fleet.queries import FleetSchema
 
 DAY_S = 86400.0
+PATIENCE = 2.5
+"""These questions are seldom, and the heaviest: all labels of all GPUs."""
 
 
 class FleetInventory:
@@ -69,7 +72,8 @@ class FleetInventory:
             "who": queries.identities(self.schema),
             "before": queries.removed(self.schema) if looks_back else "",
         }
-        answers = self._engine.asked(texts, at, needs=() if self.identities else ("who",))
+        questions = {name: PromQuery(text, at, patience=PATIENCE) for name, text in texts.items() if text}
+        answers = self._engine.asked(questions, needs=() if self.identities else ("who",))
         if "who" not in answers.rows:
             return answers.problems
         rows = [*answers.rows_of("who"), *answers.rows_of("before")]

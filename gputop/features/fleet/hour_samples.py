@@ -50,8 +50,8 @@ COLUMNS = MINUTES + WINDOW - 1
 """Minutes that are read: the first judged one has a whole window."""
 HELD_EVERY = 4
 """Minutes between two looks at the memory of idle GPUs: it changes seldom, and is asked for of all of them."""
-LIMIT_S = 30.0
-"""For one of these questions, beside the screen."""
+PATIENCE = 3.0
+"""These questions are asked beside the screen."""
 MOST_PERCENT = 100.0 + PERCENT_SLACK
 _SOME_JOB = JobName("job", "0")
 
@@ -92,7 +92,7 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
         }
     begin = end - (COLUMNS - 1) * STEP_S
     steps = {"held": STEP_S * HELD_EVERY}
-    return {name: PromQuery(text, end, begin, steps.get(name, STEP_S), LIMIT_S) for name, text in texts.items()}
+    return {name: PromQuery(text, end, begin, steps.get(name, STEP_S), PATIENCE) for name, text in texts.items()}
 
 
 def _held(schema: queries.FleetSchema, name: str) -> str:

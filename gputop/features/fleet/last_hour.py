@@ -15,13 +15,21 @@ from gputop.features.fleet.fleet_reading import HOUR_S, LastHour
 from gputop.features.fleet.gpu_inventory import FleetInventory
 from gputop.features.fleet.hour_samples import MOST_GPUS, read_hour
 from gputop.features.fleet.label_cache import LabelCache
-from gputop.features.fleet.promql import over_minutes, selector
+from gputop.features.fleet.promql import selector
 from gputop.features.fleet.recorded_labels import HostNames, RecordedHost, lost_of, recorded_host
 from gputop.model.quantity import count
 
 RULES_EVERY_S, SAMPLES_EVERY_S = 60.0, 300.0
 """Seconds between two readings of the hour."""
 MINUTE_S = 60.0
+
+
+def over_minutes(function: str, series: str) -> str:
+    """A sum or count over an hour of a series recorded once a minute.
+
+    Takes the last sample of each minute: two writers of one engine record each minute twice.
+    """
+    return f"{function}(last_over_time({series}[59999ms])[{1000.0 * HOUR_S - 1.0:.0f}ms:1m])"
 
 
 def lost_hours_of(select: str) -> str:

@@ -58,13 +58,12 @@ def over(function: str, series: str, seconds: float, *arguments: str) -> str:
     return f"{function}({', '.join((*arguments, f'{series}[{window(seconds)}]'))})"
 
 
-def over_minutes(function: str, series: str) -> str:
-    """A sum or count over an hour of a series recorded once a minute.
+def hour_of(function: str, series: str) -> str:
+    """A sum or count of one hour's samples.
 
-    Takes the last sample of each minute: two writers of one engine record each minute twice. A millisecond less than a
-    minute and an hour leaves out the sample at the first edge, which older engines take as well.
+    A millisecond less than an hour leaves out the sample at its first edge, which older engines take as well.
     """
-    return f"{function}(last_over_time({series}[59999ms])[{1000.0 * HOUR_S - 1.0:.0f}ms:1m])"
+    return f"{function}({series}[{1000.0 * HOUR_S - 1.0:.0f}ms])"
 
 
 def max_by(labels: Iterable[str], expr: str) -> str:

@@ -25,9 +25,9 @@ from gputop.features.fleet.promql import (
     Scope,
     any_of,
     equal,
+    hour_of,
     marked,
     mean_seconds,
-    over_minutes,
     union,
     unwritten,
     window,
@@ -496,8 +496,14 @@ _MEASURED = 'state!="unmeasured"'
 
 
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", of: str = IN_STATE) -> str:
-    """The GPU-minutes of the last hour, as recorded each minute."""
-    return f"sum by ({by}) ({over_minutes('sum_over_time', q.record(of, *matchers))})"
+    """The GPU-minutes of the last hour, as recorded each minute.
+
+    Divided by the number of writers: two that record into one engine write each minute twice. A host that was there
+    all hour has 60 samples of each writer.
+    """
+    minutes = hour_of("sum_over_time", q.record(of, *matchers))
+    counts = union(hour_of("count_over_time", q.record(name)) for name in (HOST_GPUS, of))
+    return f"(sum by ({by}) ({minutes}) / on (cluster) group_left () clamp_min(max by (cluster) ({counts}) / 60, 1))"
 
 
 def _by_job(q: Scope) -> str:
