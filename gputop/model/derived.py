@@ -75,7 +75,7 @@ def gap_pct(gpu: GpuSample) -> float | None:
 
 
 def slowed(gpu: GpuSample) -> dict[str, float | None]:
-    """What held the clocks down in this sample, as 100 or 0, so that a mean is a share of time.
+    """Causes of low clocks in this sample, 100 or 0 each, so that a mean is a share of time.
 
     ``slowed_heat_pct``: software or hardware thermal slowdown. ``slowed_brake_pct``: power brake, or a hardware
     slowdown that is not heat. ``slowed_cap_pct``: the power cap, which is how a busy GPU normally runs.

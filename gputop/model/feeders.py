@@ -23,7 +23,7 @@ Cause = Literal[
 
 
 class FeederShares(Struct, frozen=True):
-    """What one feeder, or the mean of several, did: shares 0–1 of the window."""
+    """Shares of the window, 0 to 1, that one feeder or the mean of several spent in each state."""
 
     run: float = 0.0
     queued: float = 0.0
@@ -123,7 +123,7 @@ class Feeders(Struct, frozen=True):
 
 
 class MainWaits(Struct, frozen=True):
-    """What the main thread of a GPU's process waited for, beside running and queued time: shares 0–1 of the time."""
+    """Waits of the main thread of a GPU process, shares of time from 0 to 1."""
 
     disk: float = 0.0
     network: float = 0.0
@@ -165,7 +165,7 @@ class MainLooks(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """For people: ``queue 2, run 1``."""
+        """The counts as a text: ``queue 2, run 1``."""
         return ", ".join(f"{state} {count}" for state, count in self.counts)
 
 
@@ -192,7 +192,7 @@ PIN_MEMORY_THREAD = "pt_data_pin"
 
 
 class WaitEnd(Struct, frozen=True, omit_defaults=True):
-    """One thing that a process's main thread was found waiting for, at ``pct`` percent of the looks at it.
+    """One wait target of a main thread, seen in ``pct`` percent of the observations.
 
     ``pids`` are the processes at the other end, and together they are one feeder: no look tells which of them will be
     the next to give something. Each says in its own sample what it did; for children that live for a moment each,
@@ -210,7 +210,7 @@ class WaitEnd(Struct, frozen=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """For people: ``80 % pipe 4011 4012``, ``67 % pipe 64 processes``, ``40 % network 10.0.0.7:443``."""
+        """The wait as a text: ``80 % pipe 4011 4012``, ``67 % pipe 64 processes``, ``40 % network 10.0.0.7:443``."""
         many = len(self.pids) > MOST_PIDS_IN_WORDS
         named = (f"{len(self.pids)} processes",) if many else map(str, self.pids)
         return " ".join((f"{self.pct:.0f} %", self.via, *named, *filter(None, (self.detail,))))
@@ -230,7 +230,7 @@ class Outsider(Struct, frozen=True, omit_defaults=True):
 
 
 def outsider_words(outsiders: Iterable[Outsider]) -> str:
-    """For people: ``user name percent`` each, with a semicolon between."""
+    """Join outsiders as a text: ``user name percent``, with semicolons."""
     return "; ".join(f"{o.user} {o.name.replace(';', ' ')} {o.cpu_pct:.0f}" for o in outsiders)
 
 
@@ -287,5 +287,5 @@ def server_in(words: Sequence[str]) -> str | None:
 
 
 def not_a_loader(command: str) -> str | None:
-    """What a command line is that cannot be a dataloader's; None when it may be one."""
+    """Name the kind of a command line that cannot be a loader's; None if it may be one."""
     return next((name for part, name in NOT_LOADERS if part in command), None)

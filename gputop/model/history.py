@@ -1,4 +1,4 @@
-"""What was measured before: bounded ring buffers, ten minutes at full rate and then a day at one value a minute.
+"""Past measurements: bounded ring buffers, ten minutes at full rate and then a day at one value a minute.
 
 Written only by the monitor, read by charts and by rules that look back further than their window. Time enters with the
 values; nothing here reads a clock. Inside the rings a missing value is NaN; every reader gets None.

@@ -1,4 +1,4 @@
-"""What can be learnt about one process on request: environment, threads, stacks, the outcome of a signal.
+"""Answers about one process on request: environment, threads, stacks, the outcome of a signal.
 
 Frozen data, and the protocol by which a screen asks without knowing who answers. Where something was refused, a
 reason says why and what would help; nothing is guessed.
@@ -138,7 +138,7 @@ class ThreadStack(Struct, frozen=True):
 
 
 class InspectedProcess(Struct, frozen=True):
-    """What was seen of one process: its threads, and its main thread's stack at each look.
+    """Threads of one process, and stacks of its main thread at several moments.
 
     ``reason`` says why there is no stack, ``help`` what would give one.
     """
@@ -165,7 +165,7 @@ class DeepLook(Struct, frozen=True):
 
 
 class ProcessAccess(Protocol):
-    """What can be asked of live processes. Every answer is data; nothing raises for what a process can do to us."""
+    """Requests to live processes. Every answer is data; nothing raises for a process's doing."""
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """Send a signal, if the process is still the one that was meant."""

@@ -65,7 +65,7 @@ class Metric(Struct, frozen=True):
 
 
 def _table(text: str, under: str = "") -> dict[str, Metric]:
-    """Metrics by key, each a line of cells and below it the definition, with DCGM's name for it where there is one.
+    """Parse metrics by key: a line of cells, and below it the definition with DCGM's name, if any.
 
     The cells are key, kind, unit, label, and as far as there are any origin and flags. A ``share`` is the time that
     something spent in a state: ``feed_run_pct`` is the ``run`` of a process' ``feed``. ``under``: the part of the

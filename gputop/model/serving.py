@@ -1,4 +1,4 @@
-"""What an inference server says of its own work: requests, tokens, waiting times, queue. Measured elsewhere."""
+"""Counters of inference servers: requests, tokens, waiting times, queue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 
 class ServerRow(Struct, frozen=True, omit_defaults=True):
-    """One server in the last ``window_s`` seconds. What is None was not measured; ``unavailable`` says why by key.
+    """One server over the last ``window_s`` seconds; None is not measured, ``unavailable`` has reasons.
 
     ``place`` is host and port. Requests are those that ended, tokens those that were generated. ``queue`` and
     ``running`` are requests now, ``kv_cache_pct`` is the fill of the fullest engine's KV cache, ``preemptions_per_s``

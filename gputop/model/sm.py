@@ -18,7 +18,7 @@ SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
 
 
 class SmOptions(Struct, frozen=True):
-    """What the user asked of the sources, by the names of the settings. Empty texts are none.
+    """The user's choices of sources, by the names of the settings; empty texts are none.
 
     ``dcgm_url``: where a dcgm-exporter answers; else GPUTOP_DCGM_URL says so, or the usual place is tried once.
     ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails, ``perf`` lets it take the GPUs' hardware counters, by
@@ -41,7 +41,7 @@ def sm_options(settings: object) -> SmOptions:
 
 
 class SmSourceRow(Struct, frozen=True):
-    """How one source is shown, what its values are, and, for readers, where it works and what it asks.
+    """One source: its name on the screen, the kind of its values, and where it works.
 
     ``measured`` tells a value that was measured from a bound. A ``dcgm`` source reports under the names of
     DCGM's fields. Those of a ``slow`` source are means over many seconds and may be old: the header then says so. A
@@ -108,7 +108,7 @@ LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
 
 
 class SmLack(Struct, frozen=True, omit_defaults=True):
-    """Why a GPU's SM activity is not measured: what each source says, the best first, and what would help if known.
+    """Reasons of each source for missing SM activity, the best source first, and a fix if known.
 
     ``kind`` is what code goes by: the source in use waits for the second of two samples, or the hardware counters are
     denied to this user (``COUNTERS_DENIED``) or released by them (``COUNTERS_RELEASED``). Anything else is None.

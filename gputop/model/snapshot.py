@@ -1,4 +1,4 @@
-"""A snapshot: what was measured at one moment.
+"""A snapshot: all measurements of one moment.
 
 Frozen, without behaviour and without I/O. Live collection, the demo, replay and every test make the same types. A
 value that was not measured is None, and ``unavailable`` says why by key; it is never 0, NaN or a text.
@@ -189,7 +189,7 @@ class HostSample(Struct, frozen=True, omit_defaults=True):
 
 
 class FabricPort(Struct, frozen=True):
-    """One port of the fabric: what the sums of the host's fabric metrics are made of. Shown live only.
+    """One port of the fabric, a summand of the host's fabric metrics; shown live only.
 
     ``name`` is device and port (``mlx5_0/1``), ``kind`` InfiniBand, RoCE, iWARP or EFA.
 
@@ -225,7 +225,7 @@ class CgroupName(Struct, frozen=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """For people: ``slurm 8821``."""
+        """The name as a text: ``slurm 8821``."""
         return f"{self.kind} {self.id}" if self.id else self.kind
 
 
@@ -262,7 +262,7 @@ UNKNOWN_PROCESS = ProcessStatic()
 
 
 class FeedTime(Struct, frozen=True, omit_defaults=True, gc=False):
-    """How the time of what may feed a GPU passed, percent: a loader, or the busiest host thread of a GPU process.
+    """Shares of time of a loader, or of the busiest host thread of a GPU process, percent.
 
     None is what may not be seen.
     """
@@ -279,8 +279,10 @@ class FeedTime(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the main thread of a GPU process waited for while it was not runnable, percent of the time; None where that
-    was not measured. ``saves`` is the part of it that it waited for a file to be written."""
+    """Waits of the main thread of a GPU process, percent of the time; None if not measured.
+
+    ``saves`` is the part in which it waited for a file to be written.
+    """
 
     disk: Number | None = None
     network: Number | None = None
@@ -311,7 +313,7 @@ _FEED_WAITS, _MAIN_WAITS = _waits_of(FeedTime), _waits_of(MainTime)
 
 
 class ProcessSample(Struct, frozen=True, omit_defaults=True):
-    """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
+    """One process on one GPU; a process on several GPUs has a sample for each.
 
     Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
     (another PID namespace, hidepid); ``unavailable`` then says so. What stands deeper in it has its key as a property:
@@ -364,7 +366,7 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
 
     @property
     def waiting_on(self) -> str | None:
-        """The wait state in which its main thread, or it as a loader, was most; None if it ran or was not observed."""
+        """The wait state that took most time; None if the process mostly ran or was not observed."""
         if self.main_looks is not None:
             waits = {state: count for state, count in self.main_looks.counts if state != "run"}
             return max(waits, key=lambda state: waits[state], default=None)
@@ -405,7 +407,7 @@ _READERS = {
 
 
 def value(sample: AnySample, key: str) -> Any:
-    """What a sample holds under a key of the catalogue, wherever in it that stands. Raises KeyError for any other."""
+    """Return the value of a sample under a key of the catalogue. Raises KeyError for other keys."""
     return _READERS[type(sample)][key](sample)
 
 
@@ -416,7 +418,7 @@ SIMULATED = " (simulated)"
 
 
 class Machine(Struct, frozen=True, omit_defaults=True):
-    """Where the numbers come from."""
+    """The machine and the kind of source of a snapshot."""
 
     hostname: Text
     boot_id: Text | None = None
@@ -434,7 +436,9 @@ DEFAULT_INTERVAL_S = 1.0
 
 
 class OwnCost(Struct, frozen=True):
-    """What gputop itself takes: CPU in percent of one core since the last snapshot, resident memory in bytes.
+    """CPU time and resident memory of gputop itself.
+
+    CPU is in percent of one core since the last snapshot, memory in bytes.
 
     The helper that reads the hardware counters is counted apart; None while there is none or it has not reported yet.
     """
@@ -446,10 +450,10 @@ class OwnCost(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="event"):
-    """Something that happened at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None.
+    """An event at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None.
 
-    ``text`` says it to people. What code needs of it stands beside: the number of an Xid, the id of a verdict with its
-    flag (A, B or C), whether a gap is damage of the recording.
+    ``text`` is for people. Code uses the number of an Xid, the id of a verdict with its flag (A, B or C), and whether a
+    gap is damage of the recording.
     """
 
     t: UnixTime
@@ -465,10 +469,10 @@ class Event(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="event")
 
 
 class Lasting(Struct, frozen=True, omit_defaults=True):
-    """What has held on a GPU without a break since before a recording, or one of its files, began.
+    """Conditions of a GPU that have lasted since before a recording or its file began.
 
-    Since when, Unix seconds, the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and has
-    had a link below its best; None where that does not hold.
+    Unix seconds since which the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and has
+    had a link below its best; None for a condition that does not hold.
     """
 
     gpu: Count
@@ -478,17 +482,15 @@ class Lasting(Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="frame"):
-    """Everything measured at one moment.
+    """All measurements of one moment.
 
-    ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each
-    collector that is late, with the age of its data in seconds. ``notices`` are machine-wide remarks with their fix.
-    ``repeats`` names each collector whose values are those of the snapshot before, shown again because there are no
-    newer ones: what is repeated was not measured at ``t``, so it is no sample of anything. ``steps`` are those that
-    jobs have announced since the snapshot before. ``servers`` is what inference servers say of themselves, where their
-    addresses were given. ``periods`` are steps seen from outside, in what is recorded and what comes from a recording:
-    live they are found from the snapshots. ``lasting`` is what has held since before a recording or one of its files
-    began, in their first frames. ``fabric_ports`` are the ports behind the host's fabric sums; a
-    recording keeps the sums alone.
+    ``t`` is Unix time in seconds, ``interval_s`` the intended distance between snapshots. ``stale`` gives the age of
+    the data of each late collector, seconds. ``notices`` are remarks about the machine with their fix. ``repeats``
+    names collectors without newer values: theirs are those of the last snapshot, and no samples. ``steps`` are
+    training steps that jobs announced since the last snapshot. ``servers`` are the counters of inference servers with
+    a known address. ``periods`` are steps found from outside; only recordings have them. ``lasting`` are ongoing
+    conditions, in the first frame of a recording's file. ``fabric_ports`` are the ports behind the host's fabric sums,
+    which recordings keep alone.
     """
 
     t: UnixTime

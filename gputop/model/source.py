@@ -15,11 +15,11 @@ CLOSE_S = 0.2
 
 
 class SourceError(Exception):
-    """The source cannot deliver anything. One line of text: what is wrong, how to fix it."""
+    """A source that cannot deliver anything. One line: the fault and the fix."""
 
 
 class UsageError(Exception):
-    """What the user asked for does not exist or is malformed. One line of text: what is wrong, how to fix it."""
+    """A request of the user that cannot be met. One line: the fault and the fix."""
 
 
 LONGEST_UNEXPECTED = 200

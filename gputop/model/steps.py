@@ -1,4 +1,4 @@
-"""Training steps: as a job announces them, how fast this machine's jobs step, and a step's length as seen from outside.
+"""Training steps: announced by jobs, their pace, and their length as found from outside.
 
 A job announces them by ``gputop.watch``; they cannot be measured from outside. What a datagram or a recording claims is
 checked here. Pure.
@@ -91,7 +91,7 @@ COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
 
 
 def step_row(values: Sequence[object], **beside: object) -> StepRow | None:
-    """A row of these values, in the order of the fields, and what stands beside it; None where they cannot be true."""
+    """Make a row of values in the order of the fields; None if they cannot be true."""
     if len(values) != len(COLUMNS):
         return None
     try:
@@ -271,7 +271,7 @@ def slowest(paces: Sequence[StepPace]) -> StepPace | None:
 
 
 def comparable_s(paces: Sequence[StepPace]) -> Callable[[StepPace], float]:
-    """What tells the processes of a job apart: a step's own time where all of them know it, else the whole step."""
+    """Return the time by which processes of a job compare: the own time if all know it, else the whole step."""
     if all(pace.own_s is not None for pace in paces):
         return lambda pace: pace.mean_s - (pace.wait_s or 0.0)
     return lambda pace: pace.mean_s
@@ -356,7 +356,7 @@ _JOBS = (("slurm", "SLURM_JOB_ID"), ("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"))
 
 
 class Allocation(Struct, frozen=True):
-    """Who pays: a job of a scheduler; ``cluster`` is empty where the scheduler does not name itself."""
+    """A job of a scheduler; ``cluster`` is empty if the scheduler does not name itself."""
 
     cluster: str
     scheduler: str
