@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.config import Reload, Settings
+from gputop.diagnosis.summary import role_of
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.paint.theme import THEMES
@@ -109,8 +110,9 @@ async def test_a_recording_that_cannot_be_written_is_one_line(tmp_path: Path, mo
 
 async def test_the_bell_rings_for_a_new_red_verdict_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not newly_red(demo_frame(), demo_frame())
-    healthy = replace(demo_frame(), diagnoses=tuple(replace(d, level="green") for d in demo_frame().diagnoses))
-    healthy = replace(healthy, diagnoses=tuple(replace(d, busy_not_working=None) for d in healthy.diagnoses))
+    healthy = replace(
+        demo_frame(), diagnoses=tuple(replace(d, state="working", level="green") for d in demo_frame().diagnoses)
+    )
     assert newly_red(healthy, demo_frame())
 
 
@@ -125,7 +127,7 @@ async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> 
         # The fresh monitor comes to its verdicts while the screen stands still.
         await hand_in(app, source, pilot, snapshots_of(40, 2))
         assert app.playback.newest is not None
-        red = {d.uuid for d in app.playback.newest.diagnoses if d.level == "red" or d.busy_not_working}
+        red = {d.uuid for d in app.playback.newest.diagnoses if role_of(d) == "not_working"}
         assert red and 1 <= len(bells) <= len(red)
 
 
