@@ -111,6 +111,7 @@ def test_children_of_multiprocessing_are_not_watched(program: Any) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_three_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program: Any) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
@@ -157,6 +158,7 @@ def test_three_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program
 
 @pytest.mark.torch
 @pytest.mark.parametrize("start", [pytest.param("spawn", marks=pytest.mark.weekly), "fork"])
+@pytest.mark.weekly
 def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: str, program: Any) -> None:
     """As in PyTorch's tutorial, and as a notebook's launcher starts them."""
     if importlib.util.find_spec("torch") is None:

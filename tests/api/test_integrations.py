@@ -144,6 +144,7 @@ def test_wandb_offline_holds_a_row_for_each_interval_of_a_loop_that_logs_nothing
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_mlflow_holds_the_numbers_by_step_and_the_verdict_as_a_tag(tmp_path: Path) -> None:
     found = run(
         "import mlflow, gputop\nwith mlflow.start_run() as run:\n"
@@ -236,6 +237,7 @@ def test_wandb_gets_the_numbers_beside_a_loop_that_numbers_its_rows_itself(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_lightning_s_loggers_hold_the_numbers_and_the_verdict(tmp_path: Path) -> None:
     found = run(
         LIGHTNING
@@ -269,6 +271,7 @@ print(json.dumps({"board": tags["scalars"], "texts": tags["tensors"], "flow": li
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_what_transformers_reports_to_holds_the_numbers_without_a_line_more(tmp_path: Path) -> None:
     found = run(
         TRANSFORMERS
@@ -318,6 +321,7 @@ print(json.dumps(both))
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_accelerate_s_trackers_hold_the_numbers_beside_the_loops_own(tmp_path: Path) -> None:
     found = run(
         """
@@ -347,6 +351,7 @@ def test_accelerate_s_trackers_hold_the_numbers_beside_the_loops_own(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_a_callback_of_each_framework_measures_a_second_training_as_the_first(tmp_path: Path) -> None:
     """With ``hyperparameter_search``, and with a warm-up before the fine-tuning: steps, waits, numbers in the logs."""
     found = run(

@@ -93,6 +93,7 @@ def test_two_starts_of_torchrun_on_one_port_are_two_reports_of_two_ranks(
 @with_torch
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_the_ranks_of_mp_spawn_are_one_run(tmp_path: Path) -> None:
     spawn = f"""
 if __name__ == "__main__":
@@ -107,6 +108,7 @@ if __name__ == "__main__":
 @with_torch
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_the_ranks_of_accelerate_are_one_run(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     start = "if __name__ == '__main__':\n    from accelerate import debug_launcher\n    debug_launcher(main, (), 2)\n"

@@ -137,6 +137,7 @@ def test_the_phases_of_a_plain_loop_are_its_own_and_nothing_of_the_program_is_to
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_steps_of_another_order_are_not_told_wrongly(tmp_path: Path) -> None:
     """Several batches a step, an evaluation in between, a sharded model; activations that are computed again."""
     found = _said(
@@ -183,6 +184,7 @@ def test_steps_of_another_order_are_not_told_wrongly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_a_compiled_training_is_compiled_as_without_a_watch(tmp_path: Path) -> None:
     found = _said(
         """
@@ -217,6 +219,7 @@ def test_a_compiled_training_is_compiled_as_without_a_watch(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_an_optimizer_that_calls_forward_itself_has_phases_where_the_callback_says_when_backward_ended(
     tmp_path: Path,
 ) -> None:
@@ -245,6 +248,7 @@ def test_an_optimizer_that_calls_forward_itself_has_phases_where_the_callback_sa
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_hooks_are_on_the_modules_for_about_one_step_a_second(tmp_path: Path) -> None:
     found = _said(
         """

@@ -26,6 +26,7 @@ MOST_GROWTH_BYTES = 50_000
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.weekly
 def test_a_thousand_snapshots_as_fast_as_possible_leave_memory_flat_after_warm_up() -> None:
     snapshots = [snapshot_at(MOMENT + s, gpus=GPUS, started=MOMENT) for s in range(RECORDED)]
     session, painter = Session(Monitor()), Painter()

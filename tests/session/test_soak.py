@@ -158,6 +158,7 @@ async def _round(pilot: Pilot[Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 async def test_screens_that_were_closed_leave_nothing_behind() -> None:
     frame = demo_frame()
     app = GputopApp(View(), "dark", playback_on(frame, Handed()), access=ProcessControl())

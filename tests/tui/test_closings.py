@@ -51,6 +51,7 @@ def _threads(program: PtyProgram) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
     with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)

@@ -113,6 +113,7 @@ def test_a_terminal_that_is_not_read_costs_no_sample(tmp_path: Path) -> None:
 @pytest.mark.nvml
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.weekly
 def test_two_minutes_in_which_a_terminal_is_not_read_have_every_sample(
     nvml_scenario: Callable[..., Scenario], tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ HOURS: Mapping[str, tuple[Series, float, float]] = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing("promtool")), reason="no promtool")
+@pytest.mark.weekly
 def test_the_hours_of_a_gpu_are_counted_once_whatever_exports_it(tmp_path: Path) -> None:
     """The rules of two exporters together, in Prometheus' own engine."""
     for file in ("gputop", "legacy"):

@@ -144,6 +144,7 @@ def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Pat
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.weekly
 def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -244,6 +245,7 @@ def test_what_cannot_be_asked_is_one_line(sets: Path, name: str, more: tuple[str
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text(STEPS)
     code = (

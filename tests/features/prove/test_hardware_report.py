@@ -54,6 +54,7 @@ def test_what_is_no_report_is_one_line(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvml
+@pytest.mark.weekly
 def test_prove_writes_a_report_that_names_neither_host_nor_gpu(
     nvml_scenario: Callable[..., Scenario], cuda: Cuda, tmp_path: Path
 ) -> None:

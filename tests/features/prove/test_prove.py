@@ -115,7 +115,14 @@ def test_a_true_counter_is_proved_right(nvml_scenario: MakeScenario, cuda: Cuda,
 
 @slow
 @pytest.mark.nvml
-@pytest.mark.parametrize("says", [lambda true: true * 0.6, lambda true: 0.0, lambda true: min(100.0, true + 15.0)])
+@pytest.mark.parametrize(
+    "says",
+    [
+        lambda true: true * 0.6,
+        pytest.param(lambda true: 0.0, marks=pytest.mark.weekly),
+        pytest.param(lambda true: min(100.0, true + 15.0), marks=pytest.mark.weekly),
+    ],
+)
 def test_a_counter_that_lies_is_caught(nvml_scenario: MakeScenario, cuda: Cuda, says: Callable[[float], float]) -> None:
     scenario = nvml_scenario()
     with gpu(scenario, cuda, says):
@@ -127,6 +134,7 @@ def test_a_counter_that_lies_is_caught(nvml_scenario: MakeScenario, cuda: Cuda, 
 
 @slow
 @pytest.mark.nvml
+@pytest.mark.weekly
 def test_where_sm_is_not_measured_it_says_what_would_measure_it(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
     scenario = nvml_scenario(1, A100)
     with gpu(scenario, cuda):
@@ -137,6 +145,7 @@ def test_where_sm_is_not_measured_it_says_what_would_measure_it(nvml_scenario: M
 
 @slow
 @pytest.mark.nvml
+@pytest.mark.weekly
 def test_under_mig_an_instance_is_proved_by_its_own_counters(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
     scenario = nvml_scenario()
     split(scenario.gpus[0], 0, 1)
@@ -150,6 +159,7 @@ def test_under_mig_an_instance_is_proved_by_its_own_counters(nvml_scenario: Make
 
 @slow
 @pytest.mark.nvml
+@pytest.mark.weekly
 def test_counters_are_not_proved_under_mig(nvml_scenario: MakeScenario, cuda: Cuda, counters: Counters) -> None:
     scenario = nvml_scenario()
     split(scenario.gpus[0], 0, 1)
@@ -234,6 +244,7 @@ def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
     [("spin", signal.SIGKILL), ("tiny", signal.SIGKILL), ("copy", signal.SIGKILL), ("spin", signal.SIGTERM),
      ("copy", signal.SIGINT)],
 )  # fmt: skip
+@pytest.mark.weekly
 def test_killed_in_any_stage_nothing_goes_on_running(
     nvml_scenario: MakeScenario, cuda: Cuda, kind: str, number: signal.Signals
 ) -> None:
