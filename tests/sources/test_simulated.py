@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from gputop.diagnosis.rules import remedy_rows
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import UsageError
@@ -15,6 +16,7 @@ from gputop.sources.simulation.life import busy_share, drift
 from gputop.sources.simulation.scenarios import SCENARIOS, find
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.expected_verdicts import EXPECTED
+from tests.support.frames import demo_frame
 
 STARTED = 1_780_000_000.0
 NAMES = tuple(SCENARIOS)
@@ -219,3 +221,22 @@ def test_noise_is_smooth_bounded_and_centred() -> None:
     values = [drift(3, 9, 0.25 * i) for i in range(20_000)]
     assert max(map(abs, values)) <= 1.0 and abs(sum(values) / len(values)) < 0.05
     assert max(abs(b - a) for a, b in pairwise(values)) < 0.4
+
+
+@pytest.mark.parametrize("scenario", NAMES)
+def test_the_processes_of_a_scenario_use_no_more_cpu_than_its_host(scenario: str) -> None:
+    for later in (5.0, 47.0):
+        snapshot = snapshot_at(STARTED + later, scenario=scenario, started=STARTED)
+        used, host = sum(process.cpu_pct or 0.0 for process in snapshot.processes), snapshot.host
+        assert host.cpu_pct is not None and host.cpu_count is not None
+        assert used <= host.cpu_pct * host.cpu_count
+
+
+@pytest.mark.parametrize("scenario", ["node", "dataloader_cpu", "one_gpu", "sixteen"])
+def test_a_host_whose_job_is_told_to_take_more_workers_has_cores_for_them(scenario: str) -> None:
+    frame = demo_frame(scenario)
+    host = frame.snapshot.host
+    assert any("num_workers" in d.remedy for d in frame.diagnoses if d.cause == "cpu")
+    assert host.cpu_pct is not None and host.psi_cpu_pct is not None
+    assert host.cpu_pct < 0.75 * remedy_rows.CORES_FREE
+    assert host.psi_cpu_pct < 0.75 * remedy_rows.PRESSED

@@ -160,7 +160,7 @@ _ROWS = (
     # One of four workers has all the large images. Batches come in order, so the GPU waits for it alone.
     Scenario("uneven_workers", "starved: one of four workers does all the work",
         _one(changed(DATALOADER_CPU, {"command": "python train.py --shards by-size",
-                                      "workers": Workers(4, Cpu(90.0, 8.0), Cpu(91.0, 8.0), uneven=True)}),
+                                      "workers": Workers(4, Cpu(96.0, 1.0), Cpu(97.0, 1.0), uneven=True)}),
              DECODING_HOST)),
     Scenario("dataloader_io", "starved: workers wait for the disk",
         _one(DATALOADER_IO, cpu=11, psi_cpu=1, psi_io=38, disk_read_mb=12)),
