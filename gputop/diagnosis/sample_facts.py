@@ -31,6 +31,7 @@ HBM_CARDS = (
     "GB200",
 )
 """Cards with HBM, whose highest operating temperature the drivers of A100 and H100 give as 95 °C."""
+NOT_MEASURED = "the main thread was not measured"
 HIDDEN = "the processes live in another PID namespace or are hidden"
 STALE_S = 60.0
 """Counters that are this old describe another moment than util does. The slowest exporters publish every 30 s."""
@@ -131,7 +132,7 @@ def missing_host_reason(primary: ProcessSample | None) -> str | None:
     if (why := primary.unavailable.get("main_run_pct")) is not None:
         return why
     is_visible = primary.starttime is not None or primary.cpu_pct is not None
-    return "the main thread was not measured" if is_visible else HIDDEN
+    return NOT_MEASURED if is_visible else HIDDEN
 
 
 def swapping(host: HostSample) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.host_side import GpuHostActivity
@@ -25,11 +26,18 @@ FAIR_SHARE = 0.3
 """Where turns are shorter than a sample, each GPU has at least so much of its fair share [judged]."""
 
 
+class _Sample(NamedTuple):
+    t: float
+    gpus: list[int]
+    utils: list[float]
+    total: float
+
+
 class TurnDetector:
     """Follows the util of the GPUs that share a process or a job."""
 
     def __init__(self) -> None:
-        self._samples: dict[str, deque[tuple[float, tuple[tuple[int, float], ...]]]] = {}
+        self._samples: dict[str, deque[_Sample]] = {}
 
     def observe(self, t: float, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, Turns]:
         """Return the turns by the index of each GPU that takes part in them."""
@@ -45,25 +53,26 @@ class TurnDetector:
         turns_of_gpu: dict[int, Turns] = {}
         for key, samples in self._samples.items():
             group = groups[key]
-            now = tuple((s.index, s.gpu.util_pct) for s in group if s.gpu.util_pct is not None)
-            if samples and [index for index, _ in samples[-1][1]] != [index for index, _ in now]:
+            utils = [s.gpu.util_pct for s in group if s.gpu.util_pct is not None]
+            gpus = [s.index for s in group]
+            if len(utils) < len(group) or (samples and samples[-1].gpus != gpus):
                 samples.clear()
-            samples.append((t, now))
-            while samples[0][0] <= t - REMEMBERED_S:
+            if len(utils) == len(group):
+                samples.append(_Sample(t, gpus, utils, sum(utils)))
+            while samples and samples[0].t <= t - REMEMBERED_S:
                 samples.popleft()
-            least = min(s.min_samples for s in group)
-            if len(samples) >= least and len(now) == len(group) and (turns := _turns(samples, group)) is not None:
+            if len(samples) >= group[0].min_samples and (turns := _turns(samples, group)) is not None:
                 turns_of_gpu.update(dict.fromkeys(turns.gpus, turns))
         return turns_of_gpu
 
 
-def _turns(samples: Sequence[tuple[float, tuple[tuple[int, float], ...]]], group: Sequence[Signals]) -> Turns | None:
-    values = [[util for _, util in row] for _, row in samples]
-    sums = [sum(row) for row in values]
+def _turns(samples: Sequence[_Sample], group: Sequence[Signals]) -> Turns | None:
+    sums = [sample.total for sample in samples]
+    share = sum([total <= thresholds.TURNS_SUM for total in sums]) / len(sums)
     mean = sum(sums) / len(sums)
-    share = sum(total <= thresholds.TURNS_SUM for total in sums) / len(sums)
-    if share < thresholds.TURNS_SHARE:
+    if share < thresholds.TURNS_SHARE or mean < thresholds.TURNS_SEEN_SUM:
         return None
+    values = [sample.utils for sample in samples]
     is_one_process = len({s.tick.pid for s in group}) == 1
     leaders = [
         row.index(max(row)) for row, total in zip(values, sums, strict=True)

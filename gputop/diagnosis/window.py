@@ -8,6 +8,7 @@ thresholds of the flags are strict, and 80.0 must not become 79.99999.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -169,9 +170,8 @@ LEAST_PART = 6
 _IS_ACTIVITY = tuple(name in ACTIVITY for name in GpuMeans._fields)
 _MULTIPLEXED = GpuMeans._fields.index("multiplexed")
 _NO_HOST = HostMeans()
-_READ_WHILE_BUSY = tuple(
-    (name, HostMeans._fields.index(name)) for name in ("main", "main_queued", "workers", "queued", "tree", "throttled")
-)
+_READ_WHILE_BUSY = ("main", "main_queued", "workers", "queued", "tree", "throttled")
+_read_while_busy = attrgetter(*_READ_WHILE_BUSY)
 
 
 def mean(values: Sequence[float | None], least: float) -> float | None:
@@ -194,7 +194,7 @@ def gpu_means(seconds: Iterable[Second]) -> GpuMeans:
     columns = list(zip(*[second.gpu for second in seconds], strict=True))
     n = len(columns[0])
     least = n / 2.0
-    least_activity = max((n - sum(value is not None for value in columns[_MULTIPLEXED])) / 2.0, n / LEAST_PART)
+    least_activity = max(columns[_MULTIPLEXED].count(None) / 2.0, n / LEAST_PART)
     return GpuMeans(
         *[  # type: ignore[arg-type] # shares of the samples are never None
             mean(column, least_activity if is_activity else least)
@@ -210,11 +210,12 @@ def host_means(seconds: Iterable[Second], *, is_idle: bool = True) -> HostMeans:
 
     Of a GPU that is not idle, only those that rules for busy GPUs read.
     """
-    columns = list(zip(*[second.host or _NO_HOST for second in seconds], strict=True))
-    least = len(columns[0]) / 2.0
+    rows = [second.host or _NO_HOST for second in seconds]
+    least = len(rows) / 2.0
     if is_idle:
-        return HostMeans(*[mean(column, least) for column in columns])
-    return HostMeans(**{name: mean(columns[place], least) for name, place in _READ_WHILE_BUSY})
+        return HostMeans(*[mean(column, least) for column in zip(*rows, strict=True)])
+    columns = zip(*map(_read_while_busy, rows), strict=True)
+    return HostMeans(**{name: mean(column, least) for name, column in zip(_READ_WHILE_BUSY, columns, strict=True)})
 
 
 def util_mean(seconds: Sequence[Second]) -> float | None:

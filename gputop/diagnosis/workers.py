@@ -34,7 +34,7 @@ PEER = "peer"
 """What resolved the wait of a worker for another process of this machine."""
 ASKED_KIND = "processes that the workers ask"
 PIN_MEMORY_KIND = "pin_memory threads"
-PROOFS = ("socket", "connections")
+PROOFS = frozenset(("socket", "connections"))
 """What proves that polling waits for the network. A proof counts for the whole window."""
 NEARLY = 0.1
 """A process is preferred to a thread unless the thread's useful share is larger by more than this."""
@@ -78,8 +78,8 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
             latest=rows[-1],
             count=len(rows),
             values=tuple([sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)]),
-            is_proven=any(row.by in PROOFS for row in rows),
-            address=next((row.address for row in reversed(rows) if row.address), ""),
+            is_proven=not PROOFS.isdisjoint([row.by for row in rows]),
+            address=([row.address for row in rows if row.address] or [""])[-1],
         )
         for key, rows in rows_of.items()
     }

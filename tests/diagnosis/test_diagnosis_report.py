@@ -45,7 +45,7 @@ def test_the_json_has_the_agreed_form() -> None:
         "cause", "uneven", "feeders", "remedy", "notes", "badges", "role", "number", "owner", "seconds",
         "busy_not_working_seconds", "lost_seconds", "timeline",
     ]  # fmt: skip
-    assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "yellow", "low")
+    assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "yellow", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
     assert set(found["seconds"]) == set(STATES)
     assert [change["verdict"] for change in found["timeline"]] == ["collecting", "dataloader_cpu"]

@@ -38,7 +38,7 @@ from gputop.diagnosis.workers import BY_NAME
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share
 
-NO_DISK = 0.2
+NO_DISK, MAIN_ASLEEP = 0.2, 0.1
 
 
 def _may_blame(s: Signals) -> bool:
@@ -67,7 +67,9 @@ def _tell_cpu(s: Signals) -> RuleResult:
     confidence: Confidence = "low" if f.by == "kinship" else "medium"
     if s.host.mean.main is None:
         notes = (*notes, "the main thread was not measured")
-    if computes_unread(s):
+    # A main thread that hardly runs waits, whatever for.
+    is_asleep = works(s) and s.host.mean.main is not None and s.host.mean.main < MAIN_ASLEEP
+    if computes_unread(s) and not is_asleep:
         confidence, notes = "low", (*notes, "what the main thread waits for was not read")
     elif s.host.mean.main is None:
         pass

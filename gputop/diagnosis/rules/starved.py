@@ -25,7 +25,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
-from gputop.diagnosis.sample_facts import PCIE_USABLE, degraded_link, link_words
+from gputop.diagnosis.sample_facts import NOT_MEASURED, PCIE_USABLE, degraded_link, link_words
 from gputop.diagnosis.signals import Pause, Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE, PCIE_FULL
 from gputop.diagnosis.types import HOLDING_MEMORY, Level
@@ -265,6 +265,7 @@ PCIE_TRANSFER = Rule(
 
 # The starved family where no cause can be named. What was measured is reported all the same.
 
+UNSEEN = "the host's side is not visible"
 SHOW_PROCESSES = "run gputop where the processes are visible: the host's PID namespace (docker run --pid=host)"
 
 
@@ -303,7 +304,8 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     line = f"GPU idle {s.idle:.0f} %"
     workers = f", {s.host.loaders} workers {share(s.host.mean.workers)}" if s.host.loaders else ""
     if not s.host.seen:
-        line += f", {'the main thread was not measured' if workers else s.host.reason}{workers}"
+        is_visible = bool(workers) or s.host.reason == NOT_MEASURED
+        line += f", {NOT_MEASURED if is_visible else UNSEEN}{workers}"
         return RuleResult("yellow", (line,), *words, confidence="low", notes=notes, cause=cause)
     line += f", main thread runnable {share(s.host.mean.main)} of the time"
     line += workers
