@@ -382,8 +382,8 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
 def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(config: Path, tmp_path: Path, number: int) -> None:
     code = f"""
 import time
-from gputop.features.fleet.linked_fleet import SshOptions
-from gputop.features.fleet.linked_fleet import DirectFleet
+from gputop.features.fleet.host_link import SshOptions
+from gputop.features.fleet.direct_fleet import DirectFleet
 fleet = DirectFleet(("h1", "h2"), SshOptions({str(config)!r}))
 while not all(link.pages for link in fleet._links):
     time.sleep(0.1)
