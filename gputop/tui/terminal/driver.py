@@ -217,8 +217,12 @@ class TerminalDriver(Driver):
             return
         self.disable_input()
         self.write(RESTORE.decode())
+        writer = self._writer
         self.close()
         self._guard.listen({})
+        if writer.is_alive() and self._guard.is_leaving:
+            # A terminal that takes nothing: what waits for it is dropped.
+            self._guard.restore()
         self._guard.restore_attributes()
 
     def close(self) -> None:
@@ -241,8 +245,10 @@ class TerminalDriver(Driver):
         if self._stop_asked and not self._guard.is_leaving and self._writer is not None:
             self.stop_application_mode()
             self._stop()
-            self.start_application_mode()
-            self._screen_app.refresh()
+            # From the background the terminal must not be touched: that would stop the process once more.
+            if not self._guard.is_leaving:
+                self.start_application_mode()
+                self._screen_app.refresh()
 
     def _stop(self) -> None:
         """Stop until continued in the foreground."""
@@ -257,5 +263,6 @@ class TerminalDriver(Driver):
             return
         if in_background():
             self._stop()
-        self._take_terminal()
-        self._screen_app.refresh()
+        if not self._guard.is_leaving:
+            self._take_terminal()
+            self._screen_app.refresh()

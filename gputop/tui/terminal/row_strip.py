@@ -33,17 +33,12 @@ class RowStrip(Strip):
     """
 
     def __init__(self, segments: Iterable[Segment], width: int, place: int, shown: dict[int, RowStrip]) -> None:
-        super().__init__(segments)
+        super().__init__(segments, width)
         self.width = width
+        self.row_cells = [cell for text, style, _ in self for cell in cells_of(text, style)]
+        """Text and style of each cell."""
         self._place = place
         self._shown = shown
-        self._row_cells: list[Cell] | None = None
-
-    def row_cells(self) -> list[Cell]:
-        """Return text and style of each cell."""
-        if self._row_cells is None:
-            self._row_cells = [cell for text, style, _ in self for cell in _cells(text, style)]
-        return self._row_cells
 
     def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
         cuts = list(cuts)
@@ -63,7 +58,7 @@ class RowStrip(Strip):
         if before is None or before.width != self.width or (start, end) != (0, self.width - 1):
             return super().crop(start, end)
         self._shown[self._place] = self
-        return Changes(changed_segments(before.row_cells(), self.row_cells()), self.width - 1)
+        return Changes(changed_segments(before.row_cells, self.row_cells), self.width - 1)
 
 
 class Changes(Strip):
@@ -126,7 +121,8 @@ def _colour_codes(colour: Color | None, system: ColorSystem, foreground: bool) -
     return "" if colour is None else ";".join(colour.downgrade(system).get_ansi_codes(foreground))
 
 
-def _cells(text: str, style: Style | None) -> list[Cell]:
+def cells_of(text: str, style: Style | None) -> list[Cell]:
+    """Return the cells of a text in one style."""
     if cells(text) == len(text):
         return [(char, style) for char in text]
     return [cell for char in text for cell in ((char, style), (COVERED, style))[: cells(char)]]

@@ -24,13 +24,17 @@ class StripMaker:
         self._styles: dict[str, Style] = {}
         self._theme: Theme | None = None
 
-    def strip(self, app: App[object], row: Row, width: int) -> Strip:
-        """Return a row as a strip of exactly this width."""
+    def segments(self, app: App[object], row: Row) -> list[Segment]:
+        """Return a row as segments."""
         theme = getattr(app, "look", THEMES["dark"])
         if theme is not self._theme:
             self._theme, self._styles = theme, {}
-        strip = Strip([Segment(text, self._style(name, theme)) for text, name in row])
-        return strip if strip.cell_length == width else strip.adjust_cell_length(width, self._style("text", theme))
+        return [Segment(text, self._style(name, theme)) for text, name in row]
+
+    def strip(self, app: App[object], row: Row, width: int) -> Strip:
+        """Return a row as a strip of exactly this width."""
+        strip = Strip(self.segments(app, row))
+        return strip.adjust_cell_length(width, self.segments(app, (("", "text"),))[0].style)
 
     def _style(self, name: str, theme: Theme) -> Style:
         style = self._styles.get(name)
@@ -103,15 +107,18 @@ class LiveRows(Widget, can_focus=False):
             self._strips = [self._strip(y, row, width) for y, row in enumerate(rows)]
             self.refresh()
         elif changed := [y for y, row in enumerate(rows) if row is not old[y] and row != old[y]]:
-            last = [self._strips[y].row_cells()[-1] for y in changed]
+            last = [self._strips[y].row_cells[-1] for y in changed]
             for y in changed:
                 self._strips[y] = self._strip(y, rows[y], width)
             # A region without the last cell is an update of the cells that changed, see ``RowStrip``.
-            ends = [width - (self._strips[y].row_cells()[-1] == cell) for y, cell in zip(changed, last, strict=True)]
+            ends = [width - (self._strips[y].row_cells[-1] == cell) for y, cell in zip(changed, last, strict=True)]
             self.refresh(*[Region(0, y, end, 1) for y, end in zip(changed, ends, strict=True)])
 
     def _strip(self, y: int, row: Row, width: int) -> RowStrip:
-        return RowStrip(self._maker.strip(self.app, row, width), width, y, self._shown)
+        strip = RowStrip(self._maker.segments(self.app, row), width, y, self._shown)
+        # On a tiny terminal rows are wider than it is.
+        fits = len(strip.row_cells) == width
+        return strip if fits else RowStrip(self._maker.strip(self.app, row, width), width, y, self._shown)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         shown: list[Strip] = [*self._strips[crop.y : crop.bottom]]
