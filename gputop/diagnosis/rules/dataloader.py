@@ -59,8 +59,8 @@ def _tell_cpu(s: Signals) -> RuleResult:
     f = s.host.feeders
     assert f is not None
     busiest = f.busiest
-    line = f"GPU idle {s.idle:.0f} %: {workers_words(f)} runnable (cpu {share(busiest.run)}, queued "
-    f"{share(busiest.queued)})"
+    line = f"GPU idle {s.idle:.0f} %: {workers_words(f)} runnable (cpu {share(busiest.run)}, "
+    line += f"queued {share(busiest.queued)})"
     others = [(name, x) for name, x in (("disk", f.busiest.disk), ("network", f.busiest.network)) if x >= SECOND]
     line += "".join(f", {name} {share(x)}" for name, x in others) + ", main waits"
     notes = cores_note(s, f.busiest.queued)
