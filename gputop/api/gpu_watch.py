@@ -23,7 +23,9 @@ from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.session import Arrivals, OwnGpus, Session
+from gputop.session.arrivals import Arrivals
+from gputop.session.job_gpus import OwnGpus
+from gputop.session.session import Session
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked

@@ -14,7 +14,8 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
-from gputop.session.session import Arrivals, Session
+from gputop.session.arrivals import Arrivals
+from gputop.session.session import Session
 from gputop.sources.local import WAIT_S, LocalSource
 from gputop.sources.marks import send_mark
 from gputop.sources.selection import MachineOptions

@@ -32,7 +32,7 @@ from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import checked, formatted, json_text
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.session import Arrivals
+from gputop.session.arrivals import Arrivals
 
 LEAST_SAMPLES = 12
 """A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""

@@ -105,7 +105,7 @@ def _follow(
     settings: Settings, redactor: Redactor | None, text_of: Callable[[OneReading], str], *, has_head: bool
 ) -> int:
     """Print every snapshot as it comes, until a signal or until nobody reads any more."""
-    from gputop.session.session import Arrivals
+    from gputop.session.arrivals import Arrivals
     from gputop.sources.local import OneReading, open_local, with_servers_of
 
     arrivals, sanity = Arrivals(with_servers_of(open_local(settings), settings)), SanityFilter()

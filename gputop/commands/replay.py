@@ -45,7 +45,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
     with guarded(source.close) as guard:
         guard.mute()
-        from gputop.session.player import Playback, Player
+        from gputop.session.playback import Playback
+        from gputop.session.player import Player
 
         player = Player(source)
         app = app_of(screen, Playback(player=player), guard)

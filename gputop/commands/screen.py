@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
     from gputop.recording.recent_past import Past
-    from gputop.session.player import Playback
+    from gputop.session.playback import Playback
     from gputop.session.session import RunWatcher, Session
     from gputop.tui.node_app import GputopApp
     from gputop.tui.painted_app import PaintedApp
@@ -200,7 +200,7 @@ def show(
         if first is not None:
             draw(first, screen.view, screen.terminal)
             drawn = True
-        from gputop.session.player import Playback
+        from gputop.session.playback import Playback
 
         playback = Playback(source=source, session=session, replay_past=replay_past)
         app = app_of(screen, playback, guard, access() if access else None)

@@ -10,7 +10,7 @@ from gputop.model.quantity import clock_time, elapsed
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown, level_glyph
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row, Span, Target, text_row
+from gputop.paint.line import Line, Row, Span, Target
 from gputop.paint.view import Replay, View, selected_gpu
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
@@ -39,20 +39,20 @@ USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
 
 
 def bar_height(frame: Frame, replay: Replay) -> int:
-    """The rows that the whole bar takes: its state, a strip a GPU, the position, and what was recorded otherwise."""
-    return len(frame.snapshot.gpus) + 2 + bool(replay.differs)
+    """Rows of the whole bar: state, a strip for each GPU, position."""
+    return len(frame.snapshot.gpus) + 2
 
 
 def replay_bar(
     frame: Frame, view: View, replay: Replay, width: int, room: int
 ) -> tuple[list[Row], list[Target | None]]:
-    """State and keys, the strips of as many GPUs as ``room`` rows allow, the position, and what was recorded otherwise.
+    """Rows of the bar with click targets.
 
-    At least one row, whatever the room; and what a click on each row means: its keys, and below them the moment of each
-    column.
+    State and keys, the strips of as many GPUs as ``room`` rows allow, and the position; at least one row. A click on
+    the first row means a key, below it the moment of a column.
     """
     gpus = frame.snapshot.gpus
-    count = min(len(gpus), max(room - 2 - bool(replay.differs), 1 if room > 1 else 0))
+    count = min(len(gpus), max(room - 2, 1 if room > 1 else 0))
     # If not all fit, those around the selected one.
     first = max(0, min(selected_gpu(frame, view) - count // 2, len(gpus) - count))
     label = max((len(str(gpu.static.index)) for gpu in gpus), default=1) + 3
@@ -64,8 +64,6 @@ def replay_bar(
         rows.append(line.add_all(_strip(replay, gpu.static.index, columns, view.glyphs)).row(width))
     if room > len(rows) and count:
         rows.append(_position(view, replay, width, label, columns))
-    if room > len(rows) and replay.differs:
-        rows.append(text_row(replay.differs[: width - label], width, "level.info", label))
     moment = Target("time", (label, columns, replay.begin, replay.end))
     return rows, [state.target(), *[moment] * (len(rows) - 1)]
 

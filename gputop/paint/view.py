@@ -39,8 +39,6 @@ class Replay(Struct, frozen=True):
     own_past: bool = False
     judged_pct: float | None = None
     """How much of the past is judged yet, percent; None once all is."""
-    differs: str = ""
-    """Which verdicts were recorded otherwise at this moment, in words."""
 
 
 class View(Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""A run being watched: snapshots become frames, memory, events and recordings. No screen here."""
+"""Watched runs: snapshots become frames, memory, events and recordings."""

@@ -1,20 +1,15 @@
-"""``gputop run -- CMD``: a command with a recording and a report of the GPUs that it used.
+"""Runs a command with a recording and a report of its GPUs.
 
-The command comes first: whatever goes wrong with measuring becomes a note in the report, never its end.
+The command comes first: a failure to measure becomes a note in the report and never ends it.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import shlex
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -30,126 +25,13 @@ from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.recorder import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.run_account import RunAccount
-from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session
-from gputop.system.children import in_our_place
-from gputop.system.worker import once
+from gputop.session.arrivals import Arrivals
+from gputop.session.foreground_job import NOT_EXECUTABLE, NOT_FOUND, ForegroundJob
+from gputop.session.job_gpus import OwnGpus
+from gputop.session.session import RunWatcher, Session
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
-
-
-# A command run in a process group of its own, as a shell runs a job: terminal, signals, stops and exit code.
-#
-# The command keeps our standard input, output and error. At a terminal its group becomes the foreground group, so that
-# Ctrl-C and Ctrl-Z reach it once and not us; without one, signals that we get are passed on.
-
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-
-
-class ForegroundJob:
-    """One running command. ``start`` and ``finish`` belong to the main thread; ``changed`` is called from another one.
-
-    Raises OSError when the command cannot be started.
-    """
-
-    def __init__(self, command: Sequence[str], changed: Callable[[], None]) -> None:
-        self._changed = changed
-        self._statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._terminal = _terminal()
-        self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
-        self.exit_code: int | None = None
-        terminal, own_group = self._terminal, os.getpgrp()
-
-        def become_job() -> None:
-            """In the child, before the command: so no instant passes in which a key could reach the wrong group."""
-            os.setpgid(0, 0)
-            if terminal is not None:
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
-                with suppress(OSError):
-                    os.tcsetpgrp(terminal, os.getpid())
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU})
-
-        self._own_group = own_group
-        # With SIGCHLD ignored, which a parent may have passed on, the kernel keeps no exit code.
-        self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._process = in_our_place(command, become_job)
-        self.pid = self._process.pid
-        if terminal is not None:
-            # A background process that changes its terminal's settings is stopped by this signal.
-            self._handlers[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        for number in FORWARDED:
-            self._handlers[number] = signal.signal(number, self._forward)
-        once("job", self._watch)
-
-    def take_changes(self) -> bool:
-        """Handle what has happened to the job since the last call; True when it has ended."""
-        while self.exit_code is None:
-            try:
-                status = self._statuses.get_nowait()
-            except queue.Empty:
-                return False
-            if os.WIFSTOPPED(status):
-                self._stop_with_it()
-            else:
-                self.exit_code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-                # Popen must not wait for a process that is gone.
-                self._process.returncode = self.exit_code
-        return True
-
-    def finish(self) -> None:
-        """Give the terminal and the signals back."""
-        self._give_terminal(self.pid, self._own_group)
-        for number, handler in self._handlers.items():
-            if handler is not None:
-                signal.signal(number, handler)
-        self._handlers.clear()
-
-    def _watch(self) -> None:
-        """Wait for the job on a thread, because waiting in the main thread would block everything else."""
-        while True:
-            try:
-                _, status = os.waitpid(self.pid, os.WUNTRACED)
-            except ChildProcessError:
-                # The exit code was collected elsewhere in this process.
-                status = NOT_EXECUTABLE << 8
-            self._statuses.put(status)
-            self._changed()
-            if not os.WIFSTOPPED(status):
-                return
-
-    def _forward(self, number: int, _frame: FrameType | None) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def _stop_with_it(self) -> None:
-        """The job was stopped by a key: stop too, so that the shell gets its prompt, and go on together."""
-        if self._terminal is None:
-            return
-        self._give_terminal(self.pid, self._own_group)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        # In the background (bg) the terminal is the shell's, and stays it.
-        self._give_terminal(self._own_group, self.pid)
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGCONT)
-
-    def _give_terminal(self, holder: int, group: int) -> None:
-        """Make a group the foreground group, if ``holder`` is it now."""
-        terminal = self._terminal
-        if terminal is not None:
-            # The terminal may have gone with its window.
-            with suppress(OSError):
-                if os.tcgetpgrp(terminal) == holder:
-                    os.tcsetpgrp(terminal, group)
-
-
-def _terminal() -> int | None:
-    """The file descriptor of our terminal, if we are in its foreground."""
-    try:
-        fd = sys.stdin.fileno()
-        return fd if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp() else None
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 _WAKE_S = 0.25
@@ -161,7 +43,7 @@ RelativesOf = Callable[[int], Relatives | None]
 
 
 class JobResult(Struct, frozen=True):
-    """How a run ended. ``path`` is its recording, None when nothing was recorded."""
+    """Result of a run; ``path`` is its recording, None without one."""
 
     exit_code: int
     report: JobReport
@@ -178,15 +60,15 @@ def run_job(
     redactor: Redactor | None = None,
     alerts: RunWatcher | None = None,
 ) -> JobResult:
-    """Run a command to its end; record the GPUs that its processes use to ``target``, if given, and report on them.
+    """Run a command to its end and report on the GPUs it used.
 
-    ``alerts`` are judged on the GPUs that the job uses, and closed; what came of them becomes notes of the report.
-    ``relatives_of`` tells whose child a process is, and in which process group.
+    ``target`` is the recording, None for none. ``alerts`` are judged on the job's GPUs, then closed; their messages
+    become notes of the report. ``relatives_of`` gives a process's parent and process group. ``source`` must already be
+    redacted where there is a ``redactor``, which is for the command line.
 
     Call it from the main thread, before any other thread is started. The exit code is the command's, 128 + N after
-    signal N, 127 when there is no such command, 126 when it cannot be executed. Raises RecordingError, before the
-    command is started, when ``target`` cannot be written. ``source`` is redacted already where there is a
-    ``redactor``; it is for the command.
+    signal N, 127 without such a command, 126 when it cannot be executed. Raises RecordingError, before the command is
+    started, when ``target`` cannot be written.
     """
     wake = threading.Event()
     begun = time.monotonic()
@@ -221,13 +103,13 @@ def run_job(
 
 
 def _shown(command: Sequence[str], redactor: Redactor | None) -> str:
-    """The command as the report gives it: secrets masked, or redacted to the program's name."""
+    """Return the command for the report, masked or redacted."""
     words = masked_words(command)
     return shlex.join(words) if redactor is None else redactor.command(words[0])
 
 
 def _check_target(target: str) -> str | None:
-    """Why a recording cannot be written there, found out before the job is started."""
+    """Return why a recording cannot be written there, else None."""
     if target.endswith(os.sep) or os.path.isdir(target):
         return None
     if os.path.lexists(target):
@@ -237,7 +119,7 @@ def _check_target(target: str) -> str | None:
 
 
 class _Watch:
-    """Cuts each snapshot down to the GPUs of one job, then records and reports what is left."""
+    """Restricts snapshots to one job's GPUs, records and reports them."""
 
     def __init__(
         self, root: int, target: str | None, relatives_of: RelativesOf, alerts: RunWatcher | None = None
@@ -259,7 +141,7 @@ class _Watch:
         self.steps = RunAccount()
 
     def start(self, arrivals: Arrivals) -> None:
-        """Begin to measure. A source that cannot becomes a note."""
+        """Begin to measure; a source that cannot becomes a note."""
         self._interval_s = arrivals.source.interval_s
         try:
             arrivals.start()
@@ -267,7 +149,10 @@ class _Watch:
             self._problems.append(f"nothing was measured: {error}")
 
     def close(self, late: Iterable[Event], ran: RunFacts) -> None:
-        """End the recording. ``late`` are the marks that came after the last frame."""
+        """End the recording.
+
+        ``late`` are the marks that came after the last frame.
+        """
         for mark in late:
             self.builder.add_event(mark)
             if self._session is not None:
@@ -295,7 +180,7 @@ class _Watch:
         return notes
 
     def take(self, snapshot: Snapshot) -> None:
-        """Whatever goes wrong here, the command runs on, and is waited for."""
+        """Take a snapshot; an error here never ends the command."""
         if self._has_failed:
             return
         try:
@@ -328,14 +213,14 @@ class _Watch:
         self.builder.add(self._session.take(snapshot))
 
     def _is_member(self, process: ProcessSample) -> bool:
-        """Whether a process descends from the job, or is in its process group."""
+        """Whether a process descends from the job or is in its group."""
         if process.starttime is None:
             self._foreign += 1
             return False
         return self._members.get(process.pid) == process.starttime or self._descends(process.pid)
 
     def _descends(self, pid: int) -> bool:
-        """Whether a pid is one of the job's now, or was when its process ended."""
+        """Whether a pid belongs to the job, or did when it ended."""
         chain: dict[int, int] = {}
         for _ in range(_MOST_ANCESTORS):
             relatives = self._relatives_of(pid)

@@ -1,8 +1,8 @@
-"""A past judged once, from its beginning, by today's rules: a reader that shows a moment of it goes on from there.
+"""Judges a whole past once, from its beginning, by today's rules.
 
-A verdict depends on all that came before it: how long a GPU has been idle, which verdict stood, what was found. So a
-moment that is jumped to must not be judged on the minutes before it alone. One walk over the whole past keeps what the
-monitor had come to every minute; a jump begins at the last of these places, and says what playing would have said.
+A verdict depends on all samples before it: how long a GPU has been idle, the verdict before, the findings so far. A
+jump to a moment must therefore not judge only the minutes before it. One pass over the past keeps the monitor's state
+every minute; a jump goes on from the last kept state and gives the same verdicts as playing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLLECTING = "collecting"
 
 
 class Checkpoint(Struct, frozen=True):
-    """What a monitor had come to before the frame of a segment at Unix time ``t``."""
+    """State of a monitor before the frame of a segment at Unix time ``t``."""
 
     t: float
     judgement: Judgement
@@ -43,9 +43,9 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Judged:
-    """Walks over ``frames``, each with the number of its segment, and judges them in order.
+    """Judges ``frames``, each with the number of its segment, in order.
 
-    ``checkpoints`` are those of a live run, whose past has one segment: the walk goes on from each that it meets.
+    ``checkpoints`` come from a live run, whose past has one segment: the pass goes on from each that it meets.
     """
 
     def __init__(
@@ -70,7 +70,10 @@ class Judged:
         self.trouble_segment = 0
 
     def advance(self, until: float, clock: Callable[[], float]) -> bool:
-        """Judge on until ``clock`` says ``until``; True when something new is known that is worth showing."""
+        """Judge on until ``clock`` reaches ``until``.
+
+        Returns True when there is a new verdict change, or the end was reached.
+        """
         before = len(self._changes)
         while not self.is_complete:
             following = next(self._frames, None)
@@ -83,7 +86,10 @@ class Judged:
         return len(self._changes) > before
 
     def to_trouble(self, until: float, clock: Callable[[], float]) -> None:
-        """Judge on until the first red or yellow finding, the end, or ``until``."""
+        """Judge on until the first red or yellow finding.
+
+        Stops at the end of the past or at ``until``.
+        """
         while not self.is_complete and self.trouble is None and clock() <= until:
             self.advance(until=float("-inf"), clock=clock)
 
@@ -119,7 +125,10 @@ class Judged:
             self._count = sum(map(len, self._places.values()))
 
     def changes(self) -> tuple[VerdictChange, ...]:
-        """Every change so far, in order of time, which they are not where a clock was set back."""
+        """Return every change so far in order of time.
+
+        Changes are collected in another order where a clock was set back.
+        """
         return tuple(sorted(self._changes, key=attrgetter("t")))
 
     @property
@@ -127,26 +136,27 @@ class Judged:
         """Whether any GPU was judged at any time so far."""
         return any(change.verdict != COLLECTING for change in self._changes)
 
-    def before(self, segment: int, t: float) -> Checkpoint | None:
-        """The last checkpoint of a segment at or before a time; None where there is none yet."""
+    def checkpoint_before(self, segment: int, t: float) -> Checkpoint | None:
+        """Return a segment's last checkpoint at or before a time, else None."""
         places = self._places.get(segment, ())
         at = bisect_right(places, t, key=attrgetter("t"))
         return places[at - 1] if at else None
 
     def first(self, segment: int) -> Checkpoint | None:
-        """The first checkpoint of a segment so far."""
+        """Return the first checkpoint of a segment so far."""
         places = self._places.get(segment)
         return places[0] if places else None
 
     def reaches(self, segment: int, t: float) -> bool:
-        """Whether the walk has judged the past up to a time of a segment."""
+        """Whether the past up to a time of a segment is judged."""
         return self.is_complete or segment < self.place[0] or (segment == self.place[0] and t <= self.place[1])
 
 
 def frame_at(recording: RecordedTimeline, number: int, t: float, chart_s: float) -> Frame | None:
-    """The frame of a segment at or before a time, with charts of so many seconds; None where nothing can be read.
+    """Return the frame of a segment at or before a time.
 
-    Reads the recording from its beginning: the same verdict as playing it from there.
+    ``chart_s`` is the span of its charts. None where nothing can be read. Reads the recording from its beginning, so
+    that the verdict is the same as when playing it from there.
     """
     chosen = next(recording.play(number, t), None)
     if chosen is None:

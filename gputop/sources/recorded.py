@@ -10,16 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
+from gputop.model.snapshot import GAP_INTERVALS, GpuStatic, Snapshot
 from gputop.recording.reader import Recording
 from gputop.recording.recent_past import Past
-from gputop.system.worker import Worker, once
+from gputop.system.worker import Worker
 
 PAST_S = 660.0
 """What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""
 _MOST_LAG_S = 2.0
-MOST_EVENTS, _EVENTS_AT_ONCE = 100_000, 1000
-"""Events of a recording that are kept for jumping, and how many are handed on at a time."""
 
 
 class RecordedSource:
@@ -51,9 +49,6 @@ class RecordedSource:
         self._has_notified = False
         self._notify: Callable[[], None] | None = None
         self._pace: Worker[None] = Worker("replay", self._tell_due, again=self._due_in_s)
-        self.events: tuple[Event, ...] = ()
-        """Every recorded event in order, verdicts too; grows while ``events_complete`` is False after ``start``."""
-        self.events_complete = False
         self.begin = self._recording.begin
         self.end = self._recording.end
         self.interval_s = self._recording.interval_s
@@ -79,10 +74,9 @@ class RecordedSource:
         return self._next is None
 
     def start(self, notify: Callable[[], None]) -> None:
-        """Begin to play, and to collect the recorded events, on daemon threads."""
+        """Begin to play on a daemon thread."""
         self._notify = notify
         self._pace.ask()
-        once("replay-events", self._collect_events)
 
     def poll(self) -> Snapshot | None:
         """The next frame that is due, or None. Call it until it gives None."""
@@ -212,24 +206,3 @@ class RecordedSource:
         if self._next is None or not (self._owed or self.playing) or self._has_notified:
             return None
         return 0.0 if self._owed else max(0.0, self._due - self._clock())
-
-    def _collect_events(self) -> None:
-        """Read the events of the whole recording, a file through a handle of its own."""
-        events: list[Event] = []
-        try:
-            recording = (
-                self._recording
-                if isinstance(self._recording, Past)
-                else Recording(self._recording.path, self._recording.recording_filter)
-            )
-            for event in recording.events():
-                events.append(event)
-                if len(events) % _EVENTS_AT_ONCE == 0:
-                    self.events = tuple(events)
-                if self._pace.stopping.is_set() or len(events) >= MOST_EVENTS:
-                    break
-            recording.close()
-        finally:
-            # The same file was readable a moment ago: what was found before it failed is kept.
-            self.events = tuple(events)
-            self.events_complete = True

@@ -26,8 +26,8 @@ from gputop.paint.process_table import ShownProcess
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View, density
 from gputop.paint.view_changes import after_key, next_counted
-from gputop.session.player import Playback
-from gputop.session.record_run import end_if_failed
+from gputop.session.playback import Playback
+from gputop.session.screen_files import end_if_failed
 from gputop.tui.keys.key_handlers import KeyTable
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
 from gputop.tui.screens import MainScreen
@@ -263,7 +263,7 @@ class GputopApp(PaintedApp[View]):
         if not may or self.access is None:
             self.playback.revealed = None
         elif self.playback.revealed is None:
-            from gputop.session.session import Revealed
+            from gputop.session.revealed_commands import Revealed
 
             self.playback.revealed = Revealed(self.access.command)
 

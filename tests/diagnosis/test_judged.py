@@ -11,11 +11,10 @@ from random import Random
 from typing import cast
 
 import pytest
-from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.snapshot import Event, Snapshot
+from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
@@ -241,30 +240,6 @@ def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> N
     assert "no later" in player.to_change(1)
     player.to_begin()
     assert "no earlier" in player.to_change(-1)
-
-
-@pytest.mark.parametrize(
-    ("recorded_as", "told"),
-    [
-        # As when a recording was begun while a verdict stood already, or by another version's rules.
-        (("starved_cpu",), "recorded as GPU 1 starved"),
-        # What was still being collected was not recorded otherwise.
-        (("starved_cpu", "collecting"), ""),
-    ],
-)
-def test_verdicts_recorded_otherwise_are_told_on_one_line(
-    recorded_as: tuple[str, ...], told: str, tmp_path: Path
-) -> None:
-    snapshots = list(node(40))
-    events = tuple(Event(snapshots[0].t, "verdict", verdict, 1, verdict=verdict) for verdict in recorded_as)
-    snapshots[0] = replace(snapshots[0], events=events)
-    player = Player(RecordedSource(recorded(tmp_path / "other.jsonl.gz", iter(snapshots))))
-    player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
-    player.source.pause()
-    player.seek(MOMENT + 3)
-    player.take()
-    finished(player)
-    assert player.replay().differs.startswith(told) and ("GPU 1" in player.replay().differs) == bool(told)
 
 
 def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:

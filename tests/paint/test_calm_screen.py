@@ -14,7 +14,7 @@ from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.session.player import Playback
+from gputop.session.playback import Playback
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at

@@ -15,7 +15,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
-from gputop.session.session import FrameEvents
+from gputop.session.frame_events import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.examples import looks
 from tests.support.recording_frames import T0, rounded
@@ -30,7 +30,7 @@ def assert_replay_shows_what_live_showed(snapshots: Iterator[Snapshot], path: Pa
     expected, verdicts = [], []
     for snapshot in map(rounded, snapshots):
         frame = live.feed(snapshot)
-        derived = events.of(frame)
+        derived = events.events(frame)
         verdicts += derived
         expected.append(shown(frame))
         writer.write(snapshot, derived)

@@ -21,7 +21,7 @@ from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import Memory
 from gputop.recording.rounding import rounded
 from gputop.recording.writer import MOST_EARLY, RecordingWriter
-from gputop.session.session import FrameEvents
+from gputop.session.frame_events import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.process_facts import MOST_USERS, FactsReader
@@ -64,7 +64,7 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     monitor, events, memory, painter = Monitor(), FrameEvents(), Memory(), Painter()
     for tick, snapshot in enumerate(_short_lived(LIVES)):
         frame = monitor.feed(snapshot)
-        events.of(frame)
+        events.events(frame)
         memory.add(snapshot, lambda: b"")
         if tick % 50 == 0:
             painter.paint(frame, View(), 160, 48)

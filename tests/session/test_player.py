@@ -10,7 +10,8 @@ import pytest
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.recent_past import Memory, Past
-from gputop.session.player import Playback, Player
+from gputop.session.playback import Playback
+from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.keys.key_handlers import TimeKeys

@@ -22,7 +22,7 @@ from gputop.model.inspection import (
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
-from gputop.session.player import Playback
+from gputop.session.playback import Playback
 from gputop.session.session import Session
 from gputop.tui.node_app import GputopApp, SnapshotReady
 from gputop.tui.terminal.rows_widget import LiveRows, RowsPage

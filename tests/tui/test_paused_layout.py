@@ -64,12 +64,6 @@ def test_a_large_screen_has_a_strip_of_every_gpu_and_what_its_colours_mean(size:
     assert any("alarm" in row and "warning" in row for row in rows(node(8), PAUSED, size))
 
 
-def test_what_was_recorded_otherwise_stands_on_a_line_of_its_own() -> None:
-    assert PAUSED.replay is not None
-    view = replace(PAUSED, replay=replace(PAUSED.replay, differs="recorded as GPU 3 working"))
-    assert any("recorded as GPU 3 working" in row for row in rows(node(8), view, (160, 48)))
-
-
 def test_a_past_that_is_not_judged_to_its_end_yet_says_how_far() -> None:
     assert PAUSED.replay is not None
     view = replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=42.0))

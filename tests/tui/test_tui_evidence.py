@@ -14,7 +14,8 @@ from gputop.monitor import Monitor
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.recording.reader import read_snapshots
-from gputop.session.player import Playback, Player
+from gputop.session.playback import Playback
+from gputop.session.player import Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at

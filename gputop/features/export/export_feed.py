@@ -19,7 +19,8 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.source import PassingOn, Source, SourceError, UsageError, unexpected
 from gputop.monitor import Frame
 from gputop.output.messages import say
-from gputop.session.session import Arrivals, Session
+from gputop.session.arrivals import Arrivals
+from gputop.session.session import Session
 from gputop.sources.marked import Marked
 from gputop.sources.marks import STEPS_SOCKET, StepListener
 from gputop.system.given_file import is_named_pipe

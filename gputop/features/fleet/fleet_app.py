@@ -27,7 +27,7 @@ from gputop.paint.line import Row
 from gputop.paint.process_columns import NO_FILTER, remembered
 from gputop.paint.theme import THEMES, Theme
 from gputop.recording.moments import moment
-from gputop.session.record_run import saved_picture
+from gputop.session.screen_files import saved_picture
 from gputop.system.children import in_our_terminal
 from gputop.tui.keys.key_handlers import ALWAYS, check
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings

@@ -13,7 +13,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
-from gputop.session.session import Arrivals
+from gputop.session.arrivals import Arrivals
 from gputop.system.children import Dialogue, ProgramGone, our_program, ours
 
 # The side of the one who asks the program that uses CUDA: starts it, tells it the stages, kills it if it hangs.

@@ -23,7 +23,8 @@ from gputop.output.messages import say
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Terminal
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording
-from gputop.session.player import Playback, Player
+from gputop.session.playback import Playback
+from gputop.session.player import Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.node_app import GputopApp

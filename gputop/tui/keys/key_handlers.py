@@ -20,7 +20,7 @@ from gputop.paint.process_table import chosen_process, key_of, order_words, sele
 from gputop.paint.view import selected_count, selected_gpu
 from gputop.paint.view_changes import VIEW_KEYS, next_counted
 from gputop.paint.words import gpu_label
-from gputop.session.record_run import screenshot, toggle_recording
+from gputop.session.screen_files import screenshot, toggle_recording
 from gputop.tui.keys.process_keys import ProcessKeys
 from gputop.tui.screens import MainScreen
 

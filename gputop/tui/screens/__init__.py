@@ -12,7 +12,7 @@ from gputop.model.inspection import ProcessAccess
 from gputop.monitor import Frame
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
-from gputop.session.player import Playback
+from gputop.session.playback import Playback
 
 
 class Clipboard(Protocol):

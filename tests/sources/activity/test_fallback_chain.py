@@ -27,7 +27,7 @@ from gputop.paint.view import View
 from gputop.paint.words import sm_provenance
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
-from gputop.session.session import FrameEvents
+from gputop.session.frame_events import FrameEvents
 from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import (
@@ -308,7 +308,7 @@ def test_a_recording_keeps_the_change_and_a_replay_marks_it_once(tmp_path: Path,
     live, events, writer = Monitor(), FrameEvents(), RecordingWriter(path)
     for snapshot in switching(first, second):
         frame = live.feed(snapshot)
-        writer.write(snapshot, events.of(frame))
+        writer.write(snapshot, events.events(frame))
     writer.close()
     text = f"SM source: {first} → {second}"
     recording = Recording(path)
