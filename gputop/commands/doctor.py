@@ -120,7 +120,7 @@ def write_bundle(path: Path, redacted: Callable[[Redactor], dict[str, Any]], set
     """
     import getpass
 
-    from gputop.system.given_file import write_private
+    from gputop.system.safe_open import write_private
 
     redactor = Redactor()
     # Whose machine it is stands in texts of any kind.

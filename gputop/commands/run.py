@@ -17,7 +17,7 @@ from gputop.session.job import run_job
 from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import relatives_of
-from gputop.system.given_file import write_private
+from gputop.system.safe_open import write_private
 
 NEEDS = Needs("nothing")
 

@@ -24,7 +24,7 @@ from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.system.given_file import write_private
+from gputop.system.safe_open import write_private
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor

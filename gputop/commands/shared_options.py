@@ -17,7 +17,7 @@ from gputop.model.quantity import count, typed_number
 from gputop.model.source import UsageError
 from gputop.model.text_table import table_rows
 from gputop.output.messages import in_ascii, say
-from gputop.system.given_file import write_private
+from gputop.system.safe_open import write_private
 
 if TYPE_CHECKING:
     import argparse

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from gputop.model.sm import SmChoice
-from gputop.system.given_file import is_named_pipe, read_most, without_waiting
+from gputop.system.safe_open import is_named_pipe, read_most, without_waiting
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.recording.format import MOST_LINE_BYTES, Damage, RecordingError
-from gputop.system.given_file import open_regular
+from gputop.system.safe_open import open_regular
 
 _MAGIC = b"\x1f\x8b\x08\x00"
 """The beginning of a recorder's member: without a name, which gzip(1) gives to the whole file."""

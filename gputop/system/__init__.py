@@ -1,1 +1,4 @@
-"""Threads and files of the operating system, as every room may use them: neither is waited for without a limit."""
+"""Threads, files and programs, for use by every package.
+
+Nothing here is waited for without a limit.
+"""

@@ -1,4 +1,4 @@
-"""Names the limit that was hit, for errors that do not say so themselves."""
+"""Names the limit that an error ran into."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _memory_limit() -> str:
 
 
 def _address_space() -> int:
-    """Return the bytes of this process's address space; 0 where /proc is missing."""
+    """Return the address space in bytes; 0 where /proc is missing."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[0]) * resource.getpagesize()

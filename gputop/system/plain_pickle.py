@@ -1,8 +1,8 @@
-"""Reads a pickle of plain containers, numbers and texts, and nothing else: no class of a file is ever looked up.
+"""Reads pickles of plain containers, numbers and texts only.
 
-A pickle can call anything that it can name. What names something (a class, a function, a persistent object, an
-extension) is refused before it is looked up, so that only dict, list, tuple, set, str, bytes, int, float, bool and None
-can come out. While it is read the address space is bounded, because a few bytes can ask for a table of any size.
+A pickle can call anything that it can name. A name (of a class, a function, a persistent object, an extension) is
+refused before it is looked up, so that only dict, list, tuple, set, str, bytes, int, float, bool and None can come
+out. The address space is limited meanwhile, because a few bytes can ask for a table of any size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from gputop.system.given_file import open_regular
+from gputop.system.safe_open import open_regular
 
 LARGEST_FILE = 4 << 30
 BYTES_A_BYTE, BYTES_MORE = 30, 256 << 20
@@ -22,7 +22,7 @@ BYTES_A_BYTE, BYTES_MORE = 30, 256 << 20
 
 
 class NotPlain(Exception):
-    """Why a file is not a pickle of plain data, as a phrase that follows its name."""
+    """Reason why a file is no plain pickle; follows the file's name."""
 
 
 class _Plain(pickle.Unpickler):
@@ -38,7 +38,7 @@ class _Plain(pickle.Unpickler):
 
 
 def load_plain(path: str) -> Any:
-    """What a file holds. Raises NotPlain, and OSError."""
+    """Load a file. Raises NotPlain and OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST_FILE:
@@ -61,7 +61,7 @@ def load_plain(path: str) -> Any:
 
 @contextmanager
 def _bounded(growth_bytes: int) -> Iterator[None]:
-    """Let the process grow by so many bytes at most. Afterwards the limit is what it was."""
+    """Limit the growth of the address space within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = _address_space() + growth_bytes
     if soft != resource.RLIM_INFINITY:

@@ -1,6 +1,6 @@
-"""The threads of gputop: work that may block, done beside the code that needs its result. Knows nothing of the work.
+"""Threads for work that may block.
 
-Each is a daemon: none outlives the program or delays its end. None is waited for without a limit.
+Each is a daemon: it neither outlives the program nor delays its end, and nobody waits for it without a limit.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ AFTER_ERROR_S = 0.1
 
 
 class Retired(Exception):
-    """Raised by work whose thread is no longer wanted: it ends without closing what another now uses."""
+    """Raised by work on a superseded thread: it ends without closing anything."""
 
 
 class Worker(Generic[T]):
-    """Does its work on a thread of its own whenever it is asked to, and by itself where ``again`` says when.
+    """Runs its work on a thread when asked, and every ``again`` seconds.
 
-    ``latest`` is what the newest turn gave, and ``error`` what it raised instead, or None: whatever that is, the next
-    turn comes. A turn that hangs shows as ``busy_since``, and is left behind when the worker is told to stop.
+    ``latest`` is the newest result, ``error`` what the newest turn raised, or None; an error ends no worker. A turn
+    that hangs shows as ``busy_since``, and is left behind when the worker is stopped.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Worker(Generic[T]):
     ) -> None:
         """The thread, called ``gputop-NAME``, begins with the first ``ask``.
 
-        There, ``done`` is called after each turn, when its result can be read; what it does can wait, and a new turn
-        may be asked for during it. ``again`` is after how many seconds the next turn comes unasked, None for never.
-        ``close`` is called at the end. What these raise is kept as ``error``, too.
+        There, ``done`` is called after each turn, when its result can be read; it may wait, and a new turn may be
+        asked for during it. ``again`` is the time in seconds to the next turn that comes unasked, None for never.
+        ``close`` is called at the end. Their exceptions are kept as ``error``, too.
         """
         self.latest: T | None = None
         self.latest_at = 0.0
@@ -60,9 +60,9 @@ class Worker(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def ask(self) -> None:
-        """Ask for a turn; while one is under way, for one more after it. Returns at once, from any thread.
+        """Ask for a turn, or for one more after the current one.
 
-        Raises RuntimeError where no thread can be started.
+        Returns at once, from any thread. Raises RuntimeError where no thread can be started.
         """
         if self.stopping.is_set():
             return
@@ -76,7 +76,7 @@ class Worker(Generic[T]):
         self._asked.set()
 
     def wake(self) -> None:
-        """Ask for a turn now, before it comes by itself; nothing until the first one was asked for."""
+        """Ask for a turn now, if the worker was asked before."""
         if self._thread is not None:
             self.ask()
 
@@ -86,7 +86,10 @@ class Worker(Generic[T]):
         return self._thread is not None and self._thread.is_alive()
 
     def stop(self, wait_s: float = 0.0) -> None:
-        """End after the turn that is under way, and wait for that so long at most. May be called again."""
+        """End after the current turn; wait at most ``wait_s`` for it.
+
+        May be called again.
+        """
         self.stopping.set()
         self._asked.set()
         thread = self._thread
@@ -123,7 +126,7 @@ class Worker(Generic[T]):
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
-        """What is raised meanwhile is kept as ``error``."""
+        """Keep an exception of the block as ``error``."""
         try:
             yield
         except Retired:
@@ -133,7 +136,10 @@ class Worker(Generic[T]):
 
 
 def once(name: str, work: Callable[[], object]) -> Worker[object]:
-    """Begin work that is done once, on a thread that then ends. Raises RuntimeError where none can be started."""
+    """Run work once on a thread that then ends.
+
+    Raises RuntimeError where no thread can be started.
+    """
     worker = Worker(name, work, lambda: worker.stop())
     worker.ask()
     return worker

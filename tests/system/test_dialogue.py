@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 from msgspec import Struct
 
-from gputop.system.children import LONGEST_LINE, Dialogue, ProgramGone, ours
+from gputop.system.children import ours
+from gputop.system.dialogue import LONGEST_LINE, Dialogue, ProgramGone
 from tests.support.waiting import has_ended, until
 
 

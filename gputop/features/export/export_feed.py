@@ -23,7 +23,7 @@ from gputop.session.arrivals import Arrivals
 from gputop.session.session import Session
 from gputop.sources.marked import Marked
 from gputop.sources.marks import STEPS_SOCKET, StepListener
-from gputop.system.given_file import is_named_pipe
+from gputop.system.safe_open import is_named_pipe
 
 STALE_INTERVALS = 2.5
 """A value this many intervals old no longer counts as current."""

@@ -23,7 +23,7 @@ from msgspec import Struct
 from gputop.features.export.metrics_page import CONTENT_TYPE
 from gputop.model.fleet_settings import is_loopback
 from gputop.model.source import UsageError
-from gputop.system.given_file import open_regular
+from gputop.system.safe_open import open_regular
 from gputop.system.worker import Worker
 
 # Where the exporter listens: the address as people type it, its socket, and which requests it answers.

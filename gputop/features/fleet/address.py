@@ -17,7 +17,7 @@ from gputop.model.expression import nearest
 from gputop.model.fleet_settings import Table, is_loopback
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
-from gputop.system.given_file import is_named_pipe, read_most, without_waiting
+from gputop.system.safe_open import is_named_pipe, read_most, without_waiting
 
 URL_VARIABLE, TOKEN_VARIABLE = "GPUTOP_PROM_URL", "GPUTOP_PROM_TOKEN_FILE"
 LONGEST_FILE = 64 * 1024

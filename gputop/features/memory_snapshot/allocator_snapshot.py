@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from gputop.features.memory_snapshot.stacks import AllocationStack, Stacks
-from gputop.system.given_file import open_regular
 from gputop.system.plain_pickle import NotPlain, load_plain
+from gputop.system.safe_open import open_regular
 
 MOST_BLOCKS, MOST_EVENTS, MOST_DEVICES = 5_000_000, 20_000_000, 1024
 """More than any allocator has: one list can occur in a pickle many times."""

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from gputop.features.prove.experiment import Beat, CudaFailed, Ready, Stage
-from gputop.system.children import say, told
+from gputop.system.dialogue import read_messages, say
 
 LIBRARY = "libcuda.so.1"
 _TYPES: dict[str, Any] = {
@@ -201,7 +201,7 @@ class Stages:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for self.wanted in told(Stage):
+        for self.wanted in read_messages(Stage):
             self.changed.set()
         self.wanted = None
         self.changed.set()

@@ -21,7 +21,7 @@ from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 from gputop.sources.local import open_local
 from gputop.sources.marks import send_mark
-from gputop.system.given_file import write_private
+from gputop.system.safe_open import write_private
 
 if TYPE_CHECKING:
     from gputop.recording.recorder import Recorder

@@ -14,7 +14,8 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.session.arrivals import Arrivals
-from gputop.system.children import Dialogue, ProgramGone, our_program, ours
+from gputop.system.children import our_program, ours
+from gputop.system.dialogue import Dialogue, ProgramGone
 
 # The side of the one who asks the program that uses CUDA: starts it, tells it the stages, kills it if it hangs.
 

@@ -24,7 +24,7 @@ from gputop.features.traces.nsys import HEADER, read_nsys
 from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import Measures, RankReport, severity
 from gputop.system.children import pool
-from gputop.system.given_file import open_regular
+from gputop.system.safe_open import open_regular
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
 NSYS_REPORT = ".nsys-rep"

@@ -33,7 +33,8 @@ from gputop.sources.activity.counters.helper_protocol import (
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.own_process import PERFMON, ambient
 from gputop.sources.surroundings import is_wsl, kernel_address
-from gputop.system.children import Dialogue, ProgramGone, our_program, ours
+from gputop.system.children import our_program, ours
+from gputop.system.dialogue import Dialogue, ProgramGone
 from gputop.system.worker import Worker
 
 # What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.

@@ -1,6 +1,6 @@
 """The program that reads the hardware counters: `python -m gputop.sources.activity.counters.helper`.
 
-Says lines (``helper_protocol``) and obeys those on stdin (``system/children.py``). One thread a GPU, so that a call
+Says lines (``helper_protocol``) and obeys those on stdin (``system/dialogue.py``). One thread a GPU, so that a call
 that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and no more.
 """
 
@@ -37,7 +37,7 @@ from gputop.sources.activity.counters.helper_protocol import (
 )
 from gputop.sources.activity.counters.sampler import CounterGpu, Sampler, host_library, places, target_library
 from gputop.sources.own_process import PERFMON, SYS_ADMIN, OwnCostMeter, keep_only
-from gputop.system.children import say, told
+from gputop.system.dialogue import read_messages, say
 
 # One GPU in the helper: takes its counters when it is told to, says what they count, and gives them back.
 
@@ -190,7 +190,7 @@ class Helper:
             worker.leave(self._barred if pci in self._wanted else RELEASED)
 
     def _listen(self) -> None:
-        for command in told(HelperCommand):
+        for command in read_messages(HelperCommand):
             pcis = {pci for pci in self._workers if command.pci in ("", pci)}
             if command.cmd == "interval":
                 for pci in pcis:

@@ -1,6 +1,6 @@
-"""A file that a user names: opened without waiting, as a pipe without another end would make us do for ever.
+"""Opens files named by the user, without waiting for a pipe's writer.
 
-What is written is for its owner alone: it shows users and command lines.
+Files are written for their owner alone: they show users and command lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ PIPE_S = 2.0
 
 
 def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
-    """A regular file, opened for reading. Raises OSError, whose ``strerror`` says it also where it is none."""
+    """Open a regular file for reading.
+
+    Raises OSError, also for a file that is not regular.
+    """
     file: BinaryIO = open(path, "rb", buffering, opener=without_waiting)  # noqa: SIM115 - the caller closes it
     if not S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -27,12 +30,15 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
 
 
 def without_waiting(path: str, flags: int) -> int:
-    """For ``open``: a descriptor at once, whatever the file is."""
+    """Opener for ``open`` that returns at once for any file."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def is_named_pipe(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a pipe that somebody has named where a file belongs; one of the shell, ``<(…)``, is a link."""
+    """Whether a path is a named pipe.
+
+    A pipe of the shell, ``<(…)``, is a link and does not count.
+    """
     try:
         return S_ISFIFO(os.lstat(path).st_mode)
     except OSError:
@@ -40,8 +46,10 @@ def is_named_pipe(path: str | os.PathLike[str]) -> bool:
 
 
 def read_most(file: BinaryIO, limit: int) -> bytes:
-    """At most ``limit`` bytes of a file or a pipe that was opened so. Raises OSError, also where a pipe's writer has
-    not finished in time."""
+    """Read at most ``limit`` bytes of a file or pipe opened without waiting.
+
+    Raises OSError, also where a pipe's writer has not finished in time.
+    """
     pipe = file.fileno()
     if not S_ISFIFO(os.fstat(pipe).st_mode):
         # A terminal at which nothing was typed gives None.
@@ -58,10 +66,10 @@ def read_most(file: BinaryIO, limit: int) -> bytes:
 
 
 def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
-    """Write a whole file at once, with mode 0600 where it is new; one that exists keeps the mode that it has.
+    """Replace a whole file at once, with mode 0600 if new.
 
-    A device or a pipe is written to as it is. A write that fails leaves what was there before. A text is written as
-    UTF-8. Raises OSError.
+    An existing file keeps its mode, and its content if writing fails. A device or a pipe is written to as it is. Texts
+    are written as UTF-8. Raises OSError.
     """
     content = data.encode() if isinstance(data, str) else data
     target = os.path.realpath(path)

@@ -19,8 +19,8 @@ from gputop.features.traces.trace_ranks import read_trace
 from gputop.model.source import UsageError
 from gputop.recording.file_lines import open_recording
 from gputop.recording.format import RecordingError
-from gputop.system.given_file import write_private
 from gputop.system.plain_pickle import load_plain
+from gputop.system.safe_open import write_private
 
 URL = "http://localhost:9090"
 
@@ -44,7 +44,7 @@ def ended(call: Callable[[], object]) -> Any:
 
 @pytest.fixture
 def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 0.05)
+    monkeypatch.setattr("gputop.system.safe_open.PIPE_S", 0.05)
     os.mkfifo(tmp_path / "pipe")
     return str(tmp_path / "pipe")
 
