@@ -1,4 +1,4 @@
-"""Starts all programs: gputop's own, others, and those of the user.
+"""Starts all programs: gputop's own, others, and the user's.
 
 Each gets one of three environments; nothing in the folder where gputop was started is run or imported by accident. A
 test forbids every other way to start a program.

@@ -1,1 +1,1 @@
-"""SM activity, one file for each source: where it comes from on each GPU, or why there is none."""
+"""Sources of SM activity, one file each."""

@@ -1,4 +1,4 @@
-"""The sources below GPM, as the user's settings want them: what they share, and one of each for every GPU."""
+"""Creates the sources below GPM that the settings ask for."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def exporter_url(options: SmOptions) -> str | None:
-    """Where a dcgm-exporter answers, as the user says; None where nothing was said."""
+    """Return the configured address of a dcgm-exporter, else None."""
     return options.dcgm_url or os.environ.get("GPUTOP_DCGM_URL") or None
 
 
 class SmReaders:
-    """Exporter, dcgmi and counters of one machine. The last two exist only where they were asked for."""
+    """Exporter, dcgmi and counters of one machine.
+
+    The last two exist only where they were asked for.
+    """
 
     def __init__(self, interval_s: float, proc: str, options: SmOptions = NO_OPTIONS) -> None:
         """Raises UsageError for an invalid address."""
@@ -43,9 +46,9 @@ class SmReaders:
             self._counters = CountersClient(interval_s, options.perf_lib or None, proc)
 
     def of(self, gpu: Callable[[], GpuStatic]) -> list[SmReader]:
-        """The sources that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called.
+        """Return the sources below GPM for one GPU, best first.
 
-        Called on the thread that reads the GPUs, for each GPU that needs one.
+        ``gpu`` gives the GPU's facts as known when called. Runs on the thread that reads the GPUs.
         """
         static = gpu()
         sm_readers: list[SmReader] = []
@@ -66,7 +69,10 @@ class SmReaders:
         return sm_readers
 
     def _made_exporter(self) -> Exporter:
-        """The exporter that all GPUs share. Raises UsageError for an invalid address."""
+        """Return the shared exporter.
+
+        Raises UsageError for an invalid address.
+        """
         exporter = self._exporter
         if exporter is None:
             from gputop.sources.activity.dcgm_exporter import Exporter
@@ -80,28 +86,28 @@ class SmReaders:
         return self.options.sm_source in ("auto", name)
 
     def _asked(self, name: SmChoice, opted_in: bool) -> bool:
-        """Whether a source was asked for that is never used unasked: by its own option, or by its name."""
+        """Whether a source that is never used unasked was asked for."""
         return opted_in or self.options.sm_source == name
 
     def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
-        """Whether a GPU waits for the first answer of an exporter, or for the first value of a program."""
+        """Whether a GPU waits for the first answer of a source."""
         if self._exporter is not None and self._exporter.kept_waiting:
             return True
         return any(SM_SOURCES[gpu.sm_source].program and gpu.sm_active_pct is None for gpu in gpus)
 
     def toggle_counters(self) -> str:
-        """Give the hardware counters back, or take them again; what was done, in words."""
+        """Release or retake the hardware counters; return a message."""
         if self._counters is None:
             return "the GPU counters are not in use: start gputop with --perf"
         return self._counters.toggle()
 
     def helper_cost(self) -> tuple[float, float] | None:
-        """What the helper for the hardware counters takes: CPU in percent of one core, resident memory in bytes."""
+        """Return the counter helper's CPU (percent of one core) and bytes."""
         cost = self._counters.cost if self._counters is not None else None
         return None if cost is None else (cost.cpu_pct, cost.rss)
 
     def stop(self) -> None:
-        """End whatever else measures. Takes at most half a second."""
+        """End all sources within half a second."""
         self._is_stopped = True
         for shared in (self._exporter, self._dmon, self._counters):
             if shared is not None:

@@ -1,8 +1,8 @@
-"""Source 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
+"""Source 2: a running dcgm-exporter, scraped passively.
 
-Fetched on a thread of its own, so that a slow exporter delays nothing else. Joins on the UUID, never on an index:
-indices of an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU
-instance, which is what the exporter prints as GPU_I_ID; its values cover that instance alone, as GPM's do.
+For data-centre GPUs without GPM. Fetched on a thread of its own. Joined by UUID, never by index: an exporter has its
+container's indices. A MIG instance is joined by its GPU's UUID and NVML's id of the GPU instance (GPU_I_ID); its
+values cover that instance alone, as GPM's do.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ _LABEL = r'(\w+)="((?:[^"\\]|\\.)*)"'
 
 
 class Exported(Struct, frozen=True):
-    """One answer of an exporter. ``rows`` are ratios as printed, by entity and catalogue key; a blank is None.
+    """One answer of an exporter.
 
-    ``uuids`` are all GPUs that any row names. ``profiling`` and ``others`` differ from those of another answer when a
-    profiling value, or any other value of a GPU, differs; ``others`` is None where there are only profiling rows. The
-    exporter's own figures, which it appends on request, and the order of rows, which is by chance, do not count.
+    ``rows`` are ratios as printed, by entity and catalogue key; a blank is None. ``uuids`` are all GPUs that any row
+    names. ``profiling`` and ``others`` are numbers that change with a profiling value, or with any other value of a
+    GPU; ``others`` is None where there are only profiling rows. The exporter's own figures and the order of rows do
+    not count.
     """
 
     rows: Mapping[Entity, Mapping[str, float | None]]
@@ -76,12 +77,15 @@ class Exported(Struct, frozen=True):
     others: int | None
 
     def prints_percent(self) -> bool:
-        """Whether a value gives away that this build prints percent, not ratios."""
+        """Whether a value shows that this build prints percent, not ratios."""
         return any(PERCENT_ABOVE < (v or 0.0) <= ROUNDED_PCT for row in self.rows.values() for v in row.values())
 
 
 def parse(text: str) -> Exported:
-    """Parse an answer. A last line without its newline was cut off, and is left out: half a number is a wrong one."""
+    """Parse an answer.
+
+    A last line without its newline was cut off and is left out.
+    """
     row_of, owner_of, labels_of = re.compile(_ROW).fullmatch, re.compile(_UUID).search, re.compile(_LABEL).findall
     rows: dict[Entity, dict[str, float | None]] = {}
     uuids: set[str] = set()
@@ -112,7 +116,10 @@ def parse(text: str) -> Exported:
 
 
 def _entity(uuid: str, label: Mapping[str, str]) -> Entity | None:
-    """Whose a row is. None where it is of a MIG instance without its number, which cannot be assigned."""
+    """Return the owner of a row.
+
+    None for a MIG instance without its number, which cannot be assigned.
+    """
     instance = label.get("gpu_i_id", "")
     if not instance and not label.get("gpu_i_profile"):
         return uuid, None
@@ -134,7 +141,10 @@ _KEPT = 5
 
 
 class UpdateInterval:
-    """Learns from what was seen and when. Times are monotonic seconds."""
+    """Learns how often a source renews its values.
+
+    Times are monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self._mark: int | None = None
@@ -143,7 +153,7 @@ class UpdateInterval:
         """When the newest change was seen; None before one was."""
 
     def see(self, mark: int | None, now: float) -> None:
-        """Note the present state as a number that changes with it; None when there is nothing to watch."""
+        """Note the state as a number; None for nothing to watch."""
         before, self._mark = self._mark, mark
         if mark is None or before is None or mark == before:
             return
@@ -153,7 +163,7 @@ class UpdateInterval:
 
     @property
     def period_s(self) -> float | None:
-        """The usual time between two changes, the median of the last ones; None before two were seen."""
+        """Return the median time between changes, None before two."""
         return sorted(self._intervals_s)[(len(self._intervals_s) - 1) // 2] if self._intervals_s else None
 
 
@@ -190,10 +200,16 @@ Fetch = Callable[[str, float], str]
 
 
 class Exporter:
-    """One exporter, shared by all GPUs of the machine. Nothing happens before the first ``activity``."""
+    """One exporter, shared by all GPUs.
+
+    Nothing happens before the first ``activity``.
+    """
 
     def __init__(self, url: str | None = None, fetch: Fetch = get) -> None:
-        """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for an invalid address."""
+        """``url`` is the user's; None probes the usual place once.
+
+        Raises UsageError for an invalid address.
+        """
         self._url = DEFAULT_URL if url is None else checked(url)
         self._url_is_given = url is not None
         self._called = f"dcgm-exporter at {place_of(self._url)}" if self._url_is_given else "dcgm-exporter"
@@ -214,7 +230,7 @@ class Exporter:
         """Whether the last caller was told to wait for the first answer, which may have come since."""
 
     def activity(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
-        """As ``newest``, with a thread that keeps fetching from the first call on."""
+        """Return the newest values and keep fetching from now on."""
         with self._lock:
             self._asked_at = monotonic()
             if self._worker is None and not self._is_stopped:
@@ -223,9 +239,10 @@ class Exporter:
         return self.newest(entity, now)
 
     def newest(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
-        """The newest values of a GPU or MIG instance; their time is None until a change was seen. Raises SmReadFailed.
+        """Return the newest values of a GPU or MIG instance.
 
-        Without SM activity, but with other counters, it is these, and why and what to do under ``missing`` and ``fix``.
+        Their time is None until a change was seen. Without SM activity, but with other counters, ``missing`` and
+        ``fix`` say why. Raises SmReadFailed.
         """
         exported = self._exported
         self.kept_waiting = False
@@ -256,14 +273,14 @@ class Exporter:
         return MeasuredActivity(values, missing, updates.period_s, updates.changed_at, fix)
 
     def stop(self) -> None:
-        """End the thread, if there is one, after the fetch in hand. Returns at once."""
+        """End the thread after the current fetch; returns at once."""
         with self._lock:
             self._is_stopped = True
             if self._worker is not None:
                 self._worker.stop()
 
     def scrape(self, now: float) -> None:
-        """One fetch, on the calling thread."""
+        """Fetch once on the calling thread."""
         guessed = not self._url_is_given and not self._has_answered
         try:
             body = self._fetch(self._url, PROBE_TIMEOUT_S if guessed else TIMEOUT_S)
@@ -282,7 +299,10 @@ class Exporter:
         self._exported, self._trouble, self._has_answered = exported, None, True
 
     def wait_s(self, now: float) -> float:
-        """How long to wait before the next scrape: until new values are due, closely while that is not known."""
+        """Return the seconds until the next scrape.
+
+        Until new values are due; short while the period is unknown.
+        """
         if self._failures:
             return float(min(LONGEST_BACK_OFF_S, CLOSEST_S * 2 ** min(self._failures - 1, 6)))
         updates = self._updates(now)
@@ -292,9 +312,9 @@ class Exporter:
         return FARTHEST_S if overdue > updates.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
 
     def _updates(self, now: float) -> UpdateInterval:
-        """The updates of the ratios; while those rest, as on idle GPUs, of whatever else is measured.
+        """Return the updates of the ratios, else of all other values.
 
-        The two may differ: an exporter can watch groups of fields at distances of their own.
+        Ratios rest on idle GPUs. An exporter may watch groups of fields at different intervals.
         """
         profiling = self._profiling
         if (
@@ -306,7 +326,7 @@ class Exporter:
         return max((self._others, profiling), key=lambda updates: updates.changed_at or 0.0)
 
     def _doubt(self, updates: UpdateInterval, exported: Exported, now: float) -> None:
-        """Raise SmReadFailed for values that are too old to be shown as of now."""
+        """Raise SmReadFailed for values too old to be shown."""
         seen_at = self._first_at if updates.changed_at is None else updates.changed_at
         age, period_s = now - seen_at, updates.period_s or USUAL_PERIOD_S
         why = self._trouble
@@ -341,7 +361,7 @@ class Exporter:
             self.scrape(monotonic())
 
     def _rests(self) -> bool:
-        """Whether no GPU needs it any more; then it stops as if ``activity`` had never been called."""
+        """Whether no GPU needs it any more; resets it if so."""
         with self._lock:
             if monotonic() - self._asked_at <= UNUSED_S:
                 return False
@@ -352,7 +372,10 @@ class Exporter:
 
 
 def entity_of(gpu: GpuStatic) -> Entity | None:
-    """The key under which an exporter has a GPU; None for a MIG device whose GPU instance is unknown."""
+    """Return the exporter's key of a GPU.
+
+    None for a MIG device whose GPU instance is unknown.
+    """
     if gpu.mig_parent is None:
         return gpu.uuid, None
     instance = (gpu.mig_instance or "").partition("/")[0]
@@ -360,7 +383,7 @@ def entity_of(gpu: GpuStatic) -> Entity | None:
 
 
 class DcgmExporter:
-    """The source of one GPU, or of one MIG device: then the values cover its whole GPU instance."""
+    """Reads one GPU, or the GPU instance of one MIG device."""
 
     name: Literal["dcgm-exporter"] = "dcgm-exporter"
 
@@ -372,4 +395,4 @@ class DcgmExporter:
         return self._exporter.activity(self._entity, now)
 
     def close(self) -> None:
-        """Nothing is held for this GPU: the exporter is shared, and stopped by its owner."""
+        """Do nothing: the owner stops the shared exporter."""

@@ -1,8 +1,7 @@
-"""Source 3: ``dcgmi dmon``, one process for all GPUs. Only where the user asked for it.
+"""Source 3: ``dcgmi dmon``, one process for all GPUs, only on request.
 
-Before Hopper its profiling fields take the GPU's one profiling unit away from ncu and nsys, so it is never started by
-itself. Read on a thread of its own; the process is killed on ``stop``, and by the kernel when this program dies
-otherwise.
+Before Hopper its profiling fields take the GPU's one profiling unit from ncu and nsys. Read on a thread of its own;
+the process is killed on ``stop``, and by the kernel when this program dies.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _UUID = re.compile(r"Device UUID:\s*(GPU-[0-9A-Fa-f-]+)")
 
 
 def parse_discovery(text: str) -> dict[int, str]:
-    """UUIDs by DCGM's number of the GPU, from ``dcgmi discovery -l``."""
+    """Return UUIDs by DCGM's GPU number, from ``dcgmi discovery -l``."""
     uuid_of_number: dict[int, str] = {}
     number: int | None = None
     for line in text.splitlines():
@@ -70,7 +69,10 @@ def parse_discovery(text: str) -> dict[int, str]:
 
 
 def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
-    """DCGM's number of a GPU and its ratios by catalogue key, without those that are N/A; None for any other line."""
+    """Return DCGM's GPU number and ratios by key, without N/A.
+
+    None for any other line.
+    """
     words = line.split()
     if len(words) != 2 + len(FIELDS) or words[0] != "GPU" or not (words[1].isascii() and words[1].isdigit()):
         return None
@@ -86,21 +88,24 @@ def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
 
 
 def fix_for(trouble: str) -> str:
-    """What would help against a trouble of dcgmi, in its own words."""
+    """Return a remedy for a message of dcgmi."""
     return next((fix for words, fix in FIXES if words in trouble), FIX)
 
 
 def _failure_line(lines: Iterable[str]) -> str:
-    """What a failed program printed: its last error, or else its first line."""
+    """Return a failed program's last error, else its first line."""
     spoken = [words[:200] for line in lines if (words := clean_text(line).strip())]
     return next((words for words in reversed(spoken) if words.startswith("Error")), spoken[0] if spoken else "nothing")
 
 
 class Dmon:
-    """One ``dcgmi dmon``, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
+    """One ``dcgmi dmon``, shared by all GPUs.
+
+    Nothing is started before the first ``activity``.
+    """
 
     def __init__(self, interval_s: float = 1.0, program: str = "dcgmi", restart_s: float = RESTART_S) -> None:
-        """``program`` is searched for in PATH; ``restart_s`` is the pause before another attempt."""
+        """``program`` is looked up in PATH; ``restart_s`` separates attempts."""
         self._program = program
         self._delay_ms = max(CLOSEST_MS, round(interval_s * 1000))
         self._restart_s = restart_s
@@ -120,7 +125,10 @@ class Dmon:
         self._given_up = False
 
     def activity(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
-        """The newest value of a GPU, with a thread that keeps reading from the first call on. Raises SmReadFailed."""
+        """Return a GPU's newest value and keep reading from now on.
+
+        Raises SmReadFailed.
+        """
         self._asked_at = monotonic()
         with self._lock:
             if self._began is None:
@@ -129,7 +137,7 @@ class Dmon:
         return self.newest(uuid, now)
 
     def newest(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
-        """As ``activity``, without starting anything."""
+        """Return a GPU's newest value without starting anything."""
         if self._given_up:
             raise SmReadFailed(f"dcgmi: {self._trouble}", True, fix_for(self._trouble or ""))
         if self._trouble is not None:
@@ -154,7 +162,10 @@ class Dmon:
         return MeasuredActivity(values, missing, self._delay_ms / 1000, t)
 
     def discover(self) -> Mapping[int, str]:
-        """UUIDs by DCGM's numbers, asked now. Raises OSError without a program, SmReadFailed without an answer."""
+        """Ask for the UUIDs by DCGM's numbers.
+
+        Raises OSError without a program, SmReadFailed without an answer.
+        """
         process = self._start(["discovery", "-l"])
         try:
             output = process.communicate(timeout=DISCOVERY_S)[0].decode(errors="replace")
@@ -169,7 +180,7 @@ class Dmon:
         return uuids
 
     def stop(self) -> None:
-        """Kill the process, with all that it has started, and let the thread end. Takes at most 0.2 s."""
+        """Kill the process within 0.2 s and end the thread."""
         self._worker.stop()
         self._end()
 
@@ -178,8 +189,10 @@ class Dmon:
         return monotonic() - self._asked_at > UNUSED_S
 
     def _pause_s(self) -> float | None:
-        """When dmon is started again; None where it is given up, and where it is no longer read: then it is as if
-        ``activity`` had never been called."""
+        """Return the pause before a restart, None for no restart.
+
+        None when it is given up, or no longer read: it then waits for the next ``activity``.
+        """
         error = self._worker.error
         if error is not None:
             self._trouble = f"what dmon prints cannot be read ({type(error).__name__})"
@@ -193,7 +206,7 @@ class Dmon:
         return None if self._given_up else self._restart_s
 
     def _watch(self) -> None:
-        """One run of dmon, to its end; why it ended is ``_trouble``."""
+        """Run dmon to its end; ``_trouble`` is the reason."""
         try:
             # Asked at each start: DCGM's numbers are valid only while its host engine lives.
             self._uuids = self.discover()
@@ -215,7 +228,7 @@ class Dmon:
         self._trouble = f"dmon ended ({last_line})" if last_line else "dmon ended"
 
     def _read(self, process: Child) -> str:
-        """Read rows until there are no more. Returns the last line that was not one."""
+        """Read rows to the end; return the last other line."""
         assert process.stdout is not None
         last_line = ""
         while not self._unused and (line := process.stdout.readline(LONGEST_LINE)):
@@ -247,7 +260,7 @@ class Dmon:
 
 
 class Dcgmi:
-    """The source of one whole GPU; of a MIG instance it only says why there is nothing."""
+    """Reads one whole GPU; a MIG instance only gets a reason."""
 
     name: Literal["dcgmi"] = "dcgmi"
 
@@ -261,4 +274,4 @@ class Dcgmi:
         return self._dmon.activity(self._gpu.uuid, now)
 
     def close(self) -> None:
-        """Nothing is held for this GPU: the process is shared, and stopped by its owner."""
+        """Do nothing: the owner stops the shared process."""

@@ -1,8 +1,7 @@
-"""Chooses, for one GPU, the best source of SM activity that works now.
+"""Chooses the best working source of SM activity for one GPU.
 
-A source says what it measured, that it is still collecting, or that it failed and why. The chain counts failures,
-steps down after three and looks up again after a minute, while the source below goes on: only a value leads up again.
-It knows no source's workings and never blends two of them.
+A source has measured, is collecting, or has failed with a reason. The chain goes one source down after three failures
+and tries the upper one again after a minute, while the lower one goes on. It never blends two sources.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ PROBE_AGAIN_S = 60.0
 
 
 class MeasuredActivity(Struct, frozen=True):
-    """What a source measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
+    """Values of one source by catalogue key, and reasons for missing ones.
 
-    Both are None where the source cannot know them. ``values`` and ``missing`` are by catalogue key. A source that
-    measures other counters but not ``sm_active_pct`` says why under ``missing``; ``fix`` is what would help.
+    ``t`` is their monotonic time, ``window_s`` the time that they are the mean of; None where unknown. A source
+    without ``sm_active_pct`` says why under ``missing``; ``fix`` is what would help.
     """
 
     values: Mapping[str, float]
@@ -36,9 +35,10 @@ class MeasuredActivity(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Nothing yet, and nothing wrong: why. ``looking`` while it is not yet known whether this source exists.
+    """No value yet, and no failure.
 
-    ``kind`` is "collecting" of one that measures at its second sample.
+    ``looking`` while it is unknown whether the source exists. ``kind`` is "collecting" for a source that needs a
+    second sample.
     """
 
     reason: str
@@ -47,7 +47,10 @@ class Waiting(Struct, frozen=True):
 
 
 def believed(ratios: Mapping[str, float], scale: float, who: str) -> tuple[dict[str, float], dict[str, str]]:
-    """Ratios by catalogue key as percentages; and why one of them cannot be believed. ``scale`` is that to percent."""
+    """Return ratios as percentages, and reasons against impossible ones.
+
+    ``scale`` converts to percent.
+    """
     values: dict[str, float] = {}
     missing: dict[str, str] = {}
     for key, ratio in ratios.items():
@@ -59,10 +62,11 @@ def believed(ratios: Mapping[str, float], scale: float, who: str) -> tuple[dict[
 
 
 class SmReadFailed(Exception):
-    """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help.
+    """No value this time.
 
-    ``resting`` when there is deliberately none while some condition lasts: the sources below are then asked at once,
-    and asking this one again costs nothing. ``kind`` is "denied" or "released" of the hardware counters.
+    ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help. ``resting`` when the source
+    pauses on purpose: lower sources are then asked at once, and asking it again costs nothing. ``kind`` is "denied" or
+    "released" for the hardware counters.
     """
 
     def __init__(
@@ -77,20 +81,20 @@ class SmReadFailed(Exception):
 
 
 class SmReader(Protocol):
-    """One way to measure one GPU."""
+    """Protocol of one way to measure one GPU."""
 
     @property
     def name(self) -> SmSource: ...
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
-        """The newest value. ``now`` is monotonic. Raises SmReadFailed."""
+        """Return the newest value; ``now`` is monotonic. Raises SmReadFailed."""
 
     def close(self) -> None:
-        """Free what the source holds. Called on the thread that reads."""
+        """Free resources; called on the reading thread."""
 
 
 class ChainState(Struct, frozen=True):
-    """Where the chain stands: the source in use (None below all), its values or None, and why SM is not among them."""
+    """The source in use (None below all), its values, and why SM is missing."""
 
     source: SmSource | None
     activity: MeasuredActivity | None = None
@@ -115,7 +119,7 @@ class _Step(Struct):
     kind: LackKind | None = None
 
     def lack(self, collecting: Waiting) -> SmLack:
-        """Why there is no value while it collects: what it said last, if it said anything."""
+        """Return why a collecting source has no value."""
         why, kind = (self.reason, self.kind) if self.reason else (collecting.reason, collecting.kind)
         return SmLack((why,), kind=kind)
 
@@ -124,17 +128,17 @@ class FallbackChain:
     """The sources of one GPU, best first."""
 
     def __init__(self, sm_readers: Iterable[SmReader], without: str = "no SM counter on this GPU") -> None:
-        """``without`` is why there is nothing where no source gives a reason.
+        """``without`` is the reason when no source gives one.
 
-        One is taken from ``sm_readers`` when those above it have failed for the first time, so that one that no GPU
-        needs is not even made.
+        A source is taken from ``sm_readers`` when those above have failed for the first time, so that unneeded ones
+        are not created.
         """
         self._steps: list[_Step] = []
         self._further = iter(sm_readers)
         self._without = without
 
     def read(self, now: float) -> ChainState:
-        """Ask the sources from the top and stop at the first that measures SM activity, or may do so in a moment.
+        """Ask from the top; stop at the first source with SM activity.
 
         Counters without SM activity are used only when no lower source has it either.
         """
@@ -173,18 +177,18 @@ class FallbackChain:
         return self._at_the_end(partly)
 
     def _stood(self) -> SmSource | None:
-        """The source that stood before this reading."""
+        """Return the source that was in use before."""
         return next((step.sm_reader.name for step in self._steps if step.stands), None)
 
     def _at_the_end(self, partly: tuple[SmSource, MeasuredActivity] | None) -> ChainState:
-        """Where no source measures SM activity: what other counters there are, or nothing."""
+        """Return other counters where no source measures SM activity."""
         if partly is None:
             return ChainState(None, None, self._lack())
         name, activity = partly
         return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
 
     def _is_passed_over(self, step: _Step, failure: SmReadFailed, now: float) -> bool:
-        """Whether to look further down after a failure."""
+        """Whether to go on to lower sources after a failure."""
         step.failed, step.reason, step.fix, step.kind = True, failure.reason, failure.fix, failure.kind
         if failure.forever:
             step.retry_at = inf
@@ -195,7 +199,7 @@ class FallbackChain:
         return True
 
     def _due(self, now: float) -> Iterator[_Step]:
-        """From the top, those that do not rest after a failure."""
+        """Yield the sources that do not rest after a failure."""
         yield from (step for step in self._steps if now >= step.retry_at)
         for sm_reader in self._further:
             step = _Step(sm_reader)
@@ -214,7 +218,10 @@ class FallbackChain:
             step.sm_reader.close()
 
     def _still_bad(self, step: _Step, now: float) -> bool:
-        """Count a tick without a value; whether to look further down now. Only a source in use is waited for."""
+        """Count a tick without a value; True to ask lower sources now.
+
+        Only a source in use is waited for.
+        """
         step.bad += 1
         if step.bad < BAD_TICKS:
             return not step.stands
@@ -222,7 +229,7 @@ class FallbackChain:
         return True
 
     def _lack(self) -> SmLack:
-        """All reasons from the top, and the most specific remedy."""
+        """Return all reasons from the top and the most specific remedy."""
         below = list(reversed(self._steps))
         return SmLack(
             tuple(step.reason for step in self._steps if step.reason) or (self._without,),
@@ -242,13 +249,16 @@ IDLE_SM_PCT = 5.0
 
 
 class CrossCheck:
-    """Compares both numbers at each tick."""
+    """Compares counters with NVML's utilisation at each tick."""
 
     def __init__(self) -> None:
         self._contradictions = 0
 
     def refutes(self, sm_pct: float | None, util_pct: float | None) -> str | None:
-        """Why SM activity is no longer trusted, or None. A tick without both numbers says nothing."""
+        """Return why SM activity is not trusted, or None.
+
+        A tick without both numbers does not count.
+        """
         if sm_pct is None or util_pct is None:
             return None
         if sm_pct <= util_pct + MARGIN_PCT and not (util_pct == 0.0 and sm_pct > IDLE_SM_PCT):
@@ -262,7 +272,7 @@ class CrossCheck:
         )
 
     def standing(self, chain: FallbackChain, now: float, util_pct: float | None) -> ChainState:
-        """Where the chain stands at monotonic ``now``, without counters that NVML's utilisation contradicts."""
+        """Read the chain, without counters that utilisation contradicts."""
         standing = chain.read(now)
         if standing.source == "counters" and standing.activity is not None:
             why = self.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
@@ -279,7 +289,11 @@ class CrossCheck:
 
 
 def bound(util_pct: float | None, sm_count: int | None) -> tuple[float | None, float | None]:
-    """Lowest and highest possible SM activity in percent; None where nothing is known."""
+    """Return the lowest and highest possible SM activity in percent.
+
+    Over one window, SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel runs, and a
+    running kernel holds at least one SM. A bound is never exported as a value.
+    """
     if util_pct is None:
         return None, None
     return (util_pct / sm_count if sm_count else None), float(util_pct)
@@ -298,12 +312,15 @@ _HAVE_COUNTERS = ("turing", "ampere", "ada", *_HAVE_GPM)
 
 
 def dcgm_counts(name: str) -> bool:
-    """Whether DCGM has profiling metrics of such a GPU: of a consumer's or an integrated one it has none."""
+    """Whether DCGM has profiling metrics for a GPU.
+
+    It has none for consumer and integrated GPUs.
+    """
     return not any(word in name.lower() for word in INTEGRATED + CONSUMER)
 
 
 def sm_fix(name: str, architecture: str | None) -> str:
-    """What to do for SM activity; empty where nothing helps."""
+    """Return how to get SM activity; empty where nothing helps."""
     if dcgm_counts(name):
         return EXPORTER_FIX
     if any(word in name.lower() for word in INTEGRATED):
@@ -312,7 +329,7 @@ def sm_fix(name: str, architecture: str | None) -> str:
 
 
 def no_gpm(architecture: str | None) -> str:
-    """Why NVML has no GPM for a GPU, in words."""
+    """Return why NVML has no GPM for a GPU."""
     if architecture is None:
         return "this GPU has no GPM counters (Hopper and newer have)"
     if architecture in _HAVE_GPM:

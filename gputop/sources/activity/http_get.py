@@ -1,4 +1,7 @@
-"""One GET of a small text, with every bound set: time, size, no redirects, no proxies, no compression."""
+"""Fetches small texts with limits on time and size.
+
+No redirects, proxies or compression.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ _LONGEST_WORDS = 120
 
 
 def get(url: str, timeout_s: float) -> str:
-    """The body of one GET, at most 4 MiB; ``timeout_s`` bounds each wait, ``LONGEST_S`` the whole answer.
+    """Return the body of one GET, at most 4 MiB.
 
-    Goes to the host of the address and to no other: the environment's proxies are not asked and redirects not followed.
-    A user and password in the address are sent as basic authentication. Raises OSError, and ValueError for what cannot
-    be metrics; their texts are printable and hold nothing of the body.
+    ``timeout_s`` limits each wait, ``LONGEST_S`` the whole answer. A user and password in the address are sent as
+    basic authentication. Raises OSError, and ValueError for what cannot be metrics; their texts are printable and hold
+    nothing of the body.
     """
     # Imported here: they cost more than the rest of this source, and most machines never get this far.
     from base64 import b64encode
@@ -62,7 +65,7 @@ def get(url: str, timeout_s: float) -> str:
 
 
 def checked(url: str, option: str = "--dcgm-url", example: str = "http://localhost:9400/metrics") -> str:
-    """The address, if it is valid. Raises UsageError, which names the option and shows what an address looks like."""
+    """Return a valid address; raise UsageError with an example otherwise."""
     from urllib.parse import urlsplit
 
     shown = _without_password(url)
@@ -77,7 +80,7 @@ def checked(url: str, option: str = "--dcgm-url", example: str = "http://localho
 
 
 def place_of(url: str) -> str:
-    """Host and port of an address, which may be shown and recorded; a user and password may not."""
+    """Return host and port of an address, without user and password."""
     return _without_password(url).partition("://")[2].partition("/")[0]
 
 
@@ -86,7 +89,7 @@ def _without_password(url: str) -> str:
 
 
 def trouble(error: OSError | ValueError) -> str:
-    """What went wrong, in words fit for the screen."""
+    """Describe an error for the screen."""
     words = error.strerror if isinstance(error, OSError) else None
     return _words(words or str(error)) or type(error).__name__
 

@@ -1,1 +1,1 @@
-"""NVIDIA's management library: one session, read into samples of each GPU."""
+"""Reads samples of each GPU through one NVML session."""

@@ -1,6 +1,6 @@
-"""The processes of one GPU as the driver lists them, with their memory and their share of GPU time.
+"""Lists the processes of one GPU as the driver reports them.
 
-Pids are the driver's (host pids); whether /proc knows them is for the /proc collector to find out.
+Pids are the driver's (host pids); the /proc collector finds out whether /proc knows them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NONE_NOW = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR
 
 
 class GpuProcesses:
-    """Lists one GPU's processes. Remembers the newest utilisation sample between reads."""
+    """Lists one GPU's processes; keeps the newest utilisation sample."""
 
     def __init__(self, handle: Handle, gpu: int) -> None:
         self._handle = handle
@@ -50,9 +50,10 @@ class GpuProcesses:
         """What the last read gave, and from which memory, types and shares: mostly the next one gives the same."""
 
     def read(self, now: float, t: float, util_pct: float | None, *, brief: bool = False) -> tuple[GpuProcess, ...]:
-        """All processes with a context. ``now`` is monotonic, ``t`` Unix time. Raises LostGpu.
+        """Return all processes with a context.
 
-        ``brief`` asks only for those that compute, without shares: one driver call instead of four.
+        ``now`` is monotonic, ``t`` Unix time. ``brief`` asks only for compute processes, without shares: one driver
+        call instead of four. Raises LostGpu.
         """
         memory: dict[int, float | None] = {}
         types: dict[int, str] = {}
@@ -81,7 +82,7 @@ class GpuProcesses:
         return self._listed
 
     def _rows(self, names: tuple[str, ...], now: float) -> list[Any] | str:
-        """The rows of a list, or why there are none. Raises LostGpu."""
+        """Return the rows of a list, or a reason. Raises LostGpu."""
         try:
             rows: list[Any] | str = self._handle.ask(names, (), now, run=self._whole)
         except (MemoryError, OverflowError):
@@ -89,7 +90,10 @@ class GpuProcesses:
         return rows
 
     def _whole(self, name: str, raw: Any, *arguments: Any) -> Any:
-        """One list, asked for again where it has outgrown the array that pynvml made for it. Raises NVMLError."""
+        """Return one list; ask again if it has outgrown pynvml's array.
+
+        Raises NVMLError.
+        """
         for _ in range(_TRIES - 1):
             try:
                 return self._handle.run_bare(name, raw, *arguments)
@@ -109,7 +113,10 @@ class GpuProcesses:
         return GpuProcess(self._gpu, pid, used, kind, share, missing)
 
     def _shares(self, now: float, t: float, util_pct: float | None) -> dict[int, int] | str:
-        """GPU time by pid in percent, from each one's newest sample, or why there is none."""
+        """Return GPU time by pid in percent, or a reason.
+
+        Of each process the newest sample counts.
+        """
         if self._use_info:
             return self._ask(_SAMPLES_INFO, now, t)
         shares = self._ask(SAMPLES, now, t)

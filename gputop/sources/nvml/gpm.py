@@ -1,7 +1,8 @@
-"""Source 1: the GPU performance monitoring counters that NVML reads on Hopper and newer, GeForce and MIG instances too.
+"""Source 1: GPU performance monitoring by NVML, on Hopper and newer.
 
-Two samples, swapped at each tick, and one metrics structure that is reused. Never calls nvmlGpmSetStreamingEnabled:
-it is global and zeroes everybody's buffer. The samples have no finaliser: ``close`` must come before nvmlShutdown.
+Also on GeForce and MIG instances. Two samples, swapped at each tick, and one metrics structure that is reused. Never
+calls nvmlGpmSetStreamingEnabled: it is global and zeroes everybody's buffer. Samples have no finaliser: ``close`` must
+come before nvmlShutdown.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ REFUSED_CODES = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPO
 
 
 class Gpm:
-    """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
+    """GPM on one GPU, or on one GPU instance of a MIG parent."""
 
     name: Literal["gpm"] = "gpm"
 
@@ -62,7 +63,7 @@ class Gpm:
         mig: tuple[Any, int] | None = None,
         name: str = "",
     ) -> None:
-        """``name`` is the GPU's, by which it is known what else would measure it."""
+        """``name`` is the GPU's, for advice on other sources."""
         self._handle = handle
         self._oldest_s = OLDEST_PAIR_INTERVALS * interval_s
         self._architecture = architecture
@@ -78,7 +79,10 @@ class Gpm:
         self._metrics: list[tuple[Any, str, float]] = []
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
-        """The means since the sample before. Raises SmReadFailed, and LostGpu when the GPU itself is gone."""
+        """Return the means since the sample before.
+
+        Raises SmReadFailed, and LostGpu when the GPU itself is gone.
+        """
         if self._first_at is not None and now - self._first_at < CLOSEST_PAIR_S:
             return self._last or COLLECTING
         try:
@@ -104,7 +108,7 @@ class Gpm:
 
     @property
     def _fix(self) -> str:
-        """What else would measure SM activity here."""
+        """Return another way to measure SM activity here."""
         from gputop.sources.activity.fallback_chain import sm_fix
 
         return sm_fix(self._name, self._architecture)
@@ -144,7 +148,10 @@ class Gpm:
             self._metrics.append((pair.metrics[slot], *METRICS[metric]))
 
     def _compute(self) -> None:
-        """What lies between the two samples. A driver that refuses an id that it does not know is asked without it."""
+        """Compute the metrics between the two samples.
+
+        A driver that refuses an unknown id is asked again without it.
+        """
         for _ in range(2):
             self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
             try:

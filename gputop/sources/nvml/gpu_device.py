@@ -1,6 +1,6 @@
-"""One GPU, or one MIG device, read into samples. Trouble of this GPU stays with this GPU.
+"""Reads one GPU or MIG device into samples.
 
-A device is read by one thread at a time; the session sees to that.
+Errors of this GPU stay with this GPU. The session lets one thread at a time read it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ MoreSmReaders = Callable[[Callable[[], GpuStatic]], list[SmReader]]
 def sample_of(
     static: GpuStatic, answers: MetricAnswers, standing: ChainState, now: float, *, bounded: bool
 ) -> GpuSample:
-    """The sample of one read at monotonic time ``now``. ``bounded``: utilisation bounds SM activity on this device."""
+    """Return the sample of one read at monotonic time ``now``.
+
+    ``bounded`` says that utilisation bounds SM activity on this device.
+    """
     activity, source = standing.activity, standing.source
     low, high = bound(answers.values.get("util_pct"), static.sm_count) if bounded else (None, None)
     # A source that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
@@ -75,10 +78,11 @@ def sample_of(
 
 
 class Device:
-    """One GPU. Before it is found, and while it is lost or asleep, its samples give reasons instead of values.
+    """One GPU or MIG device.
 
-    ``state`` is "new" until it was found for the first time, then "there", "lost" until it is found again, or "asleep":
-    it is there, is not asked and has no handle. ``why`` says so in words where it is lost or asleep.
+    Before it is found, and while it is lost or asleep, its samples have reasons instead of values. ``state`` is "new"
+    until it is found for the first time, then "there", "lost" until it is found again, or "asleep": it exists, is not
+    asked and has no handle. ``why`` is the reason for lost or asleep.
     """
 
     def __init__(
@@ -117,19 +121,22 @@ class Device:
 
     @property
     def is_due(self) -> bool:
-        """Whether ``find`` has something to do: no handle yet, a lost GPU, or a handle that may be forgotten."""
+        """Whether ``find`` has something to do.
+
+        True without a handle, for a lost GPU, and for a handle that may be forgotten.
+        """
         outdated = self.parent is not None and self._parent_found != self.parent.times_found
         return self.stale or outdated or self.state in ("new", "lost")
 
     @property
     def process_trouble(self) -> str | None:
-        """Why the process list could not be read, or None."""
+        """Return why the process list could not be read, or None."""
         return self._lister.reason
 
     # -- found, lost, asleep -------------------------------------------------------------------------------------------
 
     def fall_asleep(self, why: str, card: PciCard) -> None:
-        """Take the GPU for asleep until it is found again. Asks the driver nothing."""
+        """Mark the GPU as asleep without asking the driver."""
         self.processes = ()
         self.state, self.why, self.stale = "asleep", why, True
         if not self.times_found:
@@ -138,19 +145,22 @@ class Device:
             )
 
     def lose(self, why: str, t: float) -> None:
-        """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
+        """Mark the GPU as lost from Unix time ``t`` on.
+
+        It stays lost until it is found again and read.
+        """
         self.processes = ()
         self.state, self.why = "lost", why
         if self.lost_since is None:
             self.lost_since = t
 
     def find(self, slot: int | str, driver: str | None, t: float) -> str | None:
-        """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when there is no answer.
+        """Look at NVML's index ``slot``; return the UUID there, if any.
 
-        A ``slot`` that is a text is a PCI address: of GPUs of which others sleep, since an index would wake those.
-
-        When it is this GPU, or nothing was known of this one, get handle and facts. Indices move when a GPU comes or
-        goes: a known GPU stays as it is when another one answers. One that does not answer is lost.
+        For a MIG device ``slot`` is the parent's slot. A text is a PCI address, used while other GPUs sleep, since an
+        index would wake those. When it is this GPU, or nothing was known of this one, handle and facts are taken.
+        Indices move when a GPU comes or goes: a known GPU stays as it is when another one answers. One that does not
+        answer is lost.
         """
         handle, parent = self.handle, self.parent
         try:
@@ -199,7 +209,10 @@ class Device:
         self.state, self.why, self.stale, self._mig_known = "there", None, False, True
 
     def _sm_readers(self) -> Iterable[SmReader]:
-        """The sources of SM activity, best first. Those below GPM are made when the first of them is asked for."""
+        """Return the sources of SM activity, best first.
+
+        Those below GPM are created when the first of them is asked for.
+        """
         static, parent = self.static, self.parent
         mig: tuple[Any, int] | None = None
         if parent is not None and (instance := gpu_instance(self.handle)) is not None:
@@ -215,9 +228,9 @@ class Device:
         yield from self._more_sm_readers(lambda: self.static)
 
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
-        """Slots of this GPU's MIG devices by UUID, asked now; None when that is unknown.
+        """Return slots of MIG devices by UUID, None where unknown.
 
-        When MIG was switched on or off since, the facts are read again: most answers change with it.
+        When MIG was switched on or off, the facts are read again: most answers change with it.
         """
         if self.state != "there":
             return None
@@ -234,7 +247,7 @@ class Device:
         return None
 
     def _follow_mig_mode(self, now: float) -> bool:
-        """Ask for the MIG mode; False when it is not answered."""
+        """Ask for the MIG mode; False without an answer."""
         mode = self.handle.ask(("nvmlDeviceGetMigMode",), (), now)
         on = False if mode == NO_MIG else None if mode.__class__ is str else bool(mode[0])
         if on is not None and on != self.static.mig_enabled:
@@ -244,7 +257,10 @@ class Device:
     # -- read ----------------------------------------------------------------------------------------------------------
 
     def read(self, now: float, t: float, xid: int | str) -> GpuSample:
-        """One sample. ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or why there is none."""
+        """Return one sample.
+
+        ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or the reason for none.
+        """
         if self.state == "asleep":
             why = self.why or ""
             return GpuSample(
@@ -261,7 +277,7 @@ class Device:
         return self.lost_sample(xid=xid)
 
     def lost_sample(self, why: str | None = None, since: float | None = None, xid: int | str = "") -> GpuSample:
-        """The last facts, the last Xid, and the reason why there is nothing else."""
+        """Return a sample with the last facts, last Xid and a reason."""
         why = why or self.why
         return GpuSample(
             self.static,
@@ -302,7 +318,7 @@ class Device:
         return sample
 
     def _ask_values(self, into: MetricAnswers, now: float) -> bool:
-        """All but activity and fields; whether this GPU has memory to tell of."""
+        """Ask for all but activity and fields; False without own memory."""
         for question in EVERY_TICK:
             question.ask_into(self.handle, into, now)
         has_memory = ask_memory_into(self.handle, into, now)
@@ -317,7 +333,7 @@ class Device:
         return has_memory
 
     def _ask_activity(self, into: MetricAnswers, now: float) -> ChainState:
-        """What the chain's source gives, or why there is nothing."""
+        """Ask the chain for SM activity and its companions."""
         if self.static.is_split:
             standing = ChainState(None, None, SmLack((SPLIT,)))
         else:
@@ -339,7 +355,7 @@ class Device:
         return standing
 
     def _say_why(self, into: MetricAnswers) -> None:
-        """A reason for whatever has neither a value nor one yet."""
+        """Give a reason for every missing value that has none."""
         values, missing = into.values, into.missing
         for key in GPU_METRICS:
             if key not in values and key not in missing:
@@ -350,9 +366,9 @@ class Device:
                     missing[key] = SPLIT if self.static.is_split else "NVML gives no utilisation of a MIG instance"
 
     def _use_host_memory(self, into: MetricAnswers) -> None:
-        """Memory of a GPU that has none of its own (GB10, Thor, Orin): what its processes hold of the host's.
+        """Use the host's memory for a GPU without its own (GB10, Thor, Orin).
 
-        A virtual GPU, or one that does not list its processes either, is not taken for one of those.
+        Used memory is the sum of its processes. A virtual GPU, or one that does not list its processes, is left out.
         """
         if self.vgpu or self._lister.reason is not None or self.parent is not None or self.static.is_split:
             return
@@ -368,11 +384,14 @@ class Device:
             into.missing.pop("mem_used_bytes", None)
 
     def asks_seldom(self, now: float) -> bool:
-        """Whether ``ask_seldom`` has something to ask at monotonic ``now``."""
+        """Whether ``ask_seldom`` is due at monotonic ``now``."""
         return self.state == "there" and now >= self._seldom.due_at
 
     def ask_seldom(self, now: float, t: float) -> None:
-        """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""
+        """Ask for values that need not be new in each sample.
+
+        Also for what the first sample left out. Times as for ``read``.
+        """
         if not self.asks_seldom(now):
             return
         try:
@@ -383,16 +402,19 @@ class Device:
             self.lose(str(gone), t)
 
     def close(self) -> None:
-        """Free what NVML holds for this GPU. Before nvmlShutdown, on the reading thread."""
+        """Free NVML's resources of this GPU.
+
+        Call it before nvmlShutdown on the reading thread.
+        """
         self._chain.close()
         self.stale = True
 
 
 class GpusReading(Struct, frozen=True):
-    """One pass over the chosen GPUs, at Unix time ``t``, complete or partial.
+    """One pass over the chosen GPUs, at Unix time ``t``.
 
-    ``hung`` are indices: a call on these did not return. Of a pass under way ``chosen`` are all that it is about; empty
-    while the driver still lists them.
+    ``hung`` are indices on which a call did not return. ``chosen`` are the GPUs of a pass under way; empty while the
+    driver still lists them.
     """
 
     t: float
@@ -405,7 +427,7 @@ class GpusReading(Struct, frozen=True):
 
 
 class Pass(Struct):
-    """A pass that is under way: the samples so far, and the GPUs among them that hang."""
+    """A pass under way: samples so far, and GPUs that hang."""
 
     samples: list[GpuSample] = []
     hung: list[int] = []

@@ -1,4 +1,4 @@
-"""Which GPUs and MIG devices there are, asked at the start and regularly after, and which of them sleep."""
+"""Finds GPUs and MIG devices, at the start and regularly after."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ RELEASED = "released: no program was on it for five minutes, and gputop lets it 
 
 
 class Sleep:
-    """What the kernel says of the NVIDIA cards. Times are monotonic seconds."""
+    """Sleep states of the NVIDIA cards as the kernel reports them.
+
+    Times are monotonic seconds.
+    """
 
     def __init__(self, sys: str = "/sys", *, lets_go: bool = False) -> None:
-        """``lets_go``: whether NVML may be released for GPUs on which no program is."""
+        """``lets_go`` allows to release NVML for unused GPUs."""
         self.cards: tuple[PciCard, ...] = ()
         self.asleep: frozenset[str] = frozenset()
         """Addresses of the cards that sleep, as they were read last."""
@@ -43,18 +46,18 @@ class Sleep:
         self._used_at: float | None = None
 
     def find(self) -> None:
-        """Look for the cards again; before GPUs are looked for."""
+        """Look for the cards again."""
         self.cards = tuple(card for card in cards(self._sys) if card.vendor == NVIDIA)
 
     def read(self) -> bool:
-        """Read which cards sleep; whether that has changed."""
+        """Read which cards sleep; True when that has changed."""
         before = self.asleep
         self.asleep = frozenset([card.address for card in self.cards if is_asleep(card, self._sys)])
         return self.asleep != before
 
     @property
     def falls_asleep(self) -> bool:
-        """Whether NVML was let go and the cards have not slept since."""
+        """Whether NVML was released and the cards have not slept since."""
         return self.released_at is not None and self.released_at > float("-inf")
 
     @property
@@ -63,18 +66,24 @@ class Sleep:
         return bool(self.cards) and len(self.asleep) == len(self.cards)
 
     def is_time_to_let_go(self, now: float, *, used: bool) -> bool:
-        """Whether NVML has been open for long enough without a program on any GPU, and the cards can sleep at all."""
+        """Whether NVML can be released.
+
+        True when no program was on any GPU for long enough, and the cards can sleep at all.
+        """
         if used or self._used_at is None:
             self._used_at = now
         can_sleep = bool(self.cards) and all(card.may_sleep for card in self.cards)
         return self._lets_go and can_sleep and now - self._used_at >= RELEASED_AFTER_S
 
     def let_go(self, now: float) -> None:
-        """NVML was closed, to let the GPUs sleep."""
+        """Note that NVML was closed to let the GPUs sleep."""
         self.released_at, self._used_at = now, None
 
     def waits(self, now: float) -> bool:
-        """Whether NVML is still left alone: the GPUs sleep, or are given the time to fall asleep."""
+        """Whether NVML is to stay closed.
+
+        True while the GPUs sleep, or are given time to fall asleep.
+        """
         if self.all_sleep:
             # Once they have slept, the first that wakes was woken by a program.
             self.released_at = None if self.released_at is None else float("-inf")
@@ -96,7 +105,7 @@ GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this
 
 
 class MayHang(Protocol):
-    """Something whose calls may hang."""
+    """Protocol of a part whose calls may hang."""
 
     handle: Handle
     stuck: bool
@@ -107,9 +116,9 @@ MakeDevice = Callable[[int, Device | None, str | None], Device]
 
 
 def kernel_gpus(proc: str = "/proc", dev: str = "/dev") -> frozenset[str]:
-    """What the kernel shows of GPUs: names that change when one comes or goes.
+    """Return the kernel's names of GPUs, which change with the GPUs.
 
-    NVML may count GPUs only when it starts, so a change here is a reason to start it again.
+    NVML may count GPUs only when it starts, so a change is a reason to restart it.
     """
     return frozenset(names_in(f"{proc}/driver/nvidia/gpus")) | {
         name for name in names_in(dev) if name.startswith("nvidia") and name[6:].isdecimal()
@@ -117,10 +126,11 @@ def kernel_gpus(proc: str = "/proc", dev: str = "/dev") -> frozenset[str]:
 
 
 class GpuInventory:
-    """The GPUs that NVML has shown so far, and NVML itself: started, counted, shut down.
+    """Starts NVML, counts the GPUs and shuts NVML down.
 
-    Every call into NVML is made in a turn (``turn(ticket, part)``), so that one that hangs costs only its GPU; a
-    ``take`` that was interrupted by that is simply repeated.
+    Every call into NVML is made in a turn (``turn(ticket, part)``), so that a hanging call costs only its GPU; an
+    interrupted ``take`` is simply repeated. A GPU is known by its UUID. Its index is NVML's when it is first seen and
+    stays while we run; NVML's own may move when a GPU comes or goes.
     """
 
     def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]], sleep: Sleep) -> None:
@@ -145,22 +155,22 @@ class GpuInventory:
 
     @property
     def whole(self) -> list[Device]:
-        """The devices that are whole GPUs."""
+        """Return the devices that are whole GPUs."""
         return [device for device in self.devices if device.parent is None]
 
     def handles(self) -> tuple[tuple[int, int], ...]:
-        """Changes whenever there is a new handle, a new device, or one less."""
+        """Return a value that changes with every handle or device."""
         return tuple((device.static.index, device.times_found) for device in self.devices)
 
     def kernel_has_changed(self) -> bool:
-        """Whether the kernel shows other GPUs than when NVML was started."""
+        """Whether the kernel shows other GPUs than at NVML's start."""
         return self._shown() != self._seen_shown
 
     def take(self, ticket: int, now: float, t: float) -> None:
-        """Start NVML if needed, then find what is new, lost or split. ``now`` is monotonic, ``t`` Unix time.
+        """Start NVML if needed and find new, lost or split GPUs.
 
-        NVML is left alone while all GPUs sleep, or are let fall asleep. Raises NVMLError when NVML does not start or
-        count; trouble of a single GPU stays with that GPU.
+        ``now`` is monotonic, ``t`` Unix time. NVML is left alone while all GPUs sleep, or fall asleep. Raises
+        NVMLError when NVML does not start or count; errors of a single GPU stay with that GPU.
         """
         self._sleep.find()
         self._sleep.read()
@@ -186,7 +196,10 @@ class GpuInventory:
             self._take_instances(ticket, device, now, t)
 
     def shut(self, ticket: int) -> None:
-        """Free what is held for each GPU, then shut NVML down, so that the driver can be fixed or reloaded."""
+        """Free all resources and shut NVML down.
+
+        The driver can then be fixed or reloaded.
+        """
         for device in self.devices:
             with self._turn(ticket, device):
                 device.close()
@@ -205,14 +218,17 @@ class GpuInventory:
         self.nvml_version = self._version("nvmlSystemGetNVMLVersion")
 
     def _version(self, name: str) -> str | None:
-        """A version as text; None where the driver does not tell, which does not prevent measuring."""
+        """Return a version as text, None where the driver gives none."""
         try:
             return clean_text(str(self.handle.run_bare(name))).strip()
         except pynvml.NVMLError:
             return None
 
     def _walk(self, ticket: int, count: int, t: float) -> None:
-        """Ask which GPU is at each of NVML's indices. One that is gone is lost."""
+        """Ask for the GPU at each of NVML's indices.
+
+        A GPU that is gone is lost.
+        """
         present = [self._meet(ticket, slot, t) for slot in range(count)]
         self._slots = dict(enumerate(present))
         for device in self.whole:
@@ -224,17 +240,23 @@ class GpuInventory:
                 self._drop(device)
 
     def _are_all_shown(self) -> bool:
-        """Whether this program may use every card of the bus: a container may be given some of them, or none."""
+        """Whether this program may use every card of the bus.
+
+        A container may be given some of them, or none.
+        """
         files = [name for name in self._shown() if name.startswith("nvidia")]
         return not files or len(files) == len(self._sleep.cards)
 
     def _lay_down(self) -> None:
-        """Show every card as asleep, or as about to be."""
+        """Show every card as asleep, or as about to sleep."""
         for slot, card in enumerate(self._sleep.cards):
             self._at(slot, card).fall_asleep(ASLEEP if card.address in self._sleep.asleep else RELEASED, card)
 
     def _at(self, slot: int, card: PciCard) -> Device:
-        """The device of a card: the one that had its address, else the one at its place, unless that is another's."""
+        """Return the device of a card.
+
+        The one that had its address, else the one in its slot, unless that has another address.
+        """
         by_address = {kernel_address(device.static.pci_bus_id): device for device in self.whole}
         device = by_address.get(card.address) or self._slots.get(slot)
         if device is None or kernel_address(device.static.pci_bus_id) not in (None, card.address):
@@ -243,7 +265,10 @@ class GpuInventory:
         return device
 
     def _walk_awake(self, ticket: int, t: float) -> None:
-        """Find the GPUs that are awake, by their addresses: NVML's indices do not say which of them would be woken."""
+        """Find the GPUs that are awake by their addresses.
+
+        NVML's indices do not say which GPU a call would wake.
+        """
         for slot, card in enumerate(self._sleep.cards):
             device = self._at(slot, card)
             if card.address in self._sleep.asleep:
@@ -252,7 +277,7 @@ class GpuInventory:
                 self._find(ticket, device, card.address, t)
 
     def _meet(self, ticket: int, slot: int, t: float) -> Device:
-        """The device at an index: the one that was there, another known one, or a new one."""
+        """Return the device at an index: known there, known elsewhere, or new."""
         device = self._slots.get(slot) or self._add(slot)
         self._slots[slot] = device
         uuid = self._find(ticket, device, slot, t)
@@ -273,7 +298,7 @@ class GpuInventory:
             return device.find(slot, self.driver, t)
 
     def _take_instances(self, ticket: int, parent: Device, now: float, t: float) -> None:
-        """Find the MIG devices of a GPU. Those no longer listed were destroyed: they are removed, not lost."""
+        """Find a GPU's MIG devices and remove destroyed ones."""
         if parent.stuck or parent.state == "asleep":
             return
         with self._turn(ticket, parent):
@@ -294,14 +319,16 @@ class GpuInventory:
                 self.departed.append((parent.static.index, f"MIG instance {device.static.mig_instance} is gone"))
 
     def _leave(self, device: Device) -> None:
-        """Keep the number of a device that is gone. A recreated instance has another UUID, so after many the numbers of
-        the oldest are free again."""
+        """Keep the number of a device that is gone.
+
+        A recreated instance has another UUID, so the oldest numbers become free after many.
+        """
         self._index_of_left[device.static.uuid] = device.static.index
         if len(self._index_of_left) > MOST_LEFT:
             self._indices.discard(self._index_of_left.pop(next(iter(self._index_of_left))))
 
     def _add(self, preferred: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
-        """A new device, with the index that it had, else the preferred one if no GPU has or had it, else the lowest."""
+        """Add a device with its old index, else the preferred, else the lowest."""
         index = self._index_of_left.pop(uuid, None) if uuid is not None else None
         if index is None and preferred not in self._indices:
             index = preferred

@@ -1,4 +1,4 @@
-"""What a GPU is asked and how its answers become catalogue values and facts: the tables behind ``gpu_device.py``."""
+"""Questions to a GPU, and their answers as catalogue values."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def _memory(memory: Any) -> tuple[Any, ...]:
 
 
 class Question(Struct, frozen=True):
-    """The catalogue keys that an answer fills, equivalent calls, newest meaning first, and their arguments.
+    """Catalogue keys filled by an answer, equivalent calls, and arguments.
 
-    ``core`` marks the calls that every working GPU answers: where the driver fails at all of them, the GPU is gone.
+    The call with the newest meaning comes first. ``core`` marks calls that every working GPU answers: where the driver
+    fails at all of them, the GPU is gone.
     """
 
     keys: tuple[str, ...]
@@ -45,7 +46,7 @@ class Question(Struct, frozen=True):
     core: bool = False
 
     def ask_into(self, handle: Handle, into: MetricAnswers, now: float) -> bool:
-        """Ask, and keep what comes. True when the GPU answered. Raises LostGpu."""
+        """Ask and keep the answer; False without one. Raises LostGpu."""
         answer = handle.ask(self.names, self.arguments, now, self.core)
         if answer.__class__ is str:
             into.miss(self.keys, answer)
@@ -125,10 +126,10 @@ NO_MEMORY = "the driver does not say how much memory this GPU has"
 
 
 def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
-    """Ask for the memory in the newest form that the driver knows, and keep what comes or why nothing does.
+    """Ask for the memory in the newest form that the driver knows.
 
-    A driver that has answered the newer form is never asked in the older one, whose ``used`` has another meaning,
-    unless it no longer has that function. False if the driver says that this GPU has no memory of its own.
+    A driver that has answered the newer form is asked in the older one, whose ``used`` has another meaning, only if it
+    no longer has the newer function. False if the driver says that this GPU has no memory of its own.
     """
     if MEMORY_V2.ask_into(handle, into, now):
         handle.knows_memory_v2 = True
@@ -145,7 +146,7 @@ def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
 
 
 class Seldom:
-    """One GPU's answers to questions whose answers need not be new in each sample."""
+    """One GPU's answers that need not be new in each sample."""
 
     __slots__ = ("_fixed", "_fixed_due_at", "answers", "due_at")
 
@@ -157,9 +158,9 @@ class Seldom:
         self._fixed_due_at = float("-inf")
 
     def ask(self, handle: Handle, now: float, turn: int) -> None:
-        """Ask all that is due. GPUs take turns, so that their slow questions do not all fall into one tick.
+        """Ask all that is due.
 
-        Raises LostGpu.
+        GPUs take turns, so that their slow questions do not all fall into one tick. Raises LostGpu.
         """
         fresh = MetricAnswers()
         if now >= self._fixed_due_at:
@@ -179,7 +180,7 @@ class Seldom:
 
 
 class _Field(Struct, frozen=True):
-    """The key of a field, and how many of its unit one count is. A counter becomes a rate."""
+    """Key of a field and the size of its unit; counters become rates."""
 
     key: str
     times: int = 1
@@ -213,14 +214,14 @@ _READ_AS = {
 
 
 def _value_of(field: Any) -> Any:
-    """The value of an nvmlFieldValue by its own type; None where it has none, or a type that this binding lacks."""
+    """Return the value of an nvmlFieldValue by its own type, if any."""
     if field.nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return getattr(field.value, _READ_AS.get(field.valueType, ""), None)
 
 
 class Rate:
-    """A byte counter turned into bytes per second."""
+    """Turns a byte counter into bytes per second."""
 
     __slots__ = ("_at", "_count")
 
@@ -229,7 +230,7 @@ class Rate:
         self._at = 0.0
 
     def feed(self, count: int, now: float) -> float | str:
-        """Bytes per second since the last count, or the reason (a str) why there is none yet."""
+        """Return bytes per second since the last count, or a reason."""
         before, at = self._count, self._at
         self._count, self._at = count, now
         if before is None or now <= at:
@@ -239,12 +240,12 @@ class Rate:
         return (count - before) / (now - at)
 
     def forget(self) -> None:
-        """Begin afresh: the counts after a pause say nothing about the pause."""
+        """Start again after a pause."""
         self._count = None
 
 
 class FieldValues:
-    """The values that NVML gives as fields, by the fields that are worth asking for."""
+    """Values that NVML gives as fields, asked in one call a tick."""
 
     __slots__ = ("_asked", "_measured", "_rates", "_usable")
 
@@ -261,9 +262,10 @@ class FieldValues:
     def ask_into(
         self, handle: Handle, into: MetricAnswers, now: float, measured: frozenset[str], at: float | None = None
     ) -> None:
-        """Ask for all fields whose keys are not ``measured`` by better means. Raises LostGpu.
+        """Ask for all fields that are not ``measured`` by better means.
 
-        ``now`` is the time of the tick, ``at`` that of this question where other questions came between, monotonic s.
+        ``now`` is the time of the tick, ``at`` the time of this question if others came between, monotonic s.
+        Raises LostGpu.
         """
         if measured != self._measured:
             self._measured = measured
@@ -330,7 +332,10 @@ VGPU_GUEST = 2
 
 
 def facts(handle: Handle, index: int, uuid: str, driver: str | None) -> GpuStatic:
-    """The facts of a whole GPU that its first picture needs; what the driver does not tell is None."""
+    """Return the facts of a whole GPU that its first picture needs.
+
+    Facts unknown to the driver are None.
+    """
     return GpuStatic(
         index=index,
         uuid=uuid,
@@ -343,12 +348,12 @@ def facts(handle: Handle, index: int, uuid: str, driver: str | None) -> GpuStati
 
 
 def more_facts(handle: Handle, static: GpuStatic) -> GpuStatic:
-    """The other facts of a whole GPU as well."""
+    """Add the other facts of a whole GPU."""
     return replace(static, sm_count=_sm_count(handle), pci_bus_id=_pci(handle))
 
 
 def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
-    """The facts of one MIG device; ``handle`` is its own."""
+    """Return the facts of one MIG device by its own handle."""
     try:
         sm_count = int(handle.run("nvmlDeviceGetAttributes_v2").multiprocessorCount) or None
     except pynvml.NVMLError:
@@ -368,7 +373,10 @@ def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuSt
 
 
 def mig_slots(handle: Handle) -> dict[str, int]:
-    """Slots of a split GPU's MIG devices by UUID. Raises NVMLError, and UnicodeDecodeError for a broken UUID."""
+    """Return slots of a split GPU's MIG devices by UUID.
+
+    Raises NVMLError, and UnicodeDecodeError for a broken UUID.
+    """
     slots: dict[str, int] = {}
     for slot in range(handle.run("nvmlDeviceGetMaxMigDeviceCount")):
         try:
@@ -382,17 +390,20 @@ def mig_slots(handle: Handle) -> dict[str, int]:
 
 
 def gpu_instance(handle: Handle) -> int | None:
-    """The id of the GPU instance that a MIG device lies in."""
+    """Return the id of the GPU instance of a MIG device."""
     return handle.number("nvmlDeviceGetGpuInstanceId")
 
 
 def is_vgpu(handle: Handle) -> bool:
-    """Whether this is a virtual GPU: its utilisation and counters need not be its own."""
+    """Whether this is a virtual GPU, whose counters need not be its own."""
     return handle.number("nvmlDeviceGetVirtualizationMode") == VGPU_GUEST
 
 
 def _sm_count(handle: Handle) -> int | None:
-    """SMs of a whole GPU: cores / cores per SM, because the driver says so directly for MIG devices only."""
+    """Return the SMs of a whole GPU: cores / cores per SM.
+
+    The driver gives the number itself for MIG devices only.
+    """
     cores = handle.number("nvmlDeviceGetNumGpuCores")
     try:
         major, minor = handle.run("nvmlDeviceGetCudaComputeCapability")
@@ -420,7 +431,7 @@ def _mig_enabled(handle: Handle) -> bool | None:
 
 
 def _nvlink_peak(handle: Handle) -> float | None:
-    """Bytes per second over all links, one direction; None without NVLink."""
+    """Return bytes per second over all links, one way; None without NVLink."""
     try:
         count, speed, *link_speeds = handle.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
     except pynvml.NVMLError:

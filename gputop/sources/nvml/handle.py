@@ -1,6 +1,6 @@
-"""A handle of NVML that is asked: each failure becomes a reason, remembered for as long as asking again is pointless.
+"""Asks one NVML device; turns failures into remembered reasons.
 
-Knows how to ask, not what: the questions stand in ``gpu_questions.py``.
+The questions are in ``gpu_questions.py``.
 """
 
 from __future__ import annotations
@@ -84,12 +84,15 @@ _START = {
 
 
 def reason(code: int) -> str:
-    """Why a single value or a GPU is not available, in words fit for the screen."""
+    """Return why a value or a GPU is not available."""
     return _REASONS.get(code) or f"NVML error {code}: {clean_text(str(pynvml.NVMLError(code))).strip()}"
 
 
 def cannot_start(code: int) -> SourceError:
-    """One line for a driver that cannot be talked to at all: what is wrong, how to fix it, and the demo."""
+    """Return the error for a driver that does not start.
+
+    One line: the problem, the fix, and the demo.
+    """
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return SourceError(f"{no_driver()}; {DEMO}")
     problem = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
@@ -118,9 +121,9 @@ class LostGpu(Exception):
 
 
 class Handle:
-    """Asks about one device, which NVML knows as ``raw``.
+    """Asks one device, which NVML knows as ``raw``.
 
-    ``call`` and ``call_since`` (monotonic seconds) tell a watchdog what is in flight.
+    ``call`` and ``call_since`` (monotonic seconds) tell a watchdog the call in flight.
     """
 
     __slots__ = (
@@ -141,7 +144,7 @@ class Handle:
         self._refused: dict[object, tuple[str, float]] = {}
 
     def refusal(self, key: object, now: float) -> str | None:
-        """Why a question is not worth asking at present, or None."""
+        """Return why a question is not worth asking now, or None."""
         refused = self._refused.get(key)
         if refused is None:
             return None
@@ -151,14 +154,15 @@ class Handle:
         return None
 
     def forget(self) -> None:
-        """Ask everything again: the GPU was lost and found."""
+        """Ask everything again after the GPU was lost and found."""
         self._refused.clear()
         self._failed_once.clear()
 
     def end_round(self) -> None:
-        """All ``core`` questions were asked once more. Raises LostGpu where the driver answered none, again.
+        """End a round of ``core`` questions.
 
-        What a GPU does not support is no failure, and a driver that takes too long hangs: nothing is lost by either.
+        Raises LostGpu where the driver answered none in two rounds. Unsupported questions are no failure, and a driver
+        that takes too long hangs: neither means a loss.
         """
         why, self._why_unanswered = self._why_unanswered, None
         if self._is_answered or why is None:
@@ -170,11 +174,11 @@ class Handle:
             raise LostGpu(why)
 
     def run(self, name: str, *arguments: Any) -> Any:
-        """One call of pynvml by name on this handle; NVMLError goes through."""
+        """Call a function of pynvml on this handle. Raises NVMLError."""
         return self.run_bare(name, self.raw, *arguments)
 
     def run_bare(self, name: str, *arguments: Any) -> Any:
-        """As ``run``, for a call that does not take the handle first."""
+        """Call a function of pynvml without the handle. Raises NVMLError."""
         function = getattr(pynvml, name, None)
         if function is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -193,10 +197,11 @@ class Handle:
         core: bool = False,
         run: Callable[..., Any] | None = None,
     ) -> Any | str:
-        """The answer to the first of several equivalent calls that the driver has, or the reason (a str) for none.
+        """Return the answer to the first known of equivalent calls.
 
-        An answer is never a str. ``run`` makes the call in place of ``run_bare``. Raises LostGpu when the driver says
-        that the GPU is gone; whether it is when no ``core`` call is answered, ``end_round`` knows.
+        Where there is none, the reason (a str); an answer is never a str. ``run`` makes the call in place of
+        ``run_bare``. Raises LostGpu when the driver says that the GPU is gone; ``end_round`` finds out where no
+        ``core`` call is answered.
         """
         key = (names[0], arguments)
         # Most GPUs refuse something, so most questions are looked up here and not found.
@@ -220,7 +225,10 @@ class Handle:
         return self.refused(key, code, now, core=core)
 
     def refused(self, key: object, code: int, now: float, *, core: bool = False) -> str:
-        """The reason of a refusal, remembered for as long as asking again is pointless. Raises LostGpu."""
+        """Return the reason of a refusal and remember it.
+
+        It is remembered for as long as asking again is pointless. Raises LostGpu.
+        """
         why = reason(code)
         if code in LOST_CODES:
             raise LostGpu(why)
@@ -236,14 +244,14 @@ class Handle:
         return why
 
     def text(self, name: str) -> str | None:
-        """A string fact, made printable, or None."""
+        """Return a printable text fact, or None."""
         try:
             return clean_text(str(self.run(name))).strip() or None
         except (pynvml.NVMLError, UnicodeDecodeError):
             return None
 
     def number(self, name: str, *arguments: Any) -> int | None:
-        """An unsigned fact, or None when the driver does not know it."""
+        """Return an unsigned fact, or None where unknown."""
         try:
             value = self.run(name, *arguments)
         except pynvml.NVMLError:
@@ -252,7 +260,7 @@ class Handle:
 
 
 class MetricAnswers:
-    """The metrics of one read: valid values by catalogue key, and why each other one is missing."""
+    """Metrics of one read: values by key, and reasons for missing ones."""
 
     __slots__ = ("missing", "values")
 
@@ -261,7 +269,10 @@ class MetricAnswers:
         self.missing: dict[str, str] = {}
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a value if it is within the catalogue's bounds; otherwise keep the reason. Never clamps."""
+        """Keep a value within the catalogue's bounds, else a reason.
+
+        Never clamps.
+        """
         if (value.__class__ is int and value in NO_VALUES) or (key == "pstate" and value == PSTATE_UNKNOWN):
             self.missing[key] = "the driver gives no value"
             return
@@ -272,6 +283,6 @@ class MetricAnswers:
             self.missing[key] = f"the driver gives {IMPOSSIBLE} ({value:g})"
 
     def miss(self, keys: Iterable[str], why: str) -> None:
-        """Give the reason why these keys have no value."""
+        """Set the reason why these keys have no value."""
         for key in keys:
             self.missing[key] = why

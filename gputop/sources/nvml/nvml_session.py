@@ -1,7 +1,7 @@
-"""The NVML session: opened once, kept open, read by one thread at a time.
+"""Keeps one NVML session, read by one thread at a time.
 
-A call that hangs holds up one GPU, not the others: the watchdog calls ``supersede``, the hung GPU is set aside, and a
-new thread goes on with the rest. The old thread hands its GPU back when the call returns. Never reads /proc.
+A hanging call holds up one GPU, not the others: the watchdog calls ``supersede``, the hung GPU is set aside, and a new
+thread goes on with the rest. The old thread hands its GPU back when the call returns. Never reads /proc.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ NONE_SEEN = "none seen while watching"
 
 
 class XidWatch:
-    """Last Xid by UUID, and why a GPU is not watched. ``stuck`` is set by the session while the poll hangs."""
+    """Last Xid by UUID, from an event set polled without waiting.
+
+    ``stuck`` is set by the session while the poll hangs.
+    """
 
     def __init__(self) -> None:
         self.handle = Handle(None)
@@ -47,7 +50,10 @@ class XidWatch:
         self._retry_at = inf
 
     def open(self, gpus: Iterable[tuple[str, Any]]) -> None:
-        """Watch these GPUs (UUID, handle). Never raises: a refusal becomes the reason of ``state``."""
+        """Watch these GPUs (UUID, handle).
+
+        Never raises: a refusal becomes the reason of ``state``.
+        """
         self._gpus = tuple(gpus)
         self._why.clear()
         try:
@@ -63,7 +69,10 @@ class XidWatch:
                 self._why[uuid] = reason(error.value)
 
     def poll(self, now: float) -> list[tuple[str, int]]:
-        """Xids since the last poll as (UUID, Xid); at most 32, the rest come with the next. ``now``: monotonic."""
+        """Return (UUID, Xid) since the last poll, at most 32.
+
+        ``now`` is monotonic.
+        """
         xids: list[tuple[str, int]] = []
         if now >= self._retry_at:
             self.close()
@@ -86,7 +95,7 @@ class XidWatch:
         return xids
 
     def state(self, uuid: str) -> int | str:
-        """The last Xid of a GPU, or why there is none."""
+        """Return the last Xid of a GPU, or why there is none."""
         last = self._last.get(uuid)
         if last is not None:
             return last
@@ -107,7 +116,10 @@ XID_ON_PARENT = "reported on the whole GPU"
 
 
 class NvmlSession:
-    """All GPUs of this machine through NVML. Threads take turns by ticket: only the newest ticket reads."""
+    """All GPUs of this machine through NVML.
+
+    Threads take turns by ticket: only the newest ticket reads.
+    """
 
     def __init__(self, options: MachineOptions, more_sm_readers: MoreSmReaders) -> None:
         self._options = options
@@ -147,7 +159,7 @@ class NvmlSession:
         return self._ticket
 
     def look(self, ticket: int, t: float) -> None:
-        """Find out which GPUs there are, and choose.
+        """Find the GPUs and choose.
 
         The first time SourceError says that there is nothing to measure, UsageError that the choice is wrong; later
         both are states of the GPUs. Raises Retired after a hang.
@@ -175,9 +187,10 @@ class NvmlSession:
         self._look_at = now + self._options.look_s
 
     def _must_start_again(self) -> bool:
-        """Whether NVML is to be shut down and started again: its GPUs are all lost, or not those of the kernel.
+        """Whether NVML must be restarted.
 
-        A reloaded driver has forgotten this session; and while it is open the driver can be neither reloaded nor reset.
+        True when all its GPUs are lost, or the kernel shows others. A reloaded driver has forgotten this session; and
+        an open session prevents reloading or resetting the driver.
         """
         if not self._inventory.is_open or self._hangs():
             return False
@@ -201,7 +214,10 @@ class NvmlSession:
         self._chosen, self.ready = tuple(devices[i] for i in positions), True
 
     def read(self, ticket: int, t: float) -> GpusReading:
-        """Read all chosen GPUs, and refresh the list when it is due. Raises Retired when another thread took over."""
+        """Read all chosen GPUs and refresh the list when due.
+
+        Raises Retired when another thread took over.
+        """
         if self._sleep.read() or self._sleep.falls_asleep or monotonic() >= self._look_at:
             self.look(ticket, t)
         events: list[Event] = []
@@ -247,7 +263,7 @@ class NvmlSession:
         return reading
 
     def _let_sleep(self, ticket: int, *, used: bool) -> None:
-        """Close NVML where no GPU was used for long, and all of them may sleep."""
+        """Close NVML where no GPU was used for long and all may sleep."""
         now = monotonic()
         if not self._inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
             return
@@ -255,12 +271,15 @@ class NvmlSession:
         self._sleep.let_go(now)
 
     def progress(self) -> GpusReading:
-        """How far the pass has come that is under way, or was made last."""
+        """Return the state of the current or last pass."""
         statics, samples = tuple(device.static for device in self._chosen), tuple(self._pass.samples)
         return GpusReading(0.0, samples, self._processes(), hung=tuple(self._pass.hung), chosen=statics)
 
     def ask_seldom(self, ticket: int, t: float) -> None:
-        """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
+        """Ask for values that no picture waits for, after a reading.
+
+        Raises Retired as ``read`` does.
+        """
         for device in self._chosen:
             if device.stuck or (device.stale and self._inventory.stuck) or not device.asks_seldom(monotonic()):
                 continue
@@ -306,14 +325,14 @@ class NvmlSession:
         return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
     def hung_s(self) -> float | None:
-        """For how long the call in flight has not returned, in seconds; None when none is in flight."""
+        """Return the age of the call in flight, None without one."""
         part = self._current
         return None if part is None or part.handle.call is None else monotonic() - part.handle.call_since
 
     def supersede(self, limit_s: float) -> int | None:
-        """Set aside the part whose call hangs for longer than ``limit_s``; the ticket for the thread that goes on.
+        """Set aside a part whose call hangs longer than ``limit_s``.
 
-        None when no call of a GPU hangs. Called from the watchdog's thread.
+        Returns the ticket of the next thread, None when no call of a GPU hangs. Called from the watchdog's thread.
         """
         with self._lock:
             age, part = self.hung_s(), self._current
@@ -329,7 +348,10 @@ class NvmlSession:
 
     @contextmanager
     def _turn(self, ticket: int, part: MayHang) -> Iterator[None]:
-        """Calls on one part. Raises Retired when this thread's time is over: it hands its part back and stops."""
+        """Run calls on one part.
+
+        Raises Retired when this thread was superseded: it hands its part back and stops.
+        """
         with self._lock:
             if ticket != self._ticket:
                 raise Retired
@@ -344,7 +366,10 @@ class NvmlSession:
                 self._current = None
 
     def close(self) -> None:
-        """Free all samples, then shut NVML down; on the reading thread. Left alone while any call hangs."""
+        """Free all samples and shut NVML down, unless a call hangs.
+
+        Call it on the reading thread.
+        """
         if self._inventory.is_open and not self._hangs():
             self._shut(self._ticket)
 

@@ -1,4 +1,4 @@
-"""The binary interface of NVIDIA's performance libraries: the calls that the counters need, and nothing else.
+"""Binary interface of NVIDIA's performance libraries.
 
 ``libnvperf_host`` turns metric names into counters and values, ``libnvperf_target`` drives the GPU's periodic sampler.
 Both come with the CUPTI wheel. Each call takes one structure that begins with its own size up to the end of its last
@@ -40,7 +40,7 @@ STATUS: Mapping[int, str] = {
 
 
 class NvperfError(Exception):
-    """A call that did not succeed. ``status`` is the library's answer, None where the call does not exist."""
+    """A failed call; ``status`` is None where the call does not exist."""
 
     def __init__(self, call: str, status: int | None) -> None:
         super().__init__(call, status)
@@ -59,31 +59,37 @@ _TYPES: dict[str, Any] = {
 
 
 def members(declaration: str) -> list[tuple[str, Any]]:
-    """The members of a structure as C declares them: ``size_t count, uint32_t* domains``."""
+    """Return a structure's members from C: ``size_t count, uint32_t* domains``."""
     pairs = (member.split(" ") for member in declaration.split(", ") if member)
     return [(name, _TYPES.get(kind) or POINTER(_TYPES[kind[:-1]])) for kind, name in pairs]
 
 
 class RawCounterRequest(ctypes.Structure):
-    """A counter to be collected; domain 0 lets the library choose. Its size in calls is ``REQUEST_SIZE``."""
+    """A counter to collect; the library chooses domain 0.
+
+    Its size in calls is ``REQUEST_SIZE``.
+    """
 
     _fields_ = members("void* priv, char* name, uint32_t domain, uint8_t keep_instances")
 
 
 class EvalRequest(ctypes.Structure):
-    """A metric to be evaluated, as the library has encoded its name. Its size in calls is ``EVAL_SIZE``."""
+    """A metric to evaluate, as encoded by the library.
+
+    Its size in calls is ``EVAL_SIZE``.
+    """
 
     _fields_ = members("size_t index, uint8_t kind, uint8_t rollup, uint16_t submetric")
 
 
 class PciBusId(ctypes.Structure):
-    """Where a GPU is plugged in."""
+    """PCI address of a GPU."""
 
     _fields_ = members("uint32_t domain, uint16_t bus, uint16_t device")
 
 
 class ImageOptions(ctypes.Structure):
-    """What a counter data image is to hold; begins with its own size, but has no private field."""
+    """Options of a counter data image; no private field."""
 
     _fields_ = members(
         "size_t structSize, void* prefix, size_t prefix_size, uint32_t max_samples, uint32_t append_mode"
@@ -201,7 +207,10 @@ TARGET_CALLS: Calls = {
 
 
 def structure(name: str, size: int, declaration: str) -> type[ctypes.Structure]:
-    """The structure of one call. Raises TypeError where this machine lays it out otherwise than the library expects."""
+    """Return the structure of one call.
+
+    Raises TypeError where this machine lays it out differently than the library expects.
+    """
     fields = [("structSize", c_size_t), ("priv", pointer), *members(declaration)]
     made = type(f"{name}_Params", (ctypes.Structure,), {"_fields_": fields})
     last = fields[-1][0]
@@ -212,10 +221,13 @@ def structure(name: str, size: int, declaration: str) -> type[ctypes.Structure]:
 
 
 class Library:
-    """One loaded library: ``call(name, **fields)`` fills a structure, calls, and gives it back with the answers."""
+    """A loaded library; ``call(name, **fields)`` returns the filled structure."""
 
     def __init__(self, path: str, calls: Calls) -> None:
-        """Raises OSError where there is none, NvperfError where it lacks a call (DCGM ships such a stub)."""
+        """Raises OSError without a library, NvperfError for a missing call.
+
+        DCGM ships a stub without calls.
+        """
         # Local and bound at once: nothing of it may be found under the same name by other libraries.
         self._library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL | os.RTLD_NOW)
         self._calls: dict[str, tuple[Any, type[ctypes.Structure], int]] = {}
@@ -227,7 +239,7 @@ class Library:
             self._calls[name] = function, structure(name, size, declaration), size
 
     def call(self, name: str, /, **fields: Any) -> Any:
-        """Raises NvperfError for every status but success."""
+        """Call a function. Raises NvperfError for any status but success."""
         function, made, size = self._calls[name]
         parameters = made(structSize=size, **fields)
         status = function(ctypes.byref(parameters))
@@ -236,7 +248,7 @@ class Library:
         return parameters
 
     def of(self, prefix: str, **fixed: Any) -> Callable[..., Any]:
-        """``call`` for the calls of these names that share these fields: of one device, of one object."""
+        """Return ``call`` with a name prefix and fixed fields."""
 
         def call(name: str, /, **fields: Any) -> Any:
             return self.call(prefix + name, **fixed, **fields)
@@ -245,12 +257,12 @@ class Library:
 
 
 def aligned(size: int) -> Any:
-    """A zeroed buffer of at least ``size`` bytes, aligned to 8, as images and prefixes must be."""
+    """Return a zeroed buffer of at least ``size`` bytes, aligned to 8."""
     return (c_uint64 * max(1, (size + 7) // 8))()
 
 
 def filled(data: bytes) -> Any:
-    """An aligned buffer that begins with ``data``."""
+    """Return an aligned buffer that begins with ``data``."""
     buffer = aligned(len(data))
     ctypes.memmove(buffer, data, len(data))
     return buffer
@@ -261,5 +273,5 @@ def as_pointer(buffer: Any) -> pointer:
 
 
 def bytes_of(buffer: Any, size: int) -> bytes:
-    """A copy of the buffer's first ``size`` bytes."""
+    """Copy the buffer's first ``size`` bytes."""
     return bytes((c_ubyte * size).from_buffer(buffer))

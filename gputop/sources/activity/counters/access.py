@@ -1,7 +1,8 @@
-"""Who may read a GPU's counters here, and the exact commands to allow it. Nothing is tried: a session's answer decides.
+"""Decides whether GPU counters may be read, and who else uses them.
 
-The rule is the kernel module's own (``_isDevProfilingPermitted`` in NVIDIA's open-gpu-kernel-modules): administrators
-always; everybody where the module was told so; and from driver 565 on a process that holds CAP_PERFMON.
+The rule is the kernel module's (``_isDevProfilingPermitted`` in NVIDIA's open-gpu-kernel-modules): administrators
+always; everybody where the module was configured so; and from driver 565 on a process with CAP_PERFMON. Nothing is
+tried here: the answer of a session decides.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LEAST_DRIVER = {13: 580, 12: 525}
 
 
 class NoLibraries(Exception):
-    """No libraries that may be used. ``fix`` is what would help."""
+    """No usable libraries; ``fix`` is what would help."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason, fix)
@@ -41,7 +42,12 @@ class NoLibraries(Exception):
 
 
 def find(driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None) -> str:
-    """The folder with both libraries for this driver; ``directory`` where the user names one. Raises NoLibraries."""
+    """Return the folder with both libraries for this driver.
+
+    They come with the CUPTI wheel: an extra of gputop, or the one that PyTorch installs. Never taken from
+    LD_LIBRARY_PATH, or from where others may write: their process may hold a capability. ``directory`` is named by the
+    user. Raises NoLibraries.
+    """
     if directory:
         if not _holds_both(Path(directory)):
             raise NoLibraries(f"no {HOST_LIBRARY} and {TARGET_LIBRARY} in {directory}", "name their folder: --perf-lib")
@@ -65,12 +71,12 @@ def find(driver: str | None, directory: str | None = None, roots: Iterable[str] 
 
 
 def wanted_cuda(major: int | None) -> int:
-    """The CUDA major whose wheel fits a driver."""
+    """Return the CUDA major whose wheel fits a driver."""
     return 13 if major is None or major >= LEAST_DRIVER[13] else 12
 
 
 def driver_major(driver: str | None) -> int | None:
-    """``580`` of ``580.65.06``; None for a version of another form."""
+    """Return ``580`` of ``580.65.06``; None for other forms."""
     first = (driver or "").partition(".")[0]
     return int(first) if first.isascii() and first.isdigit() else None
 
@@ -110,7 +116,7 @@ FOR_EVERYBODY = (
 
 
 class Rights(Struct, frozen=True):
-    """What is known before anything is tried. ``allowed`` is None where this machine does not tell."""
+    """Rights known before anything is tried; ``allowed`` None is unknown."""
 
     admin_only: bool | None
     allowed: bool | None
@@ -119,7 +125,7 @@ class Rights(Struct, frozen=True):
 
 
 def rights(driver: str | None, proc: str = "/proc", capability_sets: Capabilities | None = None) -> Rights:
-    """Read from the driver's parameters and this process's own capabilities."""
+    """Read rights from the driver's parameters and this process's capabilities."""
     capability_sets = capabilities(proc) if capability_sets is None else capability_sets
     admin_only = _admin_only(proc)
     counts = (driver_major(driver) or 0) >= PERFMON_DRIVER
@@ -129,7 +135,10 @@ def rights(driver: str | None, proc: str = "/proc", capability_sets: Capabilitie
 
 
 def advice(counter_rights: Rights) -> tuple[str, ...]:
-    """What to do where counters are denied: lines of text and commands, best first."""
+    """Return what to do where counters are denied, best first.
+
+    Lines of text and commands.
+    """
     if counter_rights.in_container:
         word = "PERFMON" if counter_rights.perfmon_counts else "SYS_ADMIN"
         return (f"Start the container with: docker run --cap-add={word} …",)
@@ -144,7 +153,7 @@ def advice(counter_rights: Rights) -> tuple[str, ...]:
 
 
 def shortest_fix(counter_rights: Rights) -> str:
-    """The advice in one line, for a reason."""
+    """Return the advice in one line."""
     if counter_rights.in_container:
         return advice(counter_rights)[0]
     return WITH_PERFMON if counter_rights.perfmon_counts else FOR_EVERYBODY
@@ -159,9 +168,10 @@ def _admin_only(proc: str) -> bool | None:
 
 
 def _in_container(proc: str) -> bool:
-    """Whether this is a container of the usual kinds, where rights are given by who starts it.
+    """Whether this is a container of the usual kinds.
 
-    In a user namespace root is not root of the machine, and the kernel asks for the capability there.
+    Rights are then given by whoever starts it. In a user namespace root is not root of the machine, and the kernel
+    asks for the capability there.
     """
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return True
@@ -183,7 +193,10 @@ _YOUNG_LOOKS = 3
 
 
 class Others:
-    """Who else may want the counters. Each look costs one directory listing."""
+    """Finds programs that need the counters: profilers and DCGM.
+
+    Also reports a laptop on battery. Each look costs one directory listing.
+    """
 
     def __init__(self, proc: str = "/proc", power: str = "/sys/class/power_supply") -> None:
         self._proc, self._power = proc, power
@@ -194,7 +207,7 @@ class Others:
         self._asleep_s = _asleep_s()
 
     def reason_to_wait(self, now: float) -> str | None:
-        """The reason to leave the counters alone now, or None."""
+        """Return why to leave the counters alone now, or None."""
         names = sorted(set(self._programs(now)))
         if names:
             return f"left to {', '.join(names)}, which needs the same counters"
@@ -203,7 +216,7 @@ class Others:
         return "not on battery" if self._on_battery else None
 
     def slept(self) -> bool:
-        """Whether the machine was suspended since the last question."""
+        """Whether the machine was suspended since the last call."""
         before, self._asleep_s = self._asleep_s, _asleep_s()
         return self._asleep_s - before > SUSPENDED_S
 
@@ -239,5 +252,5 @@ def _discharges(power: str) -> bool:
 
 
 def _asleep_s() -> float:
-    """For how long the machine has been suspended since it was started."""
+    """Return how long the machine has been suspended since boot."""
     return clock_gettime(CLOCK_BOOTTIME) - clock_gettime(CLOCK_MONOTONIC)

@@ -1,8 +1,8 @@
-"""Source 4: the hardware counters, through a helper process. Only where the user asked for it.
+"""Source 4: the hardware counters, through a helper process, only on request.
 
-The counters belong to one program at a time, so the helper takes a GPU only while its source is asked, gives it up to
-profilers, and dies with this process. Its failure costs the number and nothing else: a silent helper is killed, and a
-GPU on which a call hung is never asked again in this run.
+One program at a time can use the counters, so the helper holds a GPU only while its source is asked, gives it up to
+profilers, and dies with this process. A silent helper is killed, and a GPU on which a call hung is not asked again in
+this run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOT_COUNTED = "not among the counters of this chip's one pass"
 
 
 def values_of(line: SampleLine) -> tuple[dict[str, float], dict[str, str]]:
-    """A believed sample by catalogue key, and why the rest is not there."""
+    """Return a sample by catalogue key, and reasons for missing values."""
     halves = [line.dram_r, line.dram_w]
     dram = line.dram if line.dram is not None else None if None in halves else sum(half or 0.0 for half in halves)
     raw_values = {
@@ -73,7 +73,7 @@ MODULE = "gputop.sources.activity.counters.helper"
 
 
 class _Gpu(Struct):
-    """What is known of one GPU. Times are monotonic seconds."""
+    """State of one GPU; times are monotonic seconds."""
 
     asked_at: float = -inf
     taken: bool = False
@@ -87,7 +87,10 @@ class _Gpu(Struct):
 
 
 class CountersClient:
-    """One helper, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
+    """One helper, shared by all GPUs.
+
+    Nothing is started before the first ``activity``.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class CountersClient:
         proc: str = "/proc",
         restarts_s: tuple[float, ...] = RESTARTS_S,
     ) -> None:
-        """``directory`` is where the libraries are, when not in a wheel."""
+        """``directory`` has the libraries when they are not in a wheel."""
         self._interval_s, self._directory, self._proc = interval_s, directory, proc
         self._restarts_s = iter(restarts_s)
         self._silent_s = max(SILENT_S, 3 * interval_s)
@@ -118,7 +121,10 @@ class CountersClient:
     # -- asked by the sources, on the thread that reads the GPUs -------------------------------------------------------
 
     def activity(self, gpu: GpuStatic, now: float) -> MeasuredActivity | Waiting:
-        """The newest mean of a GPU; a helper runs from the first call on. Raises SmReadFailed."""
+        """Return a GPU's newest mean; starts the helper if needed.
+
+        Raises SmReadFailed.
+        """
         pci = kernel_address(gpu.pci_bus_id)
         if pci is None:
             raise SmReadFailed("GPU counters: the driver gives no PCI address", resting=True)
@@ -140,7 +146,7 @@ class CountersClient:
         return self._answer(known, now)
 
     def _prepare(self, driver: str | None) -> None:
-        """Find the libraries, once. Raises SmReadFailed, from then on for ever."""
+        """Find the libraries once. Raises SmReadFailed, then for good."""
         self._driver = driver
         try:
             if is_wsl(self._proc):
@@ -173,15 +179,15 @@ class CountersClient:
         return MeasuredActivity(values, missing, line.t1 - line.t0, t)
 
     def forget(self, gpu: GpuStatic) -> None:
-        """This GPU is no longer watched: its counters are given back at the next look."""
+        """Give a GPU's counters back at the next look."""
         with self._lock:
             if (known := self._gpus.get(kernel_address(gpu.pci_bus_id) or "")) is not None:
                 known.asked_at = -inf
 
     def toggle(self) -> str:
-        """Give the counters back for others to use, or take them again; what was done, in words. From any thread.
+        """Release the counters or take them again; return a message.
 
-        The helper is told at the thread's next look.
+        May be called from any thread; the helper gets the command at the next look.
         """
         if self._given_up is not None:
             return f"no GPU counters to release: {self._given_up.reason}"
@@ -189,7 +195,7 @@ class CountersClient:
         return COUNTERS_RELEASED if self._released else "taking the GPU counters again"
 
     def stop(self) -> None:
-        """End the helper; takes at most 0.3 s. It is killed if it does not end by itself."""
+        """End the helper within 0.3 s, by force if needed."""
         self._worker.stop()
         self._end(END_S)
 
@@ -204,7 +210,7 @@ class CountersClient:
             self._end(TERM_S)
 
     def _pause_s(self) -> float | None:
-        """When the helper is started again; None for never."""
+        """Return the pause before a restart, None for no restart."""
         error = self._worker.error
         if error is not None:
             self._trouble = f"what the helper writes cannot be read ({type(error).__name__})"
@@ -216,7 +222,7 @@ class CountersClient:
         return pause_s
 
     def _watch(self) -> None:
-        """One run of the helper, to its end; why it ended is ``_trouble``."""
+        """Run the helper to its end; ``_trouble`` is the reason."""
         helper = self._start()
         begun = monotonic()
         self._known_addresses, self._trouble = None, None
@@ -268,7 +274,7 @@ class CountersClient:
                 gpu.newest = (now, line) if gpu.taken and gpu.doubt is None else None
 
     def _take_and_give(self, now: float) -> None:
-        """Tell the helper which GPUs are wanted, and which no longer are."""
+        """Tell the helper which GPUs to take and which to release."""
         known, commands = self._known_addresses or frozenset(), list[HelperCommand]()
         with self._lock:
             for pci, gpu in self._gpus.items():
@@ -307,12 +313,12 @@ class CountersClient:
 
 
 class CounterReader:
-    """The source of one GPU; of a split one it only says why there is nothing."""
+    """Reads one GPU; a split one only gets a reason."""
 
     name: Literal["counters"] = "counters"
 
     def __init__(self, counters: CountersClient, gpu: Callable[[], GpuStatic]) -> None:
-        """``gpu`` gives the facts as they are known by then: the PCI address comes after the first reading."""
+        """``gpu`` gives current facts: the PCI address comes late."""
         self._counters, self._gpu = counters, gpu
 
     def read(self, now: float) -> MeasuredActivity | Waiting:

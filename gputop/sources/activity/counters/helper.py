@@ -1,7 +1,7 @@
-"""The program that reads the hardware counters: `python -m gputop.sources.activity.counters.helper`.
+"""Reads hardware counters: `python -m gputop.sources.activity.counters.helper`.
 
-Says lines (``helper_protocol``) and obeys those on stdin (``system/dialogue.py``). One thread a GPU, so that a call
-that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and no more.
+Writes lines (``helper_protocol``) and obeys those on stdin (``system/dialogue.py``). One thread per GPU, so that a
+hanging call costs one GPU. A crash of NVIDIA's libraries ends this process alone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ ENDING, RELEASED = "told to end", "released"
 
 
 class CounterThread(threading.Thread):
-    """Takes one GPU's counters when it is told to, and says what they count."""
+    """Takes one GPU's counters on request and reports samples."""
 
     def __init__(self, host: Library, target: Library, place: CounterGpu, interval_s: float) -> None:
         super().__init__(name=f"counters-{place.pci}", daemon=True)
@@ -75,7 +75,7 @@ class CounterThread(threading.Thread):
         """Why the counters are not to be taken now; None when they are."""
 
     def leave(self, why: str | None) -> None:
-        """Leave the counters to others for this reason; None: take them."""
+        """Leave the counters to others for this reason; None takes them."""
         with self._changed:
             if why != self._why_not:
                 self._why_not = why
@@ -97,7 +97,7 @@ class CounterThread(threading.Thread):
                 self._changed.wait_for(lambda why=why: self._why_not != why)  # type: ignore[misc]
 
     def _hold(self) -> float:
-        """Take the counters and report samples until they are to be given back. Returns the wait before another try."""
+        """Report samples until told to stop; return the retry delay."""
         try:
             try:
                 self._sampler.begin()
@@ -146,7 +146,7 @@ END_S = 1.0
 
 
 class Helper:
-    """All GPUs of the machine, the commands on stdin, and the check for others who need the counters."""
+    """Handles all GPUs, commands on stdin, and others' need of counters."""
 
     def __init__(self, workers: dict[str, CounterThread], others: Others, *, wanted: bool) -> None:
         self._workers, self._others = workers, others
@@ -176,7 +176,7 @@ class Helper:
             worker.join(max(0.0, deadline - monotonic()))
 
     def be_polite(self, now: float) -> None:
-        """Leave the counters to whoever else needs them, and take them again after that."""
+        """Leave the counters to others, and take them again afterwards."""
         why, slept = self._others.reason_to_wait(now), self._others.slept()
         if why is not None:
             self._free_at, self._barred = now + LEFT_ALONE_S, why

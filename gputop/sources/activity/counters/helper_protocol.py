@@ -1,7 +1,7 @@
-"""What the helper and its client say to each other, and the checks on it.
+"""Messages between the counter helper and its client, with checks.
 
-The helper says ``hello`` once, ``s`` for each sample, ``gpu`` when the state of one changes, ``bye`` at its end. It is
-told ``release``, ``resume`` and ``interval``.
+The helper writes ``hello`` once, ``s`` for each sample, ``gpu`` for a changed state, ``bye`` at its end. It reads
+``release``, ``resume`` and ``interval``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ State = Literal["ok", "denied", "busy", "unsupported", "lost", "released"]
 
 
 class HelloGpu(Struct):
-    """A GPU that the helper knows. ``state`` is ``released`` until it is told to take it."""
+    """A GPU known to the helper; ``released`` until taken."""
 
     pci: str
     chip: str = ""
@@ -44,7 +44,7 @@ class SampleLine(Struct, tag_field="t", tag="s"):
 
 
 class GpuLine(Struct, tag_field="t", tag="gpu"):
-    """The state of one GPU from now on; ``code`` is the library's answer where there was one."""
+    """New state of one GPU; ``code`` is the library's status, if any."""
 
     pci: str
     state: State
@@ -55,7 +55,7 @@ class GpuLine(Struct, tag_field="t", tag="gpu"):
 
 
 class CostLine(Struct, tag_field="t", tag="cost"):
-    """What the helper itself takes: CPU in percent of one core since the last line, resident memory in bytes."""
+    """The helper's CPU (percent of one core) and resident bytes."""
 
     cpu_pct: float
     rss: float
@@ -69,7 +69,7 @@ Line = Hello | SampleLine | GpuLine | CostLine | Bye
 
 
 class HelperCommand(Struct, omit_defaults=True):
-    """What the helper is told. ``pci`` empty means every GPU."""
+    """A command to the helper; an empty ``pci`` means every GPU."""
 
     cmd: Literal["release", "resume", "interval"]
     pci: str = ""
@@ -84,7 +84,7 @@ denominator differ by a few percent where clocks swing. More is impossible, and 
 
 
 def doubt(sample: SampleLine, interval_s: float) -> str | None:
-    """Why a sample is not believed; None where it is."""
+    """Return why a sample is not believed, or None."""
     window_s = sample.t1 - sample.t0
     if not (isfinite(window_s) and sample.t0 > 0.0):
         return "the counters give no time for their values"
@@ -96,7 +96,7 @@ def doubt(sample: SampleLine, interval_s: float) -> str | None:
 
 
 def shown(value: float | None) -> float | None:
-    """A percentage as it is shown; None for what is not a percentage."""
+    """Return a percentage as shown; None for an invalid one."""
     if value is None or not isfinite(value) or not 0.0 <= value <= 100.0 + ROUNDING_PCT:
         return None
     return min(value, 100.0)

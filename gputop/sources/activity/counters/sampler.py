@@ -1,7 +1,7 @@
-"""One GPU's hardware counters: a session of the periodic sampler, and one mean for each time that it is asked.
+"""Samples one GPU's hardware counters with the periodic sampler.
 
-A sample lies between two triggers that this program gives, so that a value is the mean over exactly that time. Makes no
-CUDA context and changes no clock. While a session lasts, the GPU's one profiling unit belongs to it.
+A sample lies between two triggers of this program, so that a value is the mean over exactly that time. Creates no CUDA
+context and changes no clock. A session holds the GPU's one profiling unit.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ which cannot count the whole in one pass: an H200 gives half of the truth by the
 
 
 class Plan(Struct, frozen=True):
-    """What one chip collects in one pass: metrics by their short name, and the images that the target library needs."""
+    """The metrics that one chip collects in one pass.
+
+    Metrics by short name, and the images for the target library.
+    """
 
     chip: str
     metrics: Mapping[str, str]
@@ -76,10 +79,10 @@ class Plan(Struct, frozen=True):
 
 
 class Evaluator:
-    """The host library's knowledge of one chip; keeps its scratch memory alive."""
+    """The host library's knowledge of one chip."""
 
     def __init__(self, library: Library, chip: str, image: ctypes.Array[ctypes.c_uint64] | None = None) -> None:
-        """``image`` is a counter data image of the device, needed only to evaluate. Raises NvperfError."""
+        """``image`` is a counter data image, needed to evaluate. Raises NvperfError."""
         name = chip.encode()
         size = library.call("NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize", chip=name).size
         self._scratch = aligned(size)
@@ -93,7 +96,7 @@ class Evaluator:
         self._call = library.of("NVPW_MetricsEvaluator_", evaluator=made.evaluator)
 
     def request(self, metric: str) -> EvalRequest:
-        """The library's encoding of a metric's name. Raises NvperfError where the chip has none."""
+        """Encode a metric's name. Raises NvperfError for an unknown one."""
         request = EvalRequest()
         self._call(
             "ConvertMetricNameToMetricEvalRequest",
@@ -102,7 +105,7 @@ class Evaluator:
         return request
 
     def raw_counters(self, request: EvalRequest) -> list[bytes]:
-        """The raw counters that a metric is made of."""
+        """Return the raw counters of a metric."""
         call = partial(
             self._call, "GetMetricRawDependencies",
             requests=ctypes.pointer(request), count=1, request_size=EVAL_SIZE,
@@ -119,9 +122,10 @@ class Evaluator:
     def values(
         self, requests: ctypes.Array[EvalRequest], image: ctypes.Array[ctypes.c_uint64], size: int, sample: int
     ) -> list[float]:
-        """The metrics of one sample of a decoded image, in the order of the requests.
+        """Return the metrics of one sample of a decoded image.
 
-        The device's attributes, such as how many units it has, are taken from the image as well.
+        In the order of the requests. The device's attributes, such as its number of units, come from the image as
+        well.
         """
         values, of_image = (ctypes.c_double * len(requests))(), {"image": as_pointer(image), "image_size": size}
         self._call("SetDeviceAttributes", **of_image)
@@ -136,17 +140,17 @@ class Evaluator:
 
 
 def host_library(directory: str) -> Library:
-    """The host library of a folder, ready. Raises OSError, NvperfError."""
+    """Load the host library of a folder. Raises OSError, NvperfError."""
     library = Library(f"{directory}/{HOST_LIBRARY}", HOST_CALLS)
     library.call("NVPW_InitializeHost")
     return library
 
 
 def plan_for(library: Library, chip: str, availability: bytes | None = None) -> Plan:
-    """The most that ``chip`` collects in one pass, SM activity first: each metric stays if the pass still holds it.
+    """Choose the most metrics that ``chip`` collects in one pass.
 
-    ``availability`` is the device's own statement of which counters are free. Raises NvperfError where even SM activity
-    cannot be had.
+    SM activity comes first; each further metric stays if the pass still holds it. ``availability`` is the device's own
+    statement of its free counters. Raises NvperfError where even SM activity is impossible.
     """
     evaluator = Evaluator(library, chip)
     try:
@@ -173,7 +177,10 @@ def plan_for(library: Library, chip: str, availability: bytes | None = None) -> 
 
 
 def configure(library: Library, chip: str, counters: Sequence[bytes], availability: bytes | None) -> tuple[bytes, int]:
-    """The configuration image for these raw counters, and how many passes it takes. Raises NvperfError."""
+    """Return a configuration image for raw counters, and its passes.
+
+    Raises NvperfError.
+    """
     made = library.call("NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED)
     call = library.of("NVPW_RawCounterConfig_", config=made.config)
     try:
@@ -211,7 +218,7 @@ def _requests(counters: Sequence[bytes]) -> dict[str, Any]:
 
 
 def _copied(call: Callable[..., Any]) -> bytes:
-    """The bytes that a copying call gives, after asking for their size."""
+    """Return the bytes of a copying call, after asking for their size."""
     size = call().copied
     buffer = aligned(size)
     return bytes_of(buffer, call(allocated=size, buffer=as_pointer(buffer)).copied)
@@ -222,7 +229,10 @@ MOST_UNDECODED = 64
 
 
 class SampledMeans(Struct, frozen=True):
-    """The means between two triggers; times in nanoseconds of the GPU's clock, values by their short name."""
+    """Means between two triggers, by short name.
+
+    Times are nanoseconds of the GPU's clock.
+    """
 
     t0: int
     t1: int
@@ -238,7 +248,7 @@ class CounterGpu(Struct, frozen=True):
 
 
 def target_library(directory: str) -> Library:
-    """The target library of a folder, with the driver loaded. Raises OSError, NvperfError."""
+    """Load the target library and the driver. Raises OSError, NvperfError."""
     library = Library(f"{directory}/{TARGET_LIBRARY}", TARGET_CALLS)
     library.call("NVPW_InitializeTarget")
     library.call("NVPW_CUDA_LoadDriver")
@@ -246,7 +256,10 @@ def target_library(directory: str) -> Library:
 
 
 def places(library: Library) -> list[CounterGpu]:
-    """All GPUs, to be joined by PCI address: the library's numbers are not NVML's."""
+    """Return all GPUs, to be joined by PCI address.
+
+    The library's numbers are not NVML's.
+    """
     count = library.call("NVPW_GetDeviceCount").count
     ids = (PciBusId * max(1, count))()
     library.call("NVPW_Device_GetPciBusIds", ids=ids, count=count)
@@ -259,12 +272,12 @@ def places(library: Library) -> list[CounterGpu]:
 
 
 def pci_text(domain: int, bus: int, device: int) -> str:
-    """A PCI address as the kernel writes it; a GPU is function 0."""
+    """Format a PCI address as the kernel does; a GPU is function 0."""
     return f"{domain:04x}:{bus:02x}:{device:02x}.0"
 
 
 class Sampler:
-    """A session on one GPU: ``begin``, then ``sample`` at each interval, and ``end``."""
+    """A session on one GPU: ``begin``, ``sample`` at intervals, ``end``."""
 
     def __init__(self, host: Library, target: Library, place: CounterGpu) -> None:
         self._host, self._target, self._chip = host, target, place.chip
@@ -276,7 +289,10 @@ class Sampler:
         self.metrics: tuple[str, ...] = ()
 
     def begin(self) -> None:
-        """Take the GPU's counters. Raises NvperfError; its ``status`` says whether they are denied or in use."""
+        """Take the GPU's counters.
+
+        Raises NvperfError; its ``status`` says whether they are denied or in use.
+        """
         self._must_be_supported()
         plan = plan_for(self._host, self._chip, self._availability())
         self.metrics = tuple(plan.metrics)
@@ -312,11 +328,14 @@ class Sampler:
         self._start()
 
     def trigger(self) -> None:
-        """End the sample that runs, and begin the next."""
+        """End the current sample and begin the next."""
         self._call("CpuTrigger")
 
     def sample(self) -> SampledMeans | None:
-        """Trigger, and the mean since the trigger before; None where there is none yet. Raises NvperfError."""
+        """Trigger and return the mean since the last trigger, if any.
+
+        Raises NvperfError.
+        """
         self.trigger()
         status = self._call("GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self.keep_latest))
         if status.overflow:
@@ -334,11 +353,14 @@ class Sampler:
         return self._newest()
 
     def end(self) -> None:
-        """Give the counters back. When a step fails the remaining ones are still tried. Raises NvperfError."""
+        """Give the counters back, even if a step fails. Raises NvperfError."""
         self._held.close()
 
     def _newest(self) -> SampledMeans | None:
-        """The last sample that has both its times: the first one began before sampling did, the last has no end."""
+        """Return the last sample that has both times.
+
+        The first one began before sampling did, the last has no end.
+        """
         info = self._target.call(
             "NVPW_PeriodicSampler_CounterData_GetInfo", image=as_pointer(self._image), image_size=self._size
         )
