@@ -1,1 +1,4 @@
-"""Where snapshots come from: this machine, a simulated node, a recording. No source knows an output."""
+"""Sources of snapshots: this machine, a simulated node, a recording.
+
+No source knows an output.
+"""

@@ -1,4 +1,4 @@
-"""What a cgroup allows: CPU quota, memory limit, and how often the quota cut a process short. v1, v2 and hybrid.
+"""Reads a cgroup's limits: CPU quota, memory, throttling (v1, v2, hybrid).
 
 Limits hold for all descendants, so each question is asked of the process's group and of every ancestor.
 """
@@ -14,21 +14,24 @@ _UNLIMITED = 1 << 62
 
 
 class CgroupFolders(Struct, frozen=True):
-    """The folders of one process's cgroups, the process's own first, the root last. Empty: not visible from here."""
+    """Folders of one process's cgroups, its own first, the root last.
+
+    Empty where not visible from here.
+    """
 
     cpu: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
 
 
 class MemoryLimit(Struct, frozen=True):
-    """Bytes that a cgroup may hold and holds, reclaimable file cache left out."""
+    """Limit and use of a cgroup in bytes, without reclaimable file cache."""
 
     limit_bytes: int
     used_bytes: int | None
 
 
 def cgroup_text(process: str) -> str:
-    """/proc/PID/cgroup of the process whose /proc folder this is. Raises OSError."""
+    """Return /proc/PID/cgroup from a process's /proc folder. Raises OSError."""
     return read_file(f"{process}/cgroup").decode("utf-8", "replace")
 
 
@@ -92,12 +95,12 @@ def _quota(folder: str) -> float | None:
 
 
 def cpu_quota(folders: CgroupFolders) -> float | None:
-    """Cores that the CPU limit allows, the tightest of all ancestors; None without a limit."""
+    """Return the tightest CPU limit of all ancestors in cores, if any."""
     return min((quota for quota in map(_quota, folders.cpu) if quota is not None), default=None)
 
 
 def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
-    """The tightest memory limit of all ancestors and what that group holds; None without a limit."""
+    """Return the tightest memory limit of all ancestors, if any."""
     tightest: tuple[int, str] | None = None
     for folder in folders.memory:
         limit = number_of(f"{folder}/memory.max")
@@ -111,7 +114,10 @@ def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
 
 
 def _memory_used(folder: str) -> int | None:
-    """Usage minus inactive file pages: the "working set" by which container engines and Kubernetes count."""
+    """Return usage minus inactive file pages.
+
+    This is the "working set" that container engines and Kubernetes count.
+    """
     usage = number_of(f"{folder}/memory.current")
     cache = "inactive_file"
     if usage is None:
@@ -131,7 +137,7 @@ def _keyed(path: str) -> dict[str, int]:
 
 
 class Throttling:
-    """How often the CPU limits over one cgroup cut its processes short, between two readings."""
+    """Measures how often CPU limits cut a cgroup's processes short."""
 
     def __init__(self, folders: CgroupFolders) -> None:
         self._folders = folders.cpu
@@ -140,7 +146,10 @@ class Throttling:
         self.reason: str | None = "needs two readings"
 
     def read(self) -> None:
-        """Measure since the last call: the worst of all ancestors, in percent of the scheduling periods."""
+        """Measure since the last call, in percent of the scheduling periods.
+
+        The worst of all ancestors counts.
+        """
         if not self._folders:
             self.throttled_pct, self.reason = None, "its cgroup is not visible from here"
             return

@@ -1,4 +1,4 @@
-"""What can be measured on this machine, why the rest cannot, and how to fix it: the data behind ``gputop doctor``.
+"""Collects the data behind ``gputop doctor``.
 
 Uses the same source as everything else, so that it reports what a screen would show. Prints nothing.
 """
@@ -38,12 +38,12 @@ EACH_FIX = "look at the MIG instances, each has its own"
 
 
 def source_row(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
-    """One source of the report; ``fix`` counts only where it is not ``ok``."""
+    """Return one source's row; ``fix`` counts only if not ``ok``."""
     return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
 
 
 def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
-    """What reading the hardware counters needs, and whether it is here. No counter is taken to find out.
+    """Check what the hardware counters need, without taking any.
 
     ``advice`` are the lines to show where counters are denied, commands among them as they are to be typed.
     """
@@ -58,7 +58,7 @@ def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None 
 
 
 def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
-    """The source of one GPU, from what ``counters_here`` has found."""
+    """Return one GPU's row from the result of ``counters_here``."""
     row = partial(source_row, "counters")
     if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
         fix = EACH_FIX if gpu.static.is_split else "use GPM"
@@ -87,12 +87,13 @@ def examine(
     wait_s: float = WAIT_S,
     slow: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Everything as JSON-able data; takes about a third of a second, and at most ``wait_s`` where the driver is slow.
+    """Return the whole report as data for JSON.
 
-    ``schema``, ``driver``, ``gpus`` and ``problems`` always exist; a machine without a driver has no GPUs and says so
-    under ``problems``, as do GPUs that could not be read in time (``complete`` is then false). ``slow`` is told
-    after a second what is awaited. ``terminal`` is handed through. ``sm`` may ask dcgmi as well, which takes up to
-    five seconds more. Raises UsageError for a GPU that does not exist.
+    Takes about a third of a second, and at most ``wait_s`` where the driver is slow. ``schema``, ``driver``, ``gpus``
+    and ``problems`` always exist; a machine without a driver has no GPUs and says so under ``problems``, as do GPUs
+    that could not be read in time (``complete`` is then false). ``slow`` gets a message after a second of waiting.
+    ``terminal`` is handed through. ``sm`` may ask dcgmi as well, which takes up to five seconds more. Raises
+    UsageError for a GPU that does not exist.
     """
     source = LocalSource(MachineOptions(gpus=gpus, visible=visible, sm=sm, proc=proc))
     reading: OneReading | None = None
@@ -205,7 +206,7 @@ def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
 
 
 def _dcgmi_uuids(may_ask: bool) -> Collection[str] | SmReadFailed:
-    """The UUIDs that dcgmi knows, or why it was not or cannot be asked."""
+    """Return the UUIDs known to dcgmi, or why it was not asked."""
     from gputop.sources.activity.dcgmi import FIX, NOT_INSTALLED, Dmon
 
     if shutil.which("dcgmi") is None:
@@ -249,7 +250,7 @@ def _bound(gpu: GpuSample) -> dict[str, Any]:
 
 
 def gpu_problems(snapshot: Snapshot) -> list[str]:
-    """What is wrong with the GPUs, each thing once, with all that have it."""
+    """Return the GPUs' problems, each once with all its GPUs."""
     indices: dict[str, list[int]] = {}
     for gpu in snapshot.gpus:
         for problem in _problems_of(gpu):
@@ -310,7 +311,10 @@ def _permissions(proc: str) -> dict[str, Any]:
 
 
 def _readable(proc: str, name: str) -> bool:
-    """Whether a file of /proc can really be read: some can be opened and refuse only the read."""
+    """Whether a file of /proc can really be read.
+
+    Some can be opened and refuse only the read.
+    """
     try:
         with open(Path(proc, name), "rb") as file:
             file.read(64)
@@ -320,7 +324,7 @@ def _readable(proc: str, name: str) -> bool:
 
 
 def _pid_namespace(proc: str) -> str:
-    """``host``, ``private``, or ``unknown``."""
+    """Return ``host``, ``private``, or ``unknown``."""
     try:
         name = os.readlink(Path(proc, "self/ns/pid"))
     except OSError:
@@ -329,7 +333,7 @@ def _pid_namespace(proc: str) -> str:
 
 
 def _mapped_library(proc: str) -> str | None:
-    """Path of the NVML library that this process has loaded."""
+    """Return the path of the loaded NVML library."""
     try:
         lines = Path(proc, "self/maps").read_text(errors="replace").splitlines()
     except OSError:
@@ -338,7 +342,7 @@ def _mapped_library(proc: str) -> str | None:
 
 
 def _extras() -> dict[str, dict[str, str | None]]:
-    """Each extra with the version of what it needs first; None where it is not installed."""
+    """Return each extra with its version, None if not installed."""
     return {
         name: {"for": extra.purpose, "distribution": extra.distribution, "version": _version(extra.distribution)}
         for name, extra in EXTRAS.items()
@@ -353,7 +357,7 @@ def _version(distribution: str) -> str | None:
 
 
 def private_file(subject: str, path: str) -> dict[str, Any]:
-    """A file that holds tokens or addresses: whether it exists, and only its owner may read it."""
+    """Check that a file with tokens or addresses is its owner's alone."""
     problem = mode = None
     with suppress(OSError):
         path = os.path.expanduser(path)

@@ -1,4 +1,4 @@
-"""The ports of the fabric (InfiniBand, RoCE, EFA): their files, what came over them, and what is wrong with them."""
+"""Reads the ports of the fabric: InfiniBand, RoCE, EFA."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_FABRIC = "no InfiniBand, RoCE or EFA port"
 
 
 class FabricReading(Struct, frozen=True):
-    """Values by key of ``HOST_METRICS``, reasons for those that are missing, and the ports behind them."""
+    """Values by key of ``HOST_METRICS``, missing reasons, and ports."""
 
     values: Mapping[str, float | int | None]
     missing: Mapping[str, str] = NOTHING_MISSING
@@ -31,7 +31,7 @@ class FabricReading(Struct, frozen=True):
 
 
 def without(reason: str) -> FabricReading:
-    """No reading, and why."""
+    """Return a reading without values, with the reason."""
     return FabricReading(dict.fromkeys(FABRIC_KEYS), dict.fromkeys(FABRIC_KEYS, reason))
 
 
@@ -80,14 +80,17 @@ ACTIVE, DISABLED = (4, 5), 3
 
 
 class LinkRate(Struct, frozen=True):
-    """Speed of a link in bytes a second each way; ``width`` as in ``4X NDR``."""
+    """Speed of a link in bytes a second each way.
+
+    ``width`` is text such as ``4X NDR``.
+    """
 
     bytes_per_s: float
     width: str
 
 
 def _text(path: str) -> str:
-    """A small file's first line."""
+    """Return a small file's first line."""
     return clean_text(text_of(path).partition("\n")[0])
 
 
@@ -98,7 +101,7 @@ def _total(folder: str, names: tuple[str, ...]) -> int | None:
 
 
 def _link_rate(folder: str) -> LinkRate | None:
-    """The speed of the link as it is now (``400 Gb/sec (4X NDR)``)."""
+    """Return the present speed of a link (``400 Gb/sec (4X NDR)``)."""
     match = _RATE.match(_text(f"{folder}/rate"))
     try:
         speed = float(match[1]) * 1e9 / 8.0 if match is not None else 0.0
@@ -128,7 +131,7 @@ _NO_COUNT = "the ports do not count this"
 
 
 class _Flow:
-    """One direction of one port."""
+    """Measures one direction of one port."""
 
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
@@ -150,7 +153,7 @@ class _Flow:
 
 
 class _Port:
-    """One port: where its files are, which it has, and what is remembered of it."""
+    """One port: its files, their last counts, and its link."""
 
     def __init__(self, device_folder: str, device: str, port: str) -> None:
         self.name = clean_text(f"{device}/{port}")
@@ -181,7 +184,10 @@ class _Port:
         self.grown: dict[str, int] = {}
 
     def read(self, now: float, *, seldom: bool) -> None:
-        """``4: ACTIVE`` is the logical state as number and word; without it the port is gone."""
+        """Read all files of the port.
+
+        ``4: ACTIVE`` is the logical state as number and word; without it the port is gone.
+        """
         code, _, word = _text(f"{self.folder}/state").partition(":")
         self.gone = not code.isdecimal()
         was_up, self.up = self.up, not self.gone and int(code) in ACTIVE
@@ -198,7 +204,10 @@ class _Port:
         self.grown = {key: self._count(key) for key in COUNT_FILES if seldom or key != LINK_ERRORS}
 
     def _count(self, key: str) -> int:
-        """How much the counters have grown since the reading before; the first one is their base."""
+        """Return how much the counters have grown since the last reading.
+
+        The first reading is their base.
+        """
         last_counts, grown = self.counts[key], 0
         for name in self._files[key]:
             value = number_of(f"{self.folder}/{name}")
@@ -211,11 +220,14 @@ class _Port:
 
     @property
     def spare(self) -> bool:
-        """Whether it is switched off, or has never been connected by its counters."""
+        """Whether the port is switched off or was never connected."""
         return not self.up and (self.disabled or not self.has_been_up)
 
     def shown(self, usual: float | None) -> FabricPort:
-        """``usual`` is the speed of most adapters like this one, in bytes a second, where one can be told."""
+        """Return the port's state.
+
+        ``usual`` is the speed of most adapters like this one, in bytes a second, where known.
+        """
         rate = self.rate if self.up else None
         return FabricPort(
             name=self.name,
@@ -249,7 +261,7 @@ class _Port:
 
 
 class FabricCollector:
-    """Reads all ports. ``read`` may block as long as an adapter takes to answer."""
+    """Reads all ports; an adapter may block ``read``."""
 
     def __init__(self, sys: str = "/sys") -> None:
         self._sys = sys
@@ -259,7 +271,10 @@ class FabricCollector:
         self._readings = 0
 
     def read(self, now: float) -> FabricReading:
-        """All ports now; ``now`` is monotonic, in seconds. Rates are over the time since the last call."""
+        """Read all ports; rates are over the time since the last call.
+
+        ``now`` is monotonic, in seconds.
+        """
         self._look(now)
         seldom, first = self._readings % SELDOM == 0, self._readings == 0
         self._readings += 1
@@ -314,7 +329,10 @@ class FabricCollector:
 
 
 def _usual(ports: list[_Port]) -> dict[tuple[str, str], float]:
-    """The speed that more than half of at least three equal adapters have, by model and kind."""
+    """Return the speed of most equal adapters, by model and kind.
+
+    More than half of at least three must have it.
+    """
     alike: dict[tuple[str, str], list[float]] = {}
     for port in ports:
         if port.up and port.rate and port.model:
@@ -344,7 +362,10 @@ _NOT_YET = "the ports have not answered yet"
 
 
 class FabricWatch:
-    """``newest`` never blocks. Until there is an adapter nothing is read but the names in one folder, once a minute."""
+    """Reads the fabric on a thread of its own; an adapter may hang.
+
+    Until there is an adapter only the names in one folder are read, once a minute.
+    """
 
     def __init__(self, sys: str = "/sys") -> None:
         self._sys = sys
@@ -353,7 +374,10 @@ class FabricWatch:
         self._asked_at = 0.0
 
     def newest(self, now: float) -> FabricReading:
-        """The newest reading; starts the next one where it is due. ``now`` is monotonic, in seconds."""
+        """Return the newest reading and start the next if due; never blocks.
+
+        ``now`` is monotonic, in seconds.
+        """
         worker = self._worker
         if worker is None:
             worker = self._begin(now)

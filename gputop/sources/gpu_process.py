@@ -1,6 +1,6 @@
-"""A process as the GPU driver reports it: the hand-over from the NVML session to the /proc collector.
+"""A GPU process as the driver reports it.
 
-Carries no /proc facts and no I/O.
+The NVML session hands it to the /proc collector. No /proc facts and no I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GpuProcess(Struct, frozen=True):
 
 
 def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
-    """The process of each GPU whose main thread the GPU's verdict looks at."""
+    """Return each GPU's process whose main thread its verdict uses."""
     # Of each GPU the highest comes last.
     return set({process.gpu: process.pid for process in sorted(gpu_processes, key=rank_among_owners)}.values())
 
@@ -49,7 +49,7 @@ _NOTHING_KNOWN = ProcessStatic()
 def unseen(
     process: GpuProcess, reason: str, starttime: int | None = None, static: ProcessStatic = _NOTHING_KNOWN
 ) -> ProcessSample:
-    """A process that the driver lists and /proc does not show: only what the driver says, and why."""
+    """Return a process that the driver lists and /proc does not show."""
     return ProcessSample(
         pid=process.pid,
         starttime=starttime,
@@ -65,5 +65,8 @@ def unseen(
 
 @cache
 def _all_lack(reason: str) -> Mapping[str, str]:
-    """One mapping for all processes, of which a node may have thousands."""
+    """Return one shared mapping of missing keys for all processes.
+
+    A node may have thousands of processes.
+    """
     return dict.fromkeys(_FROM_PROC, reason)

@@ -1,9 +1,9 @@
-"""The machine around the GPUs: processors, memory, disks, network, pressure. Knows no processes.
+"""Reads the host: processors, memory, disks, network, pressure.
 
-All of it comes from the kernel's files below one /proc, which need not be this machine's own: a library that knows one
-path for the whole program would read another one for everybody else. What is read at every tick (processors, memory,
-pressure) stays open, one read each. Rates are means since the reading before; the first reading has none. Never raises:
-what /proc or /sys refuses is a None with its reason.
+Knows no processes. All comes from the kernel's files below one /proc, which need not be this machine's own. Files
+read at every tick (processors, memory, pressure) stays open. Rates are means since the reading before; the first
+reading has none. Never raises: a value refused by /proc or /sys is None with its
+reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ _SECTOR_BYTES = 512
 
 
 def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
-    """Bytes read from and written to disks since boot, or why that is unknown."""
+    """Return bytes read from and written to disks since boot, or a reason.
+
+    Whole devices only. Partitions, loop, RAM and compressed-RAM disks are left out, and devices built on others (dm,
+    md, bcache: a non-empty ``slaves`` in sysfs). With native NVMe multipath the kernel counts at the head (nvme0n1),
+    at its paths (nvme0c0n1) or at both; the larger of the two is taken.
+    """
     try:
         rows = [line.split() for line in read_file(f"{proc}/diskstats").decode("utf-8", "replace").splitlines()]
         counters = {row[2]: (_SECTOR_BYTES * int(row[5]), _SECTOR_BYTES * int(row[9])) for row in rows if len(row) > 9}
@@ -64,9 +69,9 @@ def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
 
 
 def tcp_retransmits(proc: str) -> int | str:
-    """TCP segments sent again since boot, in the network namespace of the machine, or why that is unknown.
+    """Return TCP segments sent again since boot, or a reason.
 
-    That of process 1 where it may be read; in a container it is the container's own.
+    In the network namespace of process 1 where it may be read; in a container its own.
     """
     for file in (f"{proc}/1/net/snmp", f"{proc}/self/net/snmp"):
         try:
@@ -78,7 +83,12 @@ def tcp_retransmits(proc: str) -> int | str:
 
 
 def network_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
-    """Bytes received and sent since the interfaces came up, or why that is unknown."""
+    """Return bytes received and sent by interfaces, or a reason.
+
+    Interfaces with hardware (a ``device`` in sysfs: cards, virtio, virtual functions). Bridges, bonds, VLANs, tunnels
+    and container ends repeat their bytes. Where no interface has hardware (inside a container) all but loopback are
+    counted. RDMA traffic is not in these counters.
+    """
     counted: dict[str, tuple[int, int]] = {}
     try:
         for line in read_file(f"{proc}/net/dev").decode("utf-8", "replace").splitlines():
@@ -112,7 +122,7 @@ Answer = float | str
 
 
 class HostCollector:
-    """Reads the machine. One thread calls ``read``."""
+    """Reads the host; one thread calls ``read``."""
 
     def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
         self._proc = proc
@@ -132,12 +142,15 @@ class HostCollector:
         """The fabric's ports, as of the newest reading."""
 
     def close(self) -> None:
-        """End the thread that reads the fabric, and close the open files."""
+        """End the fabric's thread and close the open files."""
         self._fabric.close()
         self._files.close()
 
     def read(self, now: float) -> HostSample:
-        """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
+        """Read the host; rates are over the time since the last call.
+
+        ``now`` is monotonic, in seconds.
+        """
         if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
             self._slow_at = now
             self._slow = self._rates(_DISKS, now, disk_bytes(self._sys, self._proc))
@@ -159,7 +172,7 @@ class HostCollector:
         )
 
     def _rates(self, keys: tuple[str, ...], now: float, counters: tuple[float, ...] | str) -> dict[str, Answer]:
-        """Change a second of counters; a text instead of counters says why there are none."""
+        """Return counters' change per second; a text is a reason for none."""
         if isinstance(counters, str):
             self._last.pop(keys, None)
             return dict.fromkeys(keys, counters)
@@ -173,7 +186,10 @@ class HostCollector:
         return {key: max(0.0, more / elapsed) for key, more in zip(keys, grown, strict=True)}
 
     def _cpu(self) -> Answer:
-        """Busy share of all cores: all but idle and iowait. Guest time is already inside user and nice."""
+        """Return the busy share of all cores: all but idle and iowait.
+
+        Guest time is already in user and nice.
+        """
         try:
             # user, nice, system, idle, iowait, irq, softirq, steal; guest time follows, proc(5).
             times = [int(word) for word in self._files.read("stat").split(b"\n", 1)[0].split()[1:9]]
@@ -193,7 +209,10 @@ class HostCollector:
             return "cannot read /proc/loadavg"
 
     def _memory(self) -> dict[str, Answer]:
-        """Used and total bytes, of the cgroup where its limit is below the machine's memory; and swap in use."""
+        """Return used and total bytes, and swap in use.
+
+        Of the cgroup where its limit is below the machine's memory.
+        """
         unreadable = "cannot read /proc/meminfo"
         try:
             memory = _meminfo(self._files.read("meminfo"))
@@ -213,7 +232,10 @@ class HostCollector:
         return {_SWAP: swap, _USED: total - (available if available <= total else min(total, free)), _TOTAL: total}
 
     def _pressure(self, key: str, name: str, now: float) -> Answer:
-        """Share of our own interval in which some task was stalled, from the kernel's total of microseconds."""
+        """Return the share of the interval in which some task was stalled.
+
+        From the kernel's total of microseconds.
+        """
         counters: tuple[float, ...] | str
         try:
             some_line = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
@@ -224,7 +246,10 @@ class HostCollector:
         return answer if isinstance(answer, str) else min(100.0, answer)
 
     def _read_limits(self) -> None:
-        """What affinity and the cgroup of this very process leave: it runs where the job's owner runs."""
+        """Read the limits by affinity and this process's cgroup.
+
+        gputop runs where the job's owner runs.
+        """
         if self._folders is None:
             try:
                 self._folders = cgroup_folders(cgroup_text(f"{self._proc}/self"), self._sys)
@@ -241,6 +266,6 @@ def _reasons(answers: dict[str, Answer]) -> dict[str, str]:
 
 
 def _meminfo(data: bytes) -> dict[bytes, float]:
-    """The lines of /proc/meminfo that are used, in bytes: it gives kB. Raises ValueError."""
+    """Return the used lines of /proc/meminfo in bytes. Raises ValueError."""
     rows = (line.split(None, 2) for line in data.splitlines() if line.startswith(_MEMORY))
     return {row[0].rstrip(b":"): 1024.0 * float(row[1]) for row in rows if len(row) > 1}

@@ -1,6 +1,6 @@
-"""This machine as a source: NVML, SM activity and /proc joined into snapshots.
+"""Joins NVML, SM activity and /proc of this machine into snapshots.
 
-Whatever hangs, snapshots go on and say what is late or lost. Draws nothing and judges nothing.
+Whatever hangs, snapshots go on and name late or lost parts. Draws nothing and judges nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SLOW_S = 1.0
 
 
 class MissingGpu(Struct, frozen=True):
-    """A GPU that was asked for and not read, and why."""
+    """A requested GPU that was not read, and why."""
 
     index: int
     uuid: str
@@ -54,7 +54,10 @@ class MissingGpu(Struct, frozen=True):
 
 
 class OneReading(Struct, frozen=True):
-    """A snapshot, and whether it is complete: every GPU read twice, as rates and SM activity need."""
+    """A snapshot for a command that reads once.
+
+    Complete when every GPU was read twice, as rates and SM activity need.
+    """
 
     snapshot: Snapshot
     complete: bool = True
@@ -62,12 +65,12 @@ class OneReading(Struct, frozen=True):
 
     @property
     def has_measured(self) -> bool:
-        """Whether any GPU could be read; also when all of them were deliberately left out."""
+        """Whether any GPU was read, or all were deliberately left out."""
         gpus = self.snapshot.gpus
         return any(gpu.lost_reason is None for gpu in gpus) or (self.complete and not gpus)
 
     def data(self) -> dict[str, Any]:
-        """Its part of a JSON object, beside the snapshot."""
+        """Return the reading's own keys of a JSON object."""
         return {
             "complete": self.complete,
             "missing_gpus": to_builtins(self.missing),
@@ -75,7 +78,7 @@ class OneReading(Struct, frozen=True):
 
 
 def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_once: bool) -> OneReading:
-    """What there is when the time is up, with a notice of what is missing.
+    """Return the reading after a timeout, with a notice of missing GPUs.
 
     ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
     """
@@ -102,7 +105,7 @@ def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_on
 
 
 def waiting_for(progress: GpusReading, wait_s: float, read_once: bool) -> str:
-    """What a command that reads once is waiting for, in words."""
+    """Describe what a command that reads once is waiting for."""
     limit = f"at most {wait_s:g} s"
     if progress.hung:
         return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {limit}"
@@ -128,11 +131,16 @@ MOST_WAITING = 600
 
 
 class LocalSource:
-    """The live source. ``open`` may be called early, so that reading begins while a screen still loads."""
+    """The live source of this machine.
+
+    ``open`` may be called early, so that reading begins while a screen still loads.
+    """
 
     def __init__(self, options: MachineOptions, *, own_process: bool = True) -> None:
-        """Without ``own_process`` gputop's own cost is not measured: in another program it would be that program's, and
-        not every output shows it. Raises UsageError for an invalid address."""
+        """gputop's own cost is not measured without ``own_process``.
+
+        In another program it would be that program's cost. Raises UsageError for an invalid address.
+        """
         self.interval_s = options.interval_s
         self._options, self._clock = options, options.clock
         self._reader = MachineReader(options)
@@ -153,16 +161,19 @@ class LocalSource:
         """Whether the user was told what is being waited for."""
 
     def open(self) -> None:
-        """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors, but for the
-        SourceError of a clock that cannot be read.
+        """Ask the driver and return at once; ``start`` reads /proc.
 
-        Python runs one thread at a time: two that read while a third imports cost more than one after the other.
+        ``start`` raises the errors, except the SourceError of a clock that cannot be read. Python runs one thread at a
+        time: two that read while a third imports cost more than one after the other.
         """
         if self._readers is None:
             self._begin(self._publish, once=False)
 
     def _begin(self, publish: Callable[[], object], *, once: bool) -> Readers:
-        """Raises SourceError for a clock that Python cannot read, whose counts of nanoseconds end in the year 2262."""
+        """Create the readers and ask the driver.
+
+        Raises SourceError for a clock that Python cannot read: its counts of nanoseconds end in the year 2262.
+        """
         try:
             self._clock()
         except OverflowError:
@@ -173,7 +184,10 @@ class LocalSource:
         return self._readers
 
     def start(self, notify: Callable[[], None]) -> None:
-        """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
+        """Start as ``Source.start``.
+
+        When the driver does not answer within a second, snapshots begin without its GPUs.
+        """
         self._notify = notify
         self.open()
         assert self._readers is not None
@@ -184,13 +198,13 @@ class LocalSource:
             notify()
 
     def poll(self) -> Snapshot | None:
-        """The oldest snapshot that was not handed out yet, or None."""
+        """Return the oldest snapshot not handed out yet, or None."""
         return self._waiting.popleft() if self._waiting else None
 
     def look(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> None:
-        """The first of the two looks that ``read_once`` takes, for who imports something before the second one.
+        """Take the first of the two readings of ``read_once``.
 
-        Arguments and errors as of ``read_once``.
+        For commands that import something before the second one. Arguments and errors as of ``read_once``.
         """
         if self._readers is not None:
             return
@@ -201,10 +215,10 @@ class LocalSource:
             self._join(readers)
 
     def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
-        """The first complete reading: two looks at every GPU, the host and its processes, as rates need.
+        """Return the first complete reading: two of every GPU, host and processes.
 
-        ``wait_s`` after the first one began it returns what there is, with what is missing and why. ``slow`` is told
-        once, after a second, what is being waited for. Raises SourceError and UsageError. Close the source afterwards.
+        After ``wait_s`` returns the partial reading with reasons. ``slow`` gets one message after a second of waiting.
+        Raises SourceError and UsageError. Close the source afterwards.
         """
         self.look(wait_s, slow)
         readers = self._readers
@@ -214,7 +228,7 @@ class LocalSource:
         return incomplete(self._join(readers), self._reader.session.progress(), wait_s, readers.readings > 0)
 
     def _wait_for(self, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None) -> bool:
-        """Wait until it has come so far; False where that is not so in time."""
+        """Wait until ``done``; False after ``wait_s``."""
         readers = self._readers
         assert readers is not None
         while True:
@@ -240,13 +254,16 @@ class LocalSource:
         return self._reader.sm_readers.awaits_activity(readers.newest.gpus)
 
     def close(self) -> None:
-        """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
+        """Stop all threads and shut NVML down.
+
+        Threads that hang are left behind after 0.2 s.
+        """
         if self._readers is not None:
             self._reader.sm_readers.stop()
             self._readers.stop(CLOSE_S)
 
     def toggle_counters(self) -> str:
-        """Give the hardware counters back, or take them again; what was done, in words."""
+        """Release or retake the hardware counters; return a message."""
         return self._reader.sm_readers.toggle_counters()
 
     @property
@@ -268,7 +285,10 @@ class LocalSource:
             self._notify()
 
     def _join(self, readers: Readers) -> Snapshot:
-        """The newest values of both threads as one snapshot. Times only ever rise, unless the clock is set back."""
+        """Return the newest values of both threads as one snapshot.
+
+        Times only rise, unless the clock is set back.
+        """
         reading, around = readers.reading, readers.host
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
@@ -297,7 +317,7 @@ class LocalSource:
 
 
 def _processes(reading: GpusReading, around: HostReading | None) -> tuple[ProcessSample, ...]:
-    """The processes that /proc shows; of those that only the driver has named so far, what it says."""
+    """Return /proc's processes, and those that only the driver lists."""
     if around is not None and around.knew_gpus:
         return around.processes
     host_processes = () if around is None else around.processes
@@ -315,8 +335,9 @@ NOT_LOOKED_AT = ""
 
 
 class MachineSettings(Protocol):
-    """The settings that a local source depends on beside ``SmOptions``, see ``config.Settings``. An empty text is
-    none.
+    """Protocol of the settings of a local source; empty text is none.
+
+    See ``SmOptions`` for the others.
     """
 
     @property
@@ -337,13 +358,12 @@ def open_local(
     lets_sleep: bool = False,
     wakes: bool = False,
 ) -> LocalSource:
-    """The source of this machine; ``interval_s`` in place of the setting. No thread runs before its ``open`` or
-    ``start``.
+    """Return the source of this machine; no thread runs yet.
 
-    ``lets_sleep``: whether GPUs that are not used are released, so that they fall asleep: for watching, not for
-    recording. ``wakes``: whether sleeping GPUs are asked all the same, for a command that is about to use one. Without
-    ``own_process`` its snapshots do not say what gputop itself costs, for callers that do not show that. Raises
-    UsageError for an invalid address of an exporter.
+    ``interval_s`` replaces the setting. ``lets_sleep`` releases unused GPUs, so that they fall asleep: for watching,
+    not for recording. ``wakes`` asks sleeping GPUs all the same, for a command that is about to use one. Without
+    ``own_process`` snapshots do not say what gputop itself costs. Raises UsageError for an invalid address of an
+    exporter.
     """
     make_room()
     options = MachineOptions(
@@ -358,7 +378,10 @@ def open_local(
 
 
 def with_servers_of(source: Source, settings: MachineSettings) -> Source:
-    """The source with what the settings' inference servers say; itself where none is named. Raises UsageError."""
+    """Add the settings' inference servers to a source.
+
+    Returns the source itself where none is named. Raises UsageError.
+    """
     if not settings.server_url:
         return source
     from gputop.sources.serving_reader import with_servers
@@ -368,8 +391,11 @@ def with_servers_of(source: Source, settings: MachineSettings) -> Source:
 
 @contextmanager
 def servers_asked(settings: MachineSettings) -> Iterator[Callable[[Snapshot], Snapshot]]:
-    """Asks the settings' inference servers from now on; gives what adds their rows to one snapshot, which waits for
-    their rates as long as ``RATES_WAIT_S``. Raises UsageError."""
+    """Ask the settings' inference servers within the block.
+
+    Yields a function that adds their rows to one snapshot; it waits for their rates up to ``RATES_WAIT_S``. Raises
+    UsageError.
+    """
     if not settings.server_url:
         yield lambda snapshot: snapshot
         return

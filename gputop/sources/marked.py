@@ -1,4 +1,4 @@
-"""A source whose snapshots carry the marks and steps that jobs have sent since the last one."""
+"""Adds the marks and steps of jobs to a source's snapshots."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Marked(PassingOn):
-    """Listens from the second snapshot on, so that the first frame does not wait for a socket.
+    """Listens from the second snapshot on, to keep the first frame fast.
 
     With ``at_once`` it listens before the source is started, for a job that marks its first lines. ``job_began`` (Unix
-    time) is when the job began whose marks are awaited, if there is one. Steps that came after the newest snapshot are
-    polled once more after the end, in a snapshot that only repeats that one.
+    time) is the begin of the job whose marks are expected, if any. Steps after the newest snapshot come once more
+    after the end, in a snapshot that only repeats that one.
     """
 
     def __init__(self, source: Source, *, at_once: bool = False, job_began: float | None = None) -> None:
@@ -58,7 +58,10 @@ class Marked(PassingOn):
         return replace(snapshot, events=(*snapshot.events, *marks), steps=(*snapshot.steps, *steps))
 
     def repeated(self, steps: Sequence[StepRow]) -> Snapshot | None:
-        """Return a snapshot that repeats the newest one, with these steps; None without either."""
+        """Return the newest snapshot again with these steps.
+
+        None without either.
+        """
         if self._newest is None or not steps:
             return None
         newest, taken = self._newest
@@ -67,12 +70,12 @@ class Marked(PassingOn):
 
     @property
     def listening(self) -> bool:
-        """Whether marks reach it now."""
+        """Whether marks arrive now."""
         return self._listener is not None and self._listener.reason is None
 
     @property
     def socket_path(self) -> str | None:
-        """Where marks and steps are sent to, once it listens."""
+        """Return the socket for marks and steps, once it listens."""
         return None if self._listener is None else self._listener.path
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Marks and steps from a job: they reach the recorders and screens of the same user on this machine.
+"""Sends marks and steps of jobs to the user's recorders and screens.
 
 Each listener binds one Unix datagram socket in a directory that only its user can enter; a sender writes to all of
-them. Nothing is stored: without a listener a mark is lost, and the sender is told.
+them. Nothing is stored: without a listener a mark is lost, and the sender learns that.
 """
 
 from __future__ import annotations
@@ -50,17 +50,20 @@ def _datagram_socket() -> socket.socket:
 
 
 class Sent(Struct, frozen=True):
-    """The outcome of a mark: how many listeners have it, and why each other one has not."""
+    """Outcome of a mark: reached listeners, and reasons of the others."""
 
     reached: int
     lost: tuple[str, ...] = ()
 
 
 class MarkListener:
-    """Receives marks and announced steps. Where it cannot, ``reason`` says why, and it never gets any."""
+    """Receives marks and announced steps; ``reason`` says why it cannot."""
 
     def __init__(self, clock: Callable[[], float] = time.time, job_began: float | None = None) -> None:
-        """``clock`` gives Unix time. ``job_began`` is when the job began whose marks are awaited, if there is one."""
+        """``clock`` gives Unix time.
+
+        ``job_began`` is the begin of the job whose marks are expected, if any.
+        """
         self.reason: str | None = None
         self._clock = clock
         self._job_began = job_began
@@ -82,23 +85,23 @@ class MarkListener:
 
     @property
     def path(self) -> str | None:
-        """Its socket; None where it has none."""
+        """Return the socket's path, None without one."""
         return self._path
 
     def drain(self) -> list[Event]:
-        """The marks since the last call, at most 64. Never blocks."""
+        """Return the marks since the last call, at most 64, without blocking."""
         self._empty()
         with self._lock:
             events, self._events = self._events[:_MOST_DRAINED], self._events[_MOST_DRAINED:]
         return events
 
     def steps(self) -> tuple[StepRow, ...]:
-        """The steps that jobs have announced, up to the last ``drain``."""
+        """Return the announced steps up to the last ``drain``."""
         with self._lock:
             return self._intake.drain()
 
     def _empty(self) -> bool:
-        """Read what waits in the socket, on the calling thread; False where something was left there."""
+        """Read the waiting datagrams; False where some were left."""
         with self._lock:
             if self._socket is None:
                 return True
@@ -154,7 +157,10 @@ class MarkListener:
 
 
 def send_mark(text: str, t: float) -> Sent:
-    """Send a mark made at ``t`` (Unix seconds) to every listener of this user. Never waits for a listener."""
+    """Send a mark of time ``t`` (Unix seconds) to all listeners.
+
+    Never waits for a listener.
+    """
     data = json.dumps({"t": round(t, 3), "text": clean_text(text)[:MOST_MARK]}).encode("ascii")
     reached, lost = 0, []
     with _datagram_socket() as sender:
@@ -177,13 +183,13 @@ def send_mark(text: str, t: float) -> Sent:
 
 
 def _owner(path: str) -> str:
-    """The listener behind a socket, whose name begins with its pid."""
+    """Return the listener behind a socket, whose name begins with its pid."""
     pid = os.path.basename(path).split("-")[0]
     return f"process {pid}" if pid.isdecimal() else "a listener"
 
 
 def listeners() -> list[str]:
-    """The sockets of this user's listeners."""
+    """Return the sockets of this user's listeners."""
     ours = filter(is_ours, runtime_directories())
     return [os.path.join(place, name) for place in ours for name in names_in(place) if name.endswith(".sock")]
 
@@ -208,7 +214,11 @@ STEPS_SOCKET = "/run/gputop/steps.sock"
 
 
 class StepSender:
-    """Announces the steps of this process. Never waits and never raises; the socket is opened with the first row."""
+    """Announces this process's steps; never waits and never raises.
+
+    One datagram a second, to all mark listeners and to ``/run/gputop/steps.sock``, where an exporter has created it.
+    The kernel names the sender. What does not fit is dropped and counted. The socket is opened with the first row.
+    """
 
     def __init__(self, system_socket: str = STEPS_SOCKET) -> None:
         self._system = system_socket
@@ -217,7 +227,10 @@ class StepSender:
         """Datagrams that a listener had no room for."""
 
     def send(self, row: StepRow, but: str | None = None) -> int:
-        """Send a row. Returns how many listeners have it; ``but`` is the socket of one that already has it."""
+        """Send a row; return the number of listeners reached.
+
+        ``but`` is the socket of a listener that already has it.
+        """
         reached = 0
         try:
             if self._socket is None:
@@ -245,9 +258,10 @@ class StepSender:
 
 
 class StepListener:
-    """The machine's own step socket, for an exporter: any user may write to it, a thread empties it.
+    """The machine's step socket of an exporter, open to any user.
 
-    Raises OSError where it cannot be bound. The directory is made by the user who runs the exporter.
+    A thread empties it. Raises OSError where it cannot be bound. The directory is created by the user who runs the
+    exporter.
     """
 
     def __init__(self, path: str = STEPS_SOCKET) -> None:
@@ -267,11 +281,11 @@ class StepListener:
 
     @property
     def dropped(self) -> int:
-        """Datagrams dropped since the start."""
+        """Return the number of dropped datagrams."""
         return self._intake.dropped
 
     def drain(self) -> tuple[StepRow, ...]:
-        """The rows since the last call. Never blocks."""
+        """Return the rows since the last call, without blocking."""
         self._empty()
         with self._lock:
             return self._intake.drain()
@@ -290,7 +304,10 @@ class StepListener:
 
 
 def _unlink_stale(path: str) -> None:
-    """Remove the socket of an exporter that has died. Raises OSError where a living one holds it."""
+    """Remove the socket of a dead exporter.
+
+    Raises OSError where a living one holds it.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(path)

@@ -1,4 +1,4 @@
-"""The cost of this process itself, and of its helper; what it may do, and what of that others inherit."""
+"""Measures gputop's own cost and handles its Linux capabilities."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gputop.sources.procfs import read_small
 
 
 class OwnCostMeter:
-    """CPU time and memory of this process from one snapshot to the next."""
+    """Measures CPU time and memory of this process between snapshots."""
 
     def __init__(self) -> None:
         self._cpu_s = self._at = 0.0
 
     def read(self, helper: tuple[float, float] | None = None) -> OwnCost:
-        """CPU in percent of one core since the last call, resident memory in bytes; the first call has neither.
+        """Return CPU (percent of one core) since the last call, and memory.
 
-        ``helper`` is what a helper reports of itself: CPU in percent of one core and resident memory in bytes.
+        The first call has neither. ``helper`` is a helper's own CPU and resident bytes.
         """
         cpu_s, now = process_time(), monotonic()
         first, elapsed = not self._at, now - self._at
@@ -32,7 +32,7 @@ class OwnCostMeter:
 
 
 def _resident_bytes() -> float | None:
-    """The resident memory of this process: the second number of its ``statm``, in pages (proc(5))."""
+    """Return resident memory: the second number of ``statm``, proc(5)."""
     try:
         return float(int(read_small("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
     except (OSError, ValueError, IndexError):
@@ -66,7 +66,7 @@ class Capabilities(Struct, frozen=True):
 
 
 def capabilities(proc: str = "/proc") -> Capabilities:
-    """What this thread may do; nothing where the kernel does not say."""
+    """Return this thread's capabilities; none where the kernel hides them."""
     sets: dict[str, int] = {}
     try:
         with open(f"{proc}/thread-self/status", encoding="utf-8", errors="replace") as file:
@@ -80,14 +80,21 @@ def capabilities(proc: str = "/proc") -> Capabilities:
 
 
 def clear_ambient() -> None:
-    """Keep every program started from here from inheriting a capability. Does nothing where there is none."""
+    """Keep started programs from inheriting capabilities.
+
+    A program started with an ambient capability passes it to all that it starts. gputop clears the set first and
+    raises it only on the thread that starts the one helper that needs it.
+    """
     if capabilities().ambient:
         _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
 
 
 @contextmanager
 def ambient(number: int) -> Iterator[None]:
-    """Pass a capability to what this thread starts within the block, if this process holds it as inheritable."""
+    """Pass a capability to programs started within the block.
+
+    Only if this process holds it as inheritable.
+    """
     capability_sets = capabilities()
     if capability_sets.permitted & capability_sets.inheritable & 1 << number:
         _prctl(_PR_CAP_AMBIENT, _RAISE, number)
@@ -98,7 +105,10 @@ def ambient(number: int) -> Iterator[None]:
 
 
 def keep_only(numbers: Iterable[int]) -> None:
-    """Give up every other capability of this thread, for good. Does nothing on an unknown architecture."""
+    """Drop all other capabilities of this thread for good.
+
+    Does nothing on an unknown architecture.
+    """
     import ctypes
 
     call = _CAPSET.get(os.uname().machine)

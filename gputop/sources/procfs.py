@@ -1,8 +1,8 @@
-"""Raw readers of /proc: bytes of the kernel's files into numbers, and nothing about what they mean.
+"""Reads /proc into numbers, without their meaning.
 
 Formats: proc(5), and fs/proc/array.c for ``stat``. A file that is kept open and read again with ``pread`` costs a
-third of opening it each time (measured: 72 processes, ``stat`` + ``schedstat`` + ``io``, 0.41 ms against 1.28 ms),
-and an open file of a process that died answers ESRCH even when its pid has been given to another process.
+third of opening it each time (measured: 72 processes, ``stat`` + ``schedstat`` + ``io``, 0.41 ms against 1.28 ms), and
+an open file of a process that died answers ESRCH even when its pid has been given to another process.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Stat(Struct, frozen=True, gc=False):
-    """What is used of /proc/PID/stat. ``cpu_ticks`` is user plus system time of all threads, in clock ticks.
+    """Used fields of /proc/PID/stat.
 
-    ``starttime`` is in clock ticks since boot, ``rss_pages`` in pages. ``children_ticks`` is the CPU time of children
-    that have ended and were waited for. There is one for each process of the machine, and none can be part of a cycle:
-    without a place in the collector's lists each is 16 bytes smaller.
+    ``cpu_ticks`` is user plus system time of all threads, ``starttime`` counts from boot, both in clock ticks;
+    ``rss_pages`` is in pages. ``children_ticks`` is the CPU time of children that have ended and were waited for.
+    There is one for each process of the machine; without ``gc`` each is 16 bytes smaller.
     """
 
     comm: bytes
@@ -46,7 +46,10 @@ class Stat(Struct, frozen=True, gc=False):
 
 
 def read_file(path: str) -> bytes:
-    """The whole file. Raises OSError. Files of many records come one page a read, so the end must be asked for."""
+    """Return the whole file. Raises OSError.
+
+    Files of many records come one page a read, so the end must be asked for.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
@@ -58,7 +61,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_small(path: str, size: int = _SMALL) -> bytes:
-    """What one read gives: the first page of a file that is never longer than one. Raises OSError."""
+    """Return the result of one read: a file of one page. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, size)
@@ -67,7 +70,7 @@ def read_small(path: str, size: int = _SMALL) -> bytes:
 
 
 def text_of(path: str) -> str:
-    """The first page of a small file, without the white space around it; empty where it cannot be read."""
+    """Return a small file's stripped text; empty where unreadable."""
     try:
         return read_small(path).decode("utf-8", "replace").strip()
     except OSError:
@@ -75,7 +78,7 @@ def text_of(path: str) -> str:
 
 
 def number_of(path: str, base: int = 10) -> int | None:
-    """The number that a small file holds; None where it cannot be read, or holds none."""
+    """Return a small file's number; None without one."""
     try:
         return int(text_of(path), base)
     except ValueError:
@@ -83,7 +86,7 @@ def number_of(path: str, base: int = 10) -> int | None:
 
 
 def names_in(folder: str) -> list[str]:
-    """What a folder holds, in order; nothing where it cannot be read."""
+    """Return a folder's names in order; empty where unreadable."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -91,7 +94,10 @@ def names_in(folder: str) -> list[str]:
 
 
 def parse_stat(data: bytes) -> Stat | None:
-    """/proc/PID/stat, or None when it is cut short. A name may hold spaces, parentheses and newlines."""
+    """Parse /proc/PID/stat; None when it is cut short.
+
+    A name may hold spaces, parentheses and newlines.
+    """
     start = data.find(b"(")
     end = data.rfind(b")")
     fields = data[end + 2 :].split(None, 22)
@@ -111,9 +117,10 @@ def parse_stat(data: bytes) -> Stat | None:
 
 
 def io_delay_ticks(data: bytes) -> int:
-    """``delayacct_blkio_ticks`` of /proc/PID/stat: the time that it waited for block I/O, in clock ticks.
+    """Return ``delayacct_blkio_ticks`` of /proc/PID/stat.
 
-    0 on kernels that do not count it (CONFIG_TASK_DELAY_ACCT; since Linux 5.14 also sysctl kernel.task_delayacct).
+    The time waited for block I/O, in clock ticks; 0 on kernels that do not count it (CONFIG_TASK_DELAY_ACCT; since
+    Linux 5.14 also sysctl kernel.task_delayacct).
     """
     fields = data[data.rfind(b")") + 2 :].split(None, 40)
     return int(fields[39]) if len(fields) > 39 else 0
@@ -129,7 +136,7 @@ def relatives_of(pid: int, proc: str = "/proc") -> Relatives | None:
 
 
 def parse_schedstat(data: bytes) -> tuple[int, int] | None:
-    """Nanoseconds on a core and nanoseconds queued for one, of the one thread whose file this is.
+    """Return nanoseconds on a core and queued for one, of one thread.
 
     None when the kernel keeps no such statistics: it then prints zeros (sched_info off), never for a thread that ran.
     """
@@ -140,7 +147,10 @@ def parse_schedstat(data: bytes) -> tuple[int, int] | None:
 
 
 def parse_io(data: bytes) -> tuple[int, int] | None:
-    """Bytes read from and written to storage (not from the page cache), from /proc/PID/io."""
+    """Return storage bytes read and written, from /proc/PID/io.
+
+    The page cache is not included.
+    """
     fields = data.split()
     if len(fields) < 12 or fields[8] != b"read_bytes:" or fields[10] != b"write_bytes:":
         return None
@@ -148,19 +158,22 @@ def parse_io(data: bytes) -> tuple[int, int] | None:
 
 
 def parse_uptime(data: bytes) -> float | None:
-    """Seconds since boot, on the clock of ``Stat.starttime``."""
+    """Return seconds since boot, on the clock of ``Stat.starttime``."""
     fields = data.split()
     return float(fields[0]) if fields else None
 
 
 def _most_open() -> int:
-    """How many files stay open: half of what the process may open, at most 4096 (a thousand processes)."""
+    """Return how many files may stay open.
+
+    Half of this process's limit, at most 4096 (a thousand processes).
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _DESCRIPTOR_CEILING if soft == resource.RLIM_INFINITY else min(soft // 2, _DESCRIPTOR_CEILING)
 
 
 def make_room() -> None:
-    """Let the kernel's table of this process's open files grow at once. To be called before a thread runs.
+    """Grow the kernel's table of open files before threads run.
 
     It doubles as files are opened, and where several threads share it the one that opens waits each time until all
     processors have passed a grace period (``expand_fdtable`` in fs/file.c): three times 10 to 17 ms in a first pass
@@ -171,7 +184,7 @@ def make_room() -> None:
 
 
 class Descriptors:
-    """A bound on the files that stay open."""
+    """Limits the number of files that stay open."""
 
     def __init__(self, ceiling: int | None = None) -> None:
         self.left = _most_open() if ceiling is None else ceiling
@@ -189,7 +202,7 @@ class Descriptors:
 
 
 class ProcessFiles:
-    """The small files of one process, or of the machine, kept open as far as the bound allows."""
+    """Small files of one process or the machine, kept open if possible."""
 
     __slots__ = ("_descriptors", "_directory", "_open")
 
@@ -199,7 +212,10 @@ class ProcessFiles:
         self._open: dict[str, int] = {}
 
     def read(self, name: str) -> bytes:
-        """The first page of ``name``. Raises OSError: ENOENT or ESRCH when the process is gone."""
+        """Return the first page of a file.
+
+        Raises OSError: ENOENT or ESRCH when the process is gone.
+        """
         descriptor = self._open.get(name)
         if descriptor is not None:
             return os.pread(descriptor, _SMALL, 0)
@@ -213,7 +229,7 @@ class ProcessFiles:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close what is open. The object may be read again afterwards."""
+        """Close the open files; ``read`` opens them again."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._descriptors.give(len(self._open))
@@ -232,7 +248,7 @@ MOST_STUCK = 8
 
 
 class _Reading:
-    """Reads one file at a time on a thread of its own."""
+    """A thread that reads one file at a time."""
 
     def __init__(self, read: Callable[[str], bytes]) -> None:
         self.path = ""
@@ -241,7 +257,11 @@ class _Reading:
 
 
 class PatientReader:
-    """Reads whole files for one thread that must not be kept. ``read`` is called by that thread alone."""
+    """Reads files that may never return, for one calling thread.
+
+    ``cmdline``, ``environ``, ``maps`` and ``smaps`` take the lock of the target's memory, which one of its threads may
+    hold while it waits for a file system that does not answer. A read that hangs is left behind on its thread.
+    """
 
     def __init__(self, read: Callable[[str], bytes] = read_file, patience_s: float = PATIENCE_S) -> None:
         self._read_file = read
@@ -251,12 +271,12 @@ class PatientReader:
 
     @property
     def stuck(self) -> tuple[str, ...]:
-        """The files whose reading has not returned."""
+        """Return the files whose reading has not returned."""
         self._stuck = [reading for reading in self._stuck if reading.worker.alive and not reading.came.is_set()]
         return tuple(reading.path for reading in self._stuck)
 
     def read(self, path: str) -> bytes | None:
-        """The file; empty where it cannot be read, None where it did not come in time."""
+        """Return the file; empty if unreadable, None if it came too late."""
         stuck = self.stuck
         if path in stuck or len(stuck) >= MOST_STUCK:
             return None

@@ -1,7 +1,7 @@
-"""What is read of this machine, on which thread, and when.
+"""Schedules the reading of this machine on three threads.
 
-One thread asks the driver, another reads the host and its processes, and a third keeps time for the two: it calls no
-driver and reads no file, so it goes on whatever happens to those who do.
+One thread asks the driver, another reads the host and its processes, and a third schedules the two: it calls no driver
+and reads no file, so it goes on whatever hangs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _NOT_YET = HostSample(unavailable=dict.fromkeys(HOST_METRICS, "the host is read 
 
 
 class HostReading(Struct, frozen=True):
-    """One pass over the host and its processes. ``knew_gpus`` says whether the GPUs' processes were known by then."""
+    """One pass over the host and its processes.
+
+    ``knew_gpus`` says whether the GPUs' processes were known by then.
+    """
 
     host: HostSample
     processes: tuple[ProcessSample, ...]
@@ -48,10 +51,10 @@ class HostReading(Struct, frozen=True):
 
 
 class MachineReader:
-    """Everything that may block, by thread. ``session`` may be superseded while a call on a GPU hangs.
+    """All reading that may block, by thread.
 
-    ``failure`` says why the GPUs cannot be read at all, None while they can; ``looked`` is set by the first attempt to
-    find that out.
+    ``session`` may be superseded while a call on a GPU hangs. ``failure`` says why the GPUs cannot be read at all,
+    None while they can; ``looked`` is set by the first attempt.
     """
 
     def __init__(self, options: MachineOptions) -> None:
@@ -66,7 +69,10 @@ class MachineReader:
         self._host, self._host_at = _NOT_YET, float("-inf")
 
     def read_gpus(self, ticket: int) -> GpusReading:
-        """All chosen GPUs. Raises SourceError, UsageError, and Retired when another thread has taken over."""
+        """Read all chosen GPUs.
+
+        Raises SourceError, UsageError, and Retired when another thread has taken over.
+        """
         session = self.session
         if not session.ready:
             try:
@@ -80,7 +86,7 @@ class MachineReader:
         return session.read(ticket, self._clock())
 
     def ask_seldom(self, ticket: int) -> None:
-        """Ask what no picture waits for, once a reading is handed over."""
+        """Ask for values that no picture waits for."""
         self.session.ask_seldom(ticket, self._clock())
 
     def read_host(
@@ -91,7 +97,10 @@ class MachineReader:
         knew_gpus: bool,
         with_host: bool = True,
     ) -> HostReading:
-        """Processes, and the host where it is wanted: it opens files that a first picture must not wait for."""
+        """Read the processes, and the host if wanted.
+
+        The host opens files that a first picture must not wait for.
+        """
         if self._host_collector is None and with_host:
             from gputop.sources.host import HostCollector
 
@@ -114,7 +123,7 @@ class MachineReader:
         return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 
     def close_host(self) -> None:
-        """Close the files kept open; on the thread that reads them."""
+        """Close the open files on their reading thread."""
         for collector in (self._processes, self._host_collector):
             if collector is not None:
                 collector.close()
@@ -148,16 +157,21 @@ NOTHING_READ = GpusReading(0.0, (), ())
 
 
 class Readers:
-    """The thread that reads the GPUs, the one that reads the host, and the one that asks both.
+    """The reading threads of GPUs and host, and their schedule.
 
-    ``reading`` is the newest one of NVML, whichever thread it came from. ``publish`` is called on the third thread when
-    a tick is complete, and once an interval while NVML is late.
+    A reading of the GPUs is followed by a pass over the host and its processes; both together are a tick. The second
+    tick follows soon after the first: GPM and all rates need two. Then the live source ticks once an interval. A
+    command that reads once ends with the second tick, which follows as soon as two samples of GPM may follow each
+    other.
+
+    ``reading`` is the newest one of NVML, from whichever thread. ``publish`` is called on the third thread when a tick
+    is complete, and once an interval while NVML is late.
     """
 
     def __init__(
         self, options: MachineOptions, reader: MachineReader, publish: Callable[[], object], *, once: bool = False
     ) -> None:
-        """``once``: for a command that ends after two ticks."""
+        """``once`` is for a command that ends after two ticks."""
         self._interval_s, self._reader, self._publish, self._once = options.interval_s, reader, publish, once
         self._hung_s = min(options.hung_s, HUNG_ONCE_S) if once else options.hung_s
         self._pair_s = CLOSEST_PAIR_S if once else PAIR_S
@@ -185,10 +199,10 @@ class Readers:
         self._nvml.ask()
 
     def start(self) -> None:
-        """Keep time from here on, and start the reading of /proc.
+        """Start the schedule and the reading of /proc.
 
-        Where the driver has answered, the first pass knows the GPUs' processes. Where it has not, a pass that does not
-        know them finds all others in the meantime, which is most of the work.
+        Where the driver has answered, the first pass knows the GPUs' processes. Otherwise a pass without them finds
+        all others in the meantime, which is most of the work.
         """
         if not self._nvml.turns and not self._once:
             self._proc.ask()
@@ -196,7 +210,7 @@ class Readers:
         self._worker.ask()
 
     def stop(self, timeout_s: float) -> None:
-        """End all threads; those that hang are left behind after ``timeout_s`` in all."""
+        """End all threads; leave hanging ones after ``timeout_s``."""
         deadline, threads = time.monotonic() + timeout_s, (self._worker, self._nvml, self._proc)
         for thread in threads:
             thread.stop()
@@ -205,20 +219,22 @@ class Readers:
 
     @property
     def host(self) -> HostReading | None:
-        """The newest reading of the host and its processes."""
+        """Return the newest reading of the host and its processes."""
         return self._proc.latest
 
     @property
     def newest(self) -> GpusReading:
-        """The newest reading of the GPUs. Before the first is complete it is nothing, or for what reads once what it
-        has so far."""
+        """Return the newest reading of the GPUs.
+
+        Before the first is complete it is empty, or for a command that reads once the partial one.
+        """
         if self.reading is not None:
             return self.reading
         return self._reader.session.progress() if self._once else NOTHING_READ
 
     @property
     def complete(self) -> bool:
-        """Whether every GPU was read twice, and the processes on them were."""
+        """Whether every GPU was read twice, with its processes."""
         return (
             min(self.readings, self.published_readings) >= 2
             and self.reading is not None
@@ -227,7 +243,7 @@ class Readers:
         )
 
     def stale(self) -> dict[str, float]:
-        """Age in seconds of the data of each collector that is late."""
+        """Return the age in seconds of each late collector's data."""
         now, limit = time.monotonic(), self._late_s
         ages = {}
         if self._is_late(self._nvml.busy_since, now) or now - self._reading_at > limit + self._interval_s:
@@ -237,7 +253,7 @@ class Readers:
         return ages
 
     def troubles(self) -> list[str]:
-        """The failures of the threads, in words."""
+        """Describe the failures of the threads."""
         lines = []
         for name, error in (("NVML", self._nvml.error), ("/proc", self._proc.error)):
             if isinstance(error, SourceError | UsageError):
@@ -271,13 +287,13 @@ class Readers:
         )
 
     def _after_gpus(self, ticket: int) -> None:
-        """On the thread that has read the GPUs: hand them over, then ask what is asked seldom."""
+        """Hand the GPUs over, then ask rare questions; on their thread."""
         self._tell()
         if not self._nvml.stopping.is_set():
             self._reader.ask_seldom(ticket)
 
     def _tell(self) -> None:
-        """One of the two threads has read. Called on that thread."""
+        """Wake the schedule after a reading; on the reading thread."""
         self._worker.wake()
 
     def _read_host(self) -> HostReading:
@@ -289,7 +305,7 @@ class Readers:
     # -- on the thread that keeps time ---------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Take what was read, publish what is complete, and ask for what is due."""
+        """Take readings, publish complete ticks, and start due readings."""
         now = time.monotonic()
         if self._nvml.turns != self._nvml_reads:
             self._take_reading(now)
@@ -320,7 +336,7 @@ class Readers:
         return max(0.0, soonest - now)
 
     def _take_reading(self, now: float) -> None:
-        """NVML has finished: read /proc next, so that it knows this tick's GPU processes."""
+        """Take NVML's reading; /proc comes next and knows its processes."""
         self._nvml_reads = self._nvml.turns
         if self._nvml.error is None:
             self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at
@@ -336,7 +352,7 @@ class Readers:
         self._proc_due = True
 
     def _tick_over(self, now: float, *, done: bool) -> None:
-        """Publish a tick. ``done``: its pass over /proc has ended."""
+        """Publish a tick; ``done`` if its pass over /proc has ended."""
         self._proc_asked_at = None
         knows_processes = self.host is not None and self.host.knew_gpus
         self._lacks_processes = not done and self.reading is not None and not knows_processes

@@ -1,7 +1,7 @@
-"""A recording, played: the same snapshots as live, at any speed, from any moment.
+"""Plays a recording: the same snapshots as live, at any speed.
 
-Every frame is handed out, also at high speed, because the diagnosis needs all of them: a consumer polls until it
-gets None. After a jump (``seek`` or a step back) it starts a new monitor and feeds it ``past()`` first.
+Every frame is handed out, also at high speed, because the diagnosis needs all of them: a consumer polls until it gets
+None. After a jump (``seek`` or a step back) it starts a new monitor and feeds it ``past()`` first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ _MOST_LAG_S = 2.0
 
 
 class RecordedSource:
-    """Plays a recording (a path, or opened), or the past of a run that goes on.
-
-    Raises RecordingError when there is none.
+    """Plays a recording (a path, or opened), or a live run's past.
 
     ``at`` is where to begin, Unix seconds. ``clock`` gives seconds that only run forward. Everything but the waking of
-    the consumer happens in the consumer's thread.
+    the consumer happens in the consumer's thread. Raises RecordingError when there is no recording.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class RecordedSource:
         self._pace.ask()
 
     def poll(self) -> Snapshot | None:
-        """The next frame that is due, or None. Call it until it gives None."""
+        """Return the next due frame, or None; call it until None."""
         with self._lock:
             self._has_notified = False
             upcoming, now = self._next, self._clock()
@@ -116,7 +114,7 @@ class RecordedSource:
             self._pace.wake()
 
     def set_speed(self, speed: float) -> None:
-        """Recorded seconds in one second, above 0."""
+        """Set the recorded seconds per second, above 0."""
         if not speed > 0.0:
             raise ValueError("a speed is above 0")
         with self._lock:
@@ -126,9 +124,10 @@ class RecordedSource:
             self._pace.wake()
 
     def seek(self, t: float) -> None:
-        """Jump to the last frame at or before a time; ``poll`` then gives it at once, playing or not.
+        """Jump to the last frame at or before a time.
 
-        Where the clock was set back a time may exist twice: the one in the current segment is meant.
+        ``poll`` then gives it at once, playing or not. Where the clock was set back a time may exist twice: the one in
+        the current segment is meant.
         """
         self.go(self._recording.segment_at(t, self._segment), t)
 
@@ -141,11 +140,14 @@ class RecordedSource:
         self.go(len(self._recording.segments) - 1, self._recording.last_t)
 
     def moment(self, text: str) -> float:
-        """The time that a text means, counted from the position. Raises ValueError."""
+        """Return the time that a text means from here. Raises ValueError."""
         return self._recording.moment(text, self.position)
 
     def step(self, frames: int) -> bool:
-        """Pause, and move by so many frames. True when that was a jump, after which a new monitor is due."""
+        """Pause and move by so many frames.
+
+        True after a jump, which needs a new monitor.
+        """
         self.pause()
         if frames >= 0:
             with self._lock:
@@ -156,19 +158,22 @@ class RecordedSource:
         return True
 
     def past(self, seconds: float = PAST_S) -> Iterator[Snapshot]:
-        """The frames of so many seconds before the one that ``poll`` gives next, from its segment."""
+        """Yield the frames of so many seconds before the next one.
+
+        All from its segment.
+        """
         upcoming = self._next
         segment, end = self.place()
         frames = self._recording.segment_frames(segment, end - seconds, end)
         return (snapshot for snapshot in frames if upcoming is None or snapshot.t < end)
 
     def place(self) -> tuple[int, float]:
-        """(number of the segment, time) of the frame that ``poll`` gives next; at the end, of the last one."""
+        """Return segment and time of the next frame, or of the last."""
         upcoming = self._next
         return (self._segment, self.position) if upcoming is None else (upcoming[0], upcoming[1].t)
 
     def frames(self) -> Iterator[tuple[int, Snapshot]]:
-        """Every frame in the order of recording, each with the number of its segment."""
+        """Yield every recorded frame with the number of its segment."""
         return self._recording.play(0, self._recording.segments[0].begin)
 
     def close(self) -> None:
@@ -176,7 +181,7 @@ class RecordedSource:
         self._recording.close()
 
     def go(self, segment: int, t: float) -> None:
-        """Jump to the last frame of a segment at or before a time."""
+        """Jump to a segment's last frame at or before a time."""
         ahead = self._recording.play(segment, t)
         chosen = next(ahead, None)
         with self._lock:
@@ -188,13 +193,16 @@ class RecordedSource:
             self._pace.wake()
 
     def _distance(self, frame: Snapshot, following: Snapshot) -> float:
-        """Recorded time to wait between two frames: a gap is skipped, and a clock set back counts as one interval."""
+        """Return the recorded time between two frames.
+
+        A gap is skipped, and a clock set back counts as one interval.
+        """
         span = following.t - frame.t
         interval = following.interval_s
         return span if 0.0 < span <= GAP_INTERVALS * interval else interval
 
     def _tell_due(self) -> None:
-        """Wake the consumer when a frame is due, once until it polls."""
+        """Wake the consumer once when a frame is due."""
         with self._lock:
             is_due = self._due_in_s() == 0.0
             self._has_notified = self._has_notified or is_due
@@ -202,7 +210,7 @@ class RecordedSource:
             self._notify()
 
     def _due_in_s(self) -> float | None:
-        """How long until the consumer is to be woken; None where that takes a change."""
+        """Return the seconds until the consumer is woken, if ever."""
         if self._next is None or not (self._owed or self.playing) or self._has_notified:
             return None
         return 0.0 if self._owed else max(0.0, self._due - self._clock())

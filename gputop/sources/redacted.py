@@ -1,4 +1,4 @@
-"""A source, and what can be asked of its processes, as ``--redact`` shows them."""
+"""Redacts a source and the details of its processes (``--redact``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_SHOWN = "an environment names users, hosts and paths: it is not shown with -
 
 
 class Redacted(PassingOn):
-    """Passes on what another source measured, redacted in the polling thread."""
+    """Redacts another source's snapshots in the polling thread."""
 
     def __init__(self, source: Source, redactor: Redactor) -> None:
         super().__init__(source)
@@ -32,28 +32,28 @@ class Redacted(PassingOn):
 
     @property
     def late(self) -> tuple[Event, ...]:
-        """Marks after the last snapshot, as the source has them."""
+        """Return the source's marks after the last snapshot, redacted."""
         return tuple(map(self._redactor.event, getattr(self._source, "late", ())))
 
 
 class RedactedAccess:
-    """Access to live processes without names. Signals are sent as always."""
+    """Access to live processes without names; signals are sent as always."""
 
     def __init__(self, access: ProcessAccess, redactor: Redactor) -> None:
         self._access = access
         self._redactor = redactor
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
-        """As ``ProcessAccess.send``; the reason names nobody."""
+        """Send a signal; the reason names nobody."""
         outcome = self._access.send(identity, number)
         return replace(outcome, reason=self._redactor.text(outcome.reason))
 
     def environment(self, identity: ProcessIdentity) -> Environment:
-        """Never shown."""
+        """Refuse: an environment is never shown."""
         return Environment(identity, reason=NOT_SHOWN)
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
-        """As ``ProcessAccess.look``, without the command line and with paths as numbers."""
+        """Look at a process without command line, with paths as numbers."""
         inspection = self._access.look(identity, loader)
         return DeepLook(
             self._redacted_process(inspection.process),
@@ -63,11 +63,11 @@ class RedactedAccess:
         )
 
     def command(self, identity: ProcessIdentity) -> str:
-        """Never given: a redacted screen shows no secrets."""
+        """Return nothing: a redacted screen shows no secrets."""
         return ""
 
     def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
-        """As ``ProcessAccess.watch_threads``: threads are named by programs."""
+        """Watch the threads, whose names come from programs."""
         return self._access.watch_threads(identity)
 
     def _redacted_process(self, process: InspectedProcess) -> InspectedProcess:

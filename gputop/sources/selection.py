@@ -1,4 +1,4 @@
-"""What of this machine to watch, and which GPUs ``--gpus`` and ``--visible`` mean."""
+"""Options of a machine to watch, and its chosen GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_S = 10.0
 
 
 class MachineOptions(Struct, frozen=True, kw_only=True):
-    """What of this machine is watched, how often, and where its files are."""
+    """The watched GPUs, the interval, and the places of files."""
 
     interval_s: float = 1.0
     gpus: str | None = None
@@ -45,10 +45,10 @@ _RANGE = re.compile(r"(\d{1,4})-(\d{1,4})", re.ASCII)
 def choose(
     gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None, where: str = "this machine"
 ) -> tuple[int, ...]:
-    """Positions in ``gpus`` of those to watch, in their order there.
+    """Return the positions in ``gpus`` to watch, in order.
 
-    ``spec`` is the value of ``--gpus`` (None: all); ``cuda_visible`` is that of CUDA_VISIBLE_DEVICES when
-    ``--visible`` was asked for (None: not asked, or unset). Raises UsageError for a GPU that does not exist.
+    ``spec`` is the value of ``--gpus`` (None: all); ``cuda_visible`` is CUDA_VISIBLE_DEVICES when ``--visible`` was
+    given (None: not given, or unset). Raises UsageError for a GPU that does not exist.
     """
     chosen = range(len(gpus)) if cuda_visible is None else _cuda_visible(gpus, cuda_visible)
     if spec is not None:
@@ -62,7 +62,10 @@ def choose(
 
 
 def with_gpus(snapshot: Snapshot, uuids: frozenset[str]) -> Snapshot:
-    """The snapshot with these GPUs only, the processes on them with their descendants, and their events."""
+    """Return the snapshot with these GPUs, their processes and events.
+
+    Descendants of the processes stay, too.
+    """
     gpus = tuple(gpu for gpu in snapshot.gpus if gpu.static.uuid in uuids)
     indices = {gpu.static.index for gpu in gpus}
     pids = {p.pid for p in snapshot.processes if p.gpu in indices}
@@ -79,7 +82,7 @@ def with_gpus(snapshot: Snapshot, uuids: frozenset[str]) -> Snapshot:
 
 
 def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
-    """Positions of the GPUs in a comma list of indices (``0-3`` too) and UUID prefixes.
+    """Return positions from a list of indices (``0-3`` too) and UUIDs.
 
     A parent brings its MIG instances.
     """
@@ -123,7 +126,10 @@ def _run(indices: Sequence[int]) -> str:
 
 
 def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
-    """What CUDA would see: entries in order up to the first that is invalid, as the CUDA programming guide says."""
+    """Return the GPUs that CUDA would see.
+
+    Entries count in order up to the first invalid one, as the CUDA programming guide says.
+    """
     positions: list[int] = []
     for entry in value.split(","):
         word = entry.strip()
@@ -141,7 +147,10 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
 
 
 def _old_mig_name(gpu: GpuStatic) -> str | None:
-    """MIG-GPU-<uuid>/<gpu instance>/<compute instance>, the form of drivers before R470."""
+    """Return MIG-GPU-<uuid>/<gpu instance>/<compute instance>.
+
+    The form of drivers before R470.
+    """
     if gpu.mig_parent is None or gpu.mig_instance is None:
         return None
     return f"MIG-{gpu.mig_parent}/{gpu.mig_instance}"

@@ -1,4 +1,4 @@
-"""The metrics that inference servers publish themselves: what their names mean, and the servers beside a source."""
+"""Reads the metrics that inference servers publish."""
 
 from __future__ import annotations
 
@@ -46,12 +46,15 @@ priority the one without a priority is the sum."""
 
 
 class PageError(ValueError):
-    """A page that says nothing of a server, in words."""
+    """The page is not a server's; the text says why."""
 
 
 class ServerDialect(Struct, frozen=True):
-    """The metrics of one kind of server. ``names``: by what they are, each by the names it had, the newest first; a
-    histogram without its suffix. ``name{label=value}`` takes the samples with that label alone."""
+    """The metrics of one kind of server.
+
+    ``names`` has for each figure its metric names, the newest first; a histogram without its suffix.
+    ``name{label=value}`` selects the samples with that label.
+    """
 
     prefixes: tuple[str, ...]
     names: Mapping[str, tuple[str, ...]]
@@ -155,7 +158,7 @@ _OF: Mapping[ServerKind, ServerDialect] = {
 
 
 def _published(key: str, name: str) -> str:
-    """A metric as its samples are called."""
+    """Return the name of a metric's samples."""
     return f"{name}_bucket" if key in _HISTOGRAMS else name.partition("{")[0]
 
 
@@ -164,14 +167,17 @@ _PREFIXES = tuple(prefix for dialect in _OF.values() for prefix in dialect.prefi
 
 
 class Histogram(Struct, frozen=True):
-    """Counts since the server's start: how many observations lay at or below each bound, in seconds."""
+    """Counts since the server's start at or below each bound (seconds)."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
 
 
 class ServingPage(Struct, frozen=True):
-    """What one page says, over all models and engines. A key that is not there is not published."""
+    """Values of one page, over all models and engines.
+
+    Keys that are not published are absent.
+    """
 
     kind: ServerKind
     values: Mapping[str, float]
@@ -179,7 +185,10 @@ class ServingPage(Struct, frozen=True):
 
 
 def read_page(text: str) -> ServingPage:
-    """One page. Raises PageError for what is no page of a server. A last line without its newline was cut off."""
+    """Parse one page. Raises PageError for a foreign one.
+
+    A last line without its newline was cut off and is left out.
+    """
     series = _series(text[: text.rfind("\n") + 1].split("\n"))
     if series is None:
         raise PageError("answers, but not with a Prometheus page")
@@ -206,7 +215,7 @@ _Samples = list[tuple[dict[str, str], float]]
 
 
 def _samples(series: Mapping[str, _Samples], key: str, name: str) -> _Samples | None:
-    """The samples of a metric, or of ``name{label=value}``; None where the page has none."""
+    """Return a metric's samples, or None; ``name{label=value}`` selects."""
     rows = series.get(_published(key, name))
     label, _, wanted = name.partition("{")[2].removesuffix("}").partition("=")
     if rows is None or not label:
@@ -215,7 +224,7 @@ def _samples(series: Mapping[str, _Samples], key: str, name: str) -> _Samples | 
 
 
 def _series(lines: Iterable[str]) -> dict[str, _Samples] | None:
-    """Samples by name, those alone that mean something here; None where no line is a sample at all."""
+    """Return known samples by name, None where no line is a sample."""
     rows_by_name: dict[str, _Samples] = {}
     samples, read = False, 0
     for line in lines:
@@ -247,7 +256,7 @@ def _number(word: str) -> float | None:
 
 
 def _histogram(rows: Sequence[tuple[dict[str, str], float]], scale_s: float) -> Histogram | None:
-    """The sum over models and engines; None where they do not have the same buckets."""
+    """Sum a histogram over models and engines with equal buckets."""
     groups: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for labels, count in rows:
         bound = _number(labels.get("le", ""))
@@ -263,7 +272,7 @@ def _histogram(rows: Sequence[tuple[dict[str, str], float]], scale_s: float) -> 
 
 
 def quantile(before: Histogram, after: Histogram, share: float) -> Bounds | None:
-    """The bucket that holds this quantile of what was observed between two pages; None without an observation."""
+    """Return the bucket of a quantile of what two pages added, if any."""
     new = [late - early for early, late in zip(before.counts, after.counts, strict=True)]
     if new[-1] <= 0.0:
         return None
@@ -274,14 +283,17 @@ def quantile(before: Histogram, after: Histogram, share: float) -> Bounds | None
 
 
 class ServerWindow:
-    """The pages of one server over the last ``WINDOW_S`` seconds; starts over when the server was restarted."""
+    """One server's pages of the last ``WINDOW_S`` seconds.
+
+    Starts over after a restart of the server.
+    """
 
     def __init__(self, place: str) -> None:
         self.place = place
         self._pages: deque[tuple[float, ServingPage]] = deque()
 
     def add(self, t: float, page: ServingPage) -> ServerRow:
-        """Take a page that was read at a time, seconds that only run forward, and give what is known now."""
+        """Add a page read at monotonic ``t`` and return the row."""
         pages = self._pages
         if pages and _restarted(pages[-1][1], page):
             pages.clear()
@@ -291,7 +303,7 @@ class ServerWindow:
         return self._row(*pages[0], *pages[-1])
 
     def fail(self, words: str) -> ServerRow:
-        """What is known when it did not answer: nothing but why. Its next pages start over."""
+        """Return a row with only an error; later pages start over."""
         kind = self._pages[-1][1].kind if self._pages else None
         if self._pages:
             last = self._pages[-1]
@@ -309,7 +321,7 @@ class ServerWindow:
         return ServerRow(self.place, page.kind, seconds if has_rate else None, **columns, unavailable=reasons)
 
     def _rates(self, before: ServingPage, page: ServingPage, seconds: float) -> dict[str, float | str]:
-        """What was counted between two pages, or why it is not known."""
+        """Return rates between two pages, or reasons."""
         dialect, runs = _OF[page.kind], page.values.get("running", 0.0) > 0.0
         new = {key: page.values[key] - was for key, was in before.values.items() if key in page.values}
         rates: dict[str, float | str] = {}
@@ -333,8 +345,10 @@ class ServerWindow:
         return rates
 
     def _own_rate(self, seconds: float) -> float:
-        """Tokens a second by the server's own rate, which keeps its last value when nothing runs any more; 0 where it
-        has none."""
+        """Return tokens a second by the server's own rate, or 0.
+
+        The server keeps the last value when nothing runs any more, so only running seconds count.
+        """
         tokens = sum(
             (later - earlier) * page.values.get("token_rate", 0.0)
             for (earlier, _), (later, page) in pairwise(self._pages)
@@ -344,7 +358,7 @@ class ServerWindow:
 
 
 def _gauges(page: ServingPage) -> dict[str, float | str]:
-    """What holds now, or why it is not known."""
+    """Return current gauges, or reasons."""
     found: dict[str, float | str] = {}
     for key, (name, scale, most) in _GAUGES.items():
         value = page.values.get(key)
@@ -358,7 +372,7 @@ def _gauges(page: ServingPage) -> dict[str, float | str]:
 
 
 def _quantiles(before: ServingPage, page: ServingPage, seconds: float) -> dict[str, Bounds | str]:
-    """The times of the requests between two pages, or why they are not known."""
+    """Return request times between two pages, or reasons."""
     dialect = _OF[page.kind]
     found: dict[str, Bounds | str] = {}
     for key in _HISTOGRAMS:
@@ -380,7 +394,7 @@ def _unpublished(kind: ServerKind) -> str:
 
 
 def _restarted(before: ServingPage, after: ServingPage) -> bool:
-    """Whether a counter fell, or another server answers: the counts before say nothing of those after."""
+    """Whether a counter fell, or another server answers."""
     if before.kind != after.kind or any(
         after.values[key] < value for key, value in before.values.items() if key in _COUNTERS and key in after.values
     ):
@@ -408,9 +422,10 @@ OPTION = "--server-url"
 
 
 def addresses(text: str, *, typed: bool = False) -> tuple[str, ...]:
-    """The addresses in a setting, separated by commas; an address without a path means ``/metrics``.
+    """Return the addresses in a setting, separated by commas.
 
-    ``typed`` says that they come from the command line, which may name this machine alone. Raises UsageError.
+    An address without a path means ``/metrics``. ``typed`` ones come from the command line and may name this machine
+    alone. Raises UsageError.
     """
     from urllib.parse import urlsplit
 
@@ -433,7 +448,10 @@ def addresses(text: str, *, typed: bool = False) -> tuple[str, ...]:
 
 
 class ServerWatch:
-    """Reads each server about once a second, one thread a server, so that a silent one delays no other."""
+    """Reads each server about once a second on a thread of its own.
+
+    A server that is silent, endless, gone or no page costs one notice and delays no other.
+    """
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -446,11 +464,14 @@ class ServerWatch:
             worker.ask()
 
     def rows(self) -> tuple[ServerRow, ...]:
-        """The newest row of each server that was asked already. Never blocks."""
+        """Return the newest row of each server, without blocking."""
         return tuple([row for worker in self._workers if (row := worker.latest) is not None])
 
     def rates(self, wait_s: float) -> tuple[ServerRow, ...]:
-        """The rows once each server has given a rate or a reason why not, after so many seconds at most."""
+        """Wait for a rate, or a reason, of each server; return the rows.
+
+        Waits ``wait_s`` seconds at most.
+        """
         end = monotonic() + wait_s
         with self._heard:
             while (remaining_s := end - monotonic()) > 0.0 and not self._is_complete():
@@ -458,7 +479,7 @@ class ServerWatch:
         return self.rows()
 
     def close(self) -> None:
-        """End the threads; one that is waiting for an answer ends with it."""
+        """End the threads; one waiting for an answer ends with it."""
         for worker in self._workers:
             worker.stop()
 
@@ -497,7 +518,7 @@ class ServerWatch:
 
 
 class Serving(PassingOn):
-    """Passes on what another source measured, with what the servers say."""
+    """Adds the servers' rows to another source's snapshots."""
 
     def __init__(self, source: Source, watch: ServerWatch) -> None:
         super().__init__(source)
@@ -516,7 +537,7 @@ class Serving(PassingOn):
 
 
 def with_rows(snapshot: Snapshot, rows: Sequence[ServerRow]) -> Snapshot:
-    """The snapshot with the servers' rows, and a notice for each that did not answer."""
+    """Add servers' rows to a snapshot, with a notice per failure."""
     if not rows:
         return snapshot
     troubles = [f"server {row.place}: {row.error}" for row in rows if row.error is not None]
@@ -524,6 +545,9 @@ def with_rows(snapshot: Snapshot, rows: Sequence[ServerRow]) -> Snapshot:
 
 
 def with_servers(source: Source, urls: str) -> Source:
-    """The source with the servers of a setting; itself where none is named. Raises UsageError."""
+    """Add the servers of a setting to a source; itself without any.
+
+    Raises UsageError.
+    """
     servers = addresses(urls)
     return Serving(source, ServerWatch(servers)) if servers else source

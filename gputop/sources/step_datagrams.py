@@ -1,4 +1,4 @@
-"""Announced steps on the listener's side: who sent a datagram, whether it can be true, and how many are too many."""
+"""Receives announced steps: checks senders, values and rates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)
 
 
 def datagram(row: StepRow) -> bytes:
-    """A row as it travels: everything but the pid, which the kernel adds."""
+    """Encode a row without its pid, which the kernel adds."""
     values = (
         row.rank, row.gpu, row.name, row.count,
         *(float(f"{t:.6g}") for t in (row.sum_s, row.min_s, row.max_s, row.p50_s, row.p99_s)),
@@ -54,8 +54,11 @@ def datagram(row: StepRow) -> bytes:
 
 
 def scoped_run(run: str, pid: int, uid: int) -> str:
-    """A run as this machine tells it from others: what a process claims is true of its own user, and of its own batch
-    job or container, so that nobody joins a stranger's run."""
+    """Return a run's id, unique on this machine.
+
+    A process's claim counts only for its own user and its own batch job or container, so that nobody joins another's
+    run.
+    """
     try:
         identity = job_identity(cgroup_text(f"/proc/{pid}"))
     except OSError:
@@ -64,7 +67,10 @@ def scoped_run(run: str, pid: int, uid: int) -> str:
 
 
 class StepIntake:
-    """What listeners accept: numbers that can be true, from a known process, once a second, from so many processes."""
+    """Accepts plausible steps from known processes, once a second.
+
+    The number of processes is limited, too.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -75,8 +81,10 @@ class StepIntake:
         """Datagrams dropped since the start."""
 
     def accept(self, data: bytes, pid: int, uid: int = 0) -> bool:
-        """Add one datagram of a process and its user; pid 0 is one that this PID namespace cannot see. False where it
-        is dropped."""
+        """Add one datagram of a process and its user; False if dropped.
+
+        Pid 0 is a process that this PID namespace cannot see.
+        """
         row = _row(data, pid) if pid > 0 and len(data) <= MOST_DATAGRAM else None
         if row is None or not self._is_its_turn(pid) or len(self._rows) >= MOST_ROWS:
             self.dropped += 1
@@ -93,7 +101,7 @@ class StepIntake:
         return known
 
     def drain(self) -> tuple[StepRow, ...]:
-        """The rows since the last call, in the order of their arrival."""
+        """Return the rows since the last call, in order of arrival."""
         return tuple(self._rows.popleft() for _ in range(len(self._rows)))
 
     def _is_its_turn(self, pid: int) -> bool:
@@ -109,7 +117,10 @@ class StepIntake:
 
 
 class _Allowance(Struct):
-    """The datagrams that a process may still send: a token bucket. ``t`` is when the last one was accepted."""
+    """Token bucket of the datagrams that a process may send.
+
+    ``t`` is when the last one was accepted.
+    """
 
     t: float
     left: float = MOST_AT_ONCE
@@ -128,9 +139,10 @@ LEFT_S = 0.1
 
 
 class Emptier:
-    """A daemon thread that calls ``empty`` whenever a socket is readable; False says that something was left in it.
+    """A thread that calls ``empty`` whenever a socket is readable.
 
-    Linux queues ten datagrams on a Unix socket (net.unix.max_dgram_qlen), fewer than a node has ranks.
+    ``empty`` returns False when something was left. Linux queues ten datagrams on a Unix socket
+    (net.unix.max_dgram_qlen), fewer than a node has ranks.
     """
 
     def __init__(self, from_socket: socket.socket, empty: Callable[[], bool]) -> None:
@@ -143,7 +155,7 @@ class Emptier:
         self._worker.ask()
 
     def close(self) -> None:
-        """End the thread. The socket is the caller's, to be closed after."""
+        """End the thread; the caller then closes the socket."""
         self._worker.stop()
         with suppress(OSError):
             # A socket that was shut down is readable.
@@ -158,13 +170,15 @@ class Emptier:
 
 
 def with_credentials(receiver: socket.socket) -> None:
-    """Make the kernel tell who sends."""
+    """Let the kernel name the sender of each datagram."""
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
 def received(receiver: socket.socket, limit_bytes: int) -> tuple[bytes, int, int]:
-    """One datagram with its sender's pid and user, 0 where unknown. Raises OSError, BlockingIOError when there is
-    none."""
+    """Return one datagram with its sender's pid and user.
+
+    They are 0 where unknown. Raises OSError, BlockingIOError without a datagram.
+    """
     data, ancillary, _, _ = receiver.recvmsg(limit_bytes, _ANCILLARY)
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(content) >= _CREDENTIALS.size:
@@ -192,21 +206,30 @@ def _row(data: bytes, pid: int) -> StepRow | None:
 
 
 def runtime_directories() -> list[str]:
-    """The usual one first. A job often lacks the XDG_RUNTIME_DIR of the screen, so there are two places."""
+    """Return the directories of this user's sockets, the usual one first.
+
+    Only their user can enter them. A job often lacks the XDG_RUNTIME_DIR of the screen, so there are two places.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     private = f"/tmp/gputop-{os.geteuid()}"
     return [os.path.join(runtime, "gputop"), private] if runtime and os.path.isabs(runtime) else [private]
 
 
 def login_directories() -> list[str]:
-    """``runtime_directories`` and that of a login session, even if this process was not told of it."""
+    """Return ``runtime_directories``, with a login session's first.
+
+    Also where this process does not have its XDG_RUNTIME_DIR.
+    """
     directories, login = runtime_directories(), f"/run/user/{os.geteuid()}"
     inside = os.path.join(login, "gputop")
     return [inside, *directories] if inside not in directories and os.path.isdir(login) else directories
 
 
 def prepare(directory: str) -> None:
-    """Make the directory, or check that only this user can enter it. Raises OSError."""
+    """Create a directory, or check that only this user can enter it.
+
+    Raises OSError.
+    """
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     if not is_ours(directory):
@@ -214,7 +237,7 @@ def prepare(directory: str) -> None:
 
 
 def is_ours(directory: str) -> bool:
-    """Whether a directory belongs to this user and no other user can enter it; a link is not followed."""
+    """Whether only this user can enter a directory; links do not count."""
     try:
         status = os.lstat(directory)
     except OSError:

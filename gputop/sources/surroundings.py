@@ -1,6 +1,6 @@
-"""Where gputop runs, as far as that decides what can be measured: one sentence for each place that does.
+"""Describes places that limit measuring: WSL, Jetson, virtual GPUs.
 
-Each says what is measured there, what is not, and why. Nothing here calls a function of the driver.
+Each sentence names the values that are measured there, those that are not, and the reason. Nothing here calls a function of the driver.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INTEGRATED = ("orin", "xavier", "tegra", "nvgpu")
 
 
 def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
-    """Why there is no driver's library here, and what to do, in one line."""
+    """Return why there is no driver, and what to do."""
     bus_cards = cards(sys)
     others = [card for card in bus_cards if card.vendor in (AMD, INTEL)]
     if "nvidia,tegra" in text_of(f"{proc}/device-tree/compatible"):
@@ -51,7 +51,10 @@ def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
 
 
 def check_library() -> None:
-    """Raises SourceError where the driver's library cannot be loaded. No function of it is called."""
+    """Raise SourceError where the driver's library cannot be loaded.
+
+    No function of it is called.
+    """
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -64,7 +67,7 @@ def is_wsl(proc: str = "/proc") -> bool:
 
 
 def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool) -> list[str]:
-    """What limits measuring on these GPUs: indices of virtual ones, and of integrated ones that answer in part."""
+    """Describe the limits of virtual and integrated GPUs, by index."""
     limits = [WSL] if wsl else []
     if virtual:
         limits.append(
@@ -80,7 +83,7 @@ def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool)
 
 
 def answers_in_part(name: str) -> bool:
-    """Whether a GPU of this name is integrated and older than those that answer NVML in full."""
+    """Whether an integrated GPU's driver answers NVML only in part."""
     return any(word in name.lower() for word in _INTEGRATED)
 
 
@@ -97,7 +100,10 @@ NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 
 
 class PciCard(Struct, frozen=True):
-    """One graphics card or accelerator. ``address`` is domain:bus:device.function in small letters."""
+    """One graphics card or accelerator on the PCI bus.
+
+    ``address`` is domain:bus:device.function in small letters.
+    """
 
     address: str
     vendor: int
@@ -107,12 +113,15 @@ class PciCard(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Vendor and device, as lspci -n prints them: ``10de:2684``."""
+        """Return vendor and device, as lspci -n prints them: ``10de:2684``."""
         return f"{self.vendor:04x}:{self.device:04x}"
 
 
 def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
-    """All of them, in the order of their addresses; none where the bus cannot be read."""
+    """Return all cards in the order of their addresses.
+
+    Read from the kernel's files, which wakes no card. Empty where the bus cannot be read.
+    """
     folder = f"{sys}/bus/pci/devices"
     gpu_cards = []
     for address in names_in(folder):
@@ -126,7 +135,10 @@ def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
 
 
 def kernel_address(bus_id: str | None) -> str | None:
-    """NVML's PCI address as the kernel writes it: ``00000000:3B:00.0`` is ``0000:3b:00.0``."""
+    """Convert NVML's PCI address to the kernel's form.
+
+    ``00000000:3B:00.0`` is ``0000:3b:00.0``.
+    """
     domain, _, rest = (bus_id or "").lower().partition(":")
     try:
         return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else None
@@ -135,12 +147,16 @@ def kernel_address(bus_id: str | None) -> str | None:
 
 
 def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
-    """Whether the kernel has switched the card off now. What cannot be read is awake."""
+    """Whether the kernel has switched the card off now.
+
+    A card with ``power/control`` ``auto`` is switched off when unused: its ``power/runtime_status`` is then
+    ``suspended`` (Documentation/ABI/testing/sysfs-devices-power of the kernel). An unreadable state counts as awake.
+    """
     return card.may_sleep and text_of(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
 
 
 def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
-    """The vendor and the name that the system's list of PCI ids gives the card, else the id alone."""
+    """Return vendor and name from the system's PCI ids, else the id."""
     vendor = VENDORS.get(card.vendor, "")
     for path in names:
         try:
@@ -154,7 +170,10 @@ def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
 
 
 def _named(text: str, card: PciCard) -> str | None:
-    """The name of a device in the format of pci.ids: vendors at the margin, their devices after a tab."""
+    """Return a device's name from pci.ids.
+
+    Vendors begin at the margin, their devices after a tab.
+    """
     _, vendor_line, after = f"\n{text}".partition(f"\n{card.vendor:04x}  ")
     if not vendor_line:
         return None

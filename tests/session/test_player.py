@@ -58,7 +58,6 @@ def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
 
 def test_the_time_line_has_the_verdicts_of_a_run_that_recorded_none() -> None:
     player = Player(RecordedSource(run(40)), own_past=True)
-    player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
     player.stand_at_end()
     player.take()
     while player.busy:
