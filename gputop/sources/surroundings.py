@@ -1,6 +1,7 @@
 """Describes places that limit measuring: WSL, Jetson, virtual GPUs.
 
-Each sentence names the values that are measured there, those that are not, and the reason. Nothing here calls a function of the driver.
+Each sentence names the values that are measured there, those that are not, and the reason. Nothing here calls a
+function of the driver.
 """
 
 from __future__ import annotations
