@@ -104,7 +104,7 @@ class FindingsAccount:
             # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
             finding.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
         for badge in d.badges:
-            if badge.about is None:
+            if badge.about is None and badge.id != d.verdict:
                 self._count((d.index, "badge", badge.id), t, seconds, passed_s).latest = badge
 
     def _count(self, key: tuple[int, str, str], t: float, seconds: float, passed_s: float) -> _Finding:

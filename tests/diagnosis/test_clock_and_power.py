@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from gputop.cli import main
 from gputop.diagnosis.summary import in_sample
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import APPLICATION_CLOCKS, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP, SOFTWARE_THERMAL
+from gputop.recording.writer import RecordingWriter
 from gputop.report.gpu_account import GpuAccount
 from tests.support.scenes import Watch, assert_told, gpu, snap, train
 
@@ -144,3 +147,14 @@ def test_one_sample_shows_a_low_clock_too() -> None:
     assert in_sample(low)[0] == "low clock"
     assert in_sample(replace(low, throttle_reasons=SOFTWARE_THERMAL))[0] != "low clock"
     assert in_sample(gpu())[0] == "working"
+
+
+def test_a_report_tells_a_low_clock_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = RecordingWriter(str(tmp_path / "low.jsonl.gz"))
+    values = {key: value for key, value in LOW.items() if key != "main"}
+    for tick in range(90):
+        writer.write(snap(tick, gpu(**values), [train(main=100.0)]))
+    writer.close()
+    main(["report", str(tmp_path / "low.jsonl.gz")])
+    told = capsys.readouterr().out
+    assert told.count("345 of 1980 MHz") == 1 and "lost to low clock" in told

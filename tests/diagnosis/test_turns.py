@@ -44,7 +44,7 @@ def test_gpus_of_one_process_that_work_one_after_the_other_take_turns(n: int, ea
     for d in told_of(n, turn(each_s, n), on_all(n), seconds=150):
         assert (d.verdict, d.cause, d.confidence, d.state) == ("take_turns", "turns", "high", "starved"), d
         assert f"1 of {n} works at a time" in d.title and "num_workers" not in d.remedy
-        assert "tensor parallel" in d.remedy
+        assert "tensor parallel" in d.remedy and "process 4000 on GPUs 0" in d.evidence[0]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8])

@@ -35,7 +35,7 @@ def _tell(s: Signals) -> RuleResult:
     assert turns is not None
     n = len(turns.gpus)
     who = f"process {s.tick.pid} on" if turns.is_one_process else "one job on"
-    line = f"1 of {n} works at a time: {who} GPUs {which_gpus(turns.gpus)}, sum of util {pct(turns.sum_pct)}"
+    line = f"1 of {n} works at a time: {who} {which_gpus(turns.gpus)}, sum of util {pct(turns.sum_pct)}"
     line += f", at most {thresholds.TURNS_SUM:.0f} % in {share(turns.share)} of the samples"
     notes = () if turns.is_seen else ("turns are shorter than a sample: only the sum tells",)
     title, remedy, short = f"starved: take turns: 1 of {n} works at a time", ONE_PROCESS, "tensor parallel"
