@@ -12,7 +12,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
+from gputop.model.feeders import A_COMPILER, COMPILE_WORKER, NEVER, FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
 
@@ -65,6 +65,11 @@ class FeederRow(Struct, frozen=True):
     what: FeederKind = "workers"
     mount: str | None = None
     address: str = ""
+    group: str = ""
+    """Workers that share work are of one parent, and were named by one rule."""
+    starttime: int | None = None
+    cores: float | None = None
+    """Cores that it and its like may use together."""
     name: str = ""
     """The program, of a process that is no worker of the job."""
 
@@ -111,6 +116,8 @@ class GpuHostActivity(Struct):
     nccl: bool = False
     pin_memory: bool | None = None
     pool_pct: float | None = None
+    compiling: float = 0.0
+    """How much of the sample a compiler ran: a share."""
     births: list[LoaderStart] = []
     waits_of: dict[int, tuple[WaitEnd, ...]] = {}
     """By pid of a worker, whom it waits for."""
@@ -235,12 +242,18 @@ class GpuHostActivity(Struct):
             self.read_bytes = (self.read_bytes or 0.0) + p.read_bytes_per_s
         if p.write_bytes_per_s is not None:
             self.write_bytes = (self.write_bytes or 0.0) + p.write_bytes_per_s
+        if p.static.rule == NEVER:
+            self.compiling = min(1.0, self.compiling + _compiling(p))
         throttled = p.throttled_pct
         if throttled is not None and (self.throttled is None or throttled > self.throttled):
             self.throttled = throttled
 
     def load(self, p: ProcessSample) -> None:
-        """Count a dataloader worker."""
+        """Count a dataloader worker, or what else feeds."""
+        if p.static.server is not None:
+            # It takes an inference server's requests, and loads no data.
+            self.feeders.append(_row(p, p.pid, "front", "server fronts", 1))
+            return
         self.loader_count += 1
         run = p.run_pct if p.run_pct is not None else p.cpu_pct
         if run is not None:
@@ -271,6 +284,15 @@ class GpuHostActivity(Struct):
         if p.state is not None and p.state in HALTED:
             self.halted.append(p)
         self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
+
+
+def _compiling(p: ProcessSample) -> float:
+    """How much of a sample a process compiled; a compiler lives too short for two readings."""
+    if (p.static.why or "").endswith(A_COMPILER):
+        return 1.0
+    if (p.static.why or "").endswith(COMPILE_WORKER):
+        return min(1.0, max(p.run_pct or 0.0, p.feed.run or 0.0) / 100.0)
+    return 0.0
 
 
 def is_on_disk(p: ProcessSample) -> bool:
@@ -316,7 +338,10 @@ def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: 
         feeder_kind,
         p.mount,
         address_of(p),
-        program_of(p) if key >= 0 else "",
+        f"{p.ppid} {p.static.rule} {p.static.loader}",
+        p.starttime,
+        p.allowed_cores if key >= 0 else None,
+        program_of(p) if feeder_kind in ("beside", "front") else "",
     )
 
 

@@ -130,6 +130,7 @@ class HostMeans(NamedTuple):
     write: float | None = None
     throttled: float | None = None
     pool: float | None = None
+    compiling: float | None = None
 
     @property
     def waits(self) -> MainWaits | None:
@@ -304,6 +305,7 @@ def host_second(tick: GpuHostActivity) -> HostMeans:
     return HostMeans(  # type: ignore[call-arg] # as many waits as there are fields
         main, queued, main_disk, *_main_waits(p), saves, listens, *loading, _part(tick.tree_pct),
         known(tick.read_bytes), known(tick.write_bytes), _part(tick.throttled), _part(tick.pool_pct),
+        tick.compiling,
     )  # fmt: skip
 
 

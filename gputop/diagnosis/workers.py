@@ -32,6 +32,10 @@ BY_NAME = "name"
 """What resolved a wait for which nothing but the name of a process says whom it is for."""
 PEER = "peer"
 """What resolved the wait of a worker for another process of this machine."""
+TASK_QUEUE = "task queue"
+"""What resolved the wait of a worker for orders of the main process."""
+TOGETHER_TICKS = 200
+"""Clock ticks, 10 ms each, within which workers that share one work are started [judged]."""
 ASKED_KIND = "processes that the workers ask"
 PIN_MEMORY_KIND = "pin_memory threads"
 PROOFS = frozenset(("socket", "connections"))
@@ -186,6 +190,8 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         # They wait for it and share no work with it.
         peers = [worker for worker in peers if worker not in asked]
         latest = replace(latest, what="beside", kind=ASKED_KIND)
+    if best.key >= 0 and latest.what == "workers":
+        peers += _seldom_awaited([shares[key] for key in shares if key not in keys], best, waited_for(seconds), least)
     busiest = _mean([best])
     if best.is_proven:
         # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
@@ -222,8 +228,30 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         mount=latest.mount,
         address=best.address,
         via=via if is_waited_for and via != "name" else None,
+        cores=latest.cores,
         name=latest.name,
     )
+
+
+def _seldom_awaited(
+    others: Iterable[WorkerShares], best: WorkerShares, named: Mapping[int, int], least: int
+) -> list[WorkerShares]:
+    """Workers that share the work of the busiest one though the main thread seldom or never waits for them.
+
+    Those that were waited for at all do; so do those that were started with it and wait for orders, where several do:
+    a single one may be a tracker.
+    """
+    alike = [w for w in others if w.latest.kind == best.latest.kind and w.count >= least and w.latest.by != PEER]
+    awaited = [w for w in alike if named.get(w.key, 0) > 0]
+    started = [
+        w
+        for w in alike
+        if w not in awaited
+        and w.latest.by == TASK_QUEUE
+        and w.latest.group == best.latest.group
+        and abs((w.latest.starttime or 0) - (best.latest.starttime or 0)) <= TOGETHER_TICKS
+    ]
+    return [*awaited, *started] if awaited or len(started) > 1 else awaited
 
 
 def _busiest(workers: list[WorkerShares]) -> WorkerShares:

@@ -15,11 +15,12 @@ from gputop.model.bounds import Count, Number, Text
 
 Cause = Literal[
     "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown",
-    "stopped", "ranks", "mount", "collective", "turns",
+    "stopped", "ranks", "mount", "collective", "turns", "compiling", "front",
 ]  # fmt: skip
 """Why a GPU starves or idles. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe;
 ``stopped`` by a signal, ``ranks`` the other processes of the job, ``mount`` a file system that does not answer;
-``collective`` is a rank that does not come, for whoever waits inside a kernel; ``turns`` are those of other GPUs."""
+``collective`` is a rank that does not come, for whoever waits inside a kernel; ``turns`` are those of other GPUs;
+``compiling`` are compilers that run, ``front`` is the process that takes an inference server's requests."""
 
 
 class FeederShares(Struct, frozen=True):
@@ -70,9 +71,9 @@ Via = Literal[
 """By what a thread is held up: ``pipe`` and ``socket`` lead to processes of this machine, ``network`` to another one,
 ``thread`` to threads of its own process, ``file`` to a disk or a mount. ``name``: who it is was not seen, and ``pids``
 are those that are called loaders."""
-FeederKind = Literal["workers", "helpers", "beside", "ray", "children", "threads"]
+FeederKind = Literal["workers", "helpers", "beside", "ray", "children", "threads", "front"]
 """What feeds: loaders proper, other descendants that work, processes beside the tree, Ray tasks, children that live for
-a moment each, threads of the GPU process."""
+a moment each, threads of the GPU process, and the process that takes an inference server's requests."""
 
 
 SERVED_BY_PARENT = "parent listens"
@@ -109,6 +110,8 @@ class Feeders(Struct, frozen=True):
     """The part of the latest sample in which what one of them waits for is not known yet: nothing follows from that."""
     mount: str | None = None
     """The networked file system on which the busiest one waits."""
+    cores: float | None = None
+    """Cores that the busiest one and its like may use together by their CPU masks; None where that is not known."""
     address: str = ""
     """Where the busiest one's connection leads, as ``10.0.0.7:443``; empty where that was not seen."""
     name: str = ""
@@ -182,6 +185,11 @@ VIAS: frozenset[str] = frozenset(get_args(Via))
 
 
 MOST_PIDS_IN_WORDS = 4
+OTHER_RANKS = "other ranks of its job"
+"""Begins a ``detail`` where a rank waits, and for nothing else that can be seen."""
+RANKS_SEEN = " ranks seen"
+HANDED_OVER = "batches handed over"
+"""The ``detail`` of a wait for workers of PyTorch's DataLoader that send descriptors of shared memory."""
 WHERE_RANKS_MEET = ", where its ranks meet"
 """Follows an address in a ``detail``: there the ranks of the job find each other, by its environment. After it stands
 who was not seen of them."""
@@ -244,11 +252,12 @@ SERVERS = (
     "lmdeploy", "bentoml", "mlserver", "fastchat", "xinference", "aphrodite", "koboldcpp", "local-ai", "nvidia-nim",
 )  # fmt: skip
 """Prefixes of the names of programs that serve requests: their GPU waits for demand, not for data."""
+A_COMPILER, COMPILE_WORKER = "a compiler", "torch.compile's worker"
 NOT_LOADERS = (
     ("multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
     ("multiprocess.resource_tracker", "multiprocess's resource tracker"),
     ("loky.backend.resource_tracker", "loky's resource tracker"),
-    ("torch/_inductor/compile_worker", "torch.compile's worker"),
+    ("torch/_inductor/compile_worker", COMPILE_WORKER),
     ("ray::DashboardAgent", "Ray's agent"),
     ("ray::RuntimeEnvAgent", "Ray's agent"),
     ("ray/dashboard/agent.py", "Ray's agent"),

@@ -400,7 +400,7 @@ main_unread_pct     share  pct      MAIN UNREAD   wchan
 mount               fact   text     MOUNT         fdinfo, mountinfo
     the networked file system on which it waits
 allowed_cores       gauge  count    CORES
-    cores that its CPU mask and cgroup leave to a process that holds a GPU
+    cores that its CPU mask and cgroup leave to a process that holds a GPU, and to loaders together
 framework           fact   text     FRAMEWORK     thread names
     torch, jax or tensorflow, where its threads show which
 main_saves_pct      share  pct      MAIN SAVES    syscall

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
+from gputop.model.feeders import OTHER_RANKS, SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic
@@ -95,6 +95,12 @@ UNKNOWN = because("starved_unattributed", "unknown")
 ASKS = feeders(*[{}] * 2, waits_for=(WaitEnd("socket", 97.0, (4009,)),), feed_by="peer")
 SERVES = kind([replace(feeders({"run": 98.0})[0], pid=4009)], "python", "R3 same command line")[0]
 BELOW = kind([replace(feeders({"run": 98.0})[0], pid=4010, ppid=4001)], "ffmpeg", "R5 busy descendant")[0]
+RANKS = WaitEnd("lock", 95.0, detail=f"{OTHER_RANKS}: 1 of 2 ranks seen here")
+FRONT = told(replace(
+    kind([replace(feeders({"run": 95.0})[0], pid=4001)], "python3", "R6 same session")[0],
+    static=ProcessStatic(command="python3 -m vllm.entrypoints.openai.api_server --model x", name="python3",
+                         loader="python3", why="R6 same session", rule="R6"),
+))  # fmt: skip
 NETWORK_JOB = {"feed_by": "socket", "net_rx_bytes_per_s": 3e5}
 Scene = tuple[float, list[ProcessSample], Mapping[str, Any] | str]
 
@@ -134,13 +140,49 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
     "a wait is followed through whoever waits for another one": [
         # Main waits for two workers, and these for the process of a multiprocessing.Manager, which computes.
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001, 4002)),)), *ASKS, SERVES], {},
-         because("dataloader_cpu", "cpu", "train.py (pid 4009, this host) runnable", never=("balance", "num_workers"))),
+         because("dataloader_cpu", "cpu", "process that the workers ask (pid 4009, this host) runnable",
+                 never=("balance", "num_workers"))),
         # A child computes for a worker in whose place nobody has counted that.
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001,)),)), *feeders({"lock": 95.0}), BELOW], {},
          because("dataloader_cpu", "cpu")),
         # Nobody waits for a child of one that is not waited for.
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001,)),)), *feeders({"lock": 95.0}), replace(BELOW, ppid=9)],
          {}, because("starved_unattributed", "lock")),
+    ],
+    "a rank waits for others": [
+        (0.0, [idle_main(lock=100.0, waits_for=(RANKS,))], {}, because("idle", "ranks", "1 of 2 ranks seen here")),
+        (0.0, [idle_main(lock=100.0)], {}, because("idle", None, "waits for a lock")),
+        (30.0, [replace(main_of(30.0, lock=88.0), waits_for=(RANKS,))], {},
+         because("starved_unattributed", "ranks", "the slowest one", "1 of 2 ranks")),
+    ],
+    "the process that takes a server's requests is no dataloader": [
+        (30.0, [command("VLLM::EngineCore", "VLLM::EngineCore"), FRONT], {},
+         because("starved_unattributed", "front", "vllm.entrypoints.openai.api_server (pid 4001)", "--api-server-count",
+                 never=("nothing to fix", "num_workers"))),
+        (30.0, [command("VLLM::EngineCore", "VLLM::EngineCore"), replace(FRONT, feed=shares(poll=100.0))], {},
+         "low_demand"),
+    ],
+    "compilers that run are named": [
+        (30.0, [main_of(30.0, lock=80.0), told(replace(BELOW, role="helper", static=ProcessStatic(command=COMPILES)))],
+         {}, because("starved_unattributed", "compiling", "TORCH_LOGS=recompiles")),
+        (30.0, [train(main=95.0), told(replace(BELOW, role="helper", static=ProcessStatic(command=COMPILES)))],
+         {}, because("main_process", "compiling", "TORCH_LOGS=recompiles")),
+        (30.0, [main_of(30.0, lock=80.0), told(replace(BELOW, role="helper", feed=shares(), run_pct=0.0,
+                                                       static=ProcessStatic(command=COMPILES)))],
+         {}, "starved_unattributed"),
+    ],
+    "workers that are pinned to few cores need no more workers": [
+        (20.0, [job(), *[replace(row, allowed_cores=1.0) for row in QUEUED]], {},
+         because("dataloader_cpu", "queued", "the workers may use 1 of 32 cores", never="raise num_workers")),
+        (20.0, [job(), *[replace(row, allowed_cores=32.0) for row in QUEUED]], {}, {"never": "the workers may use"}),
+    ],
+    "of workers of which one is slow the others are counted": [
+        (20.0, [job(waits_for=(WaitEnd("socket", 90.0, (4001,)), WaitEnd("socket", 4.0, (4002, 4003, 4004)))),
+                *kind(UNEVEN, "python", "R3 same command line")], {},
+         {"uneven": True, "says": ("1 of 4 workers (pid 4001)", "balance"), "never": ("decode", "DALI")}),
+        # Who was never waited for has no part of it.
+        (20.0, [job(waits_for=(WaitEnd("socket", 94.0, (4001,)),)), *kind(UNEVEN, "python", "R3 same command line")],
+         {}, {"uneven": False, "says": "py-spy dump --pid 4001", "never": ("decode", "DALI")}),
     ],
     "polls on a socket of its own are waits for the network": [
         (35.0, [replace(main_of(35.0, poll=60.0, sleep=40.0), feed_by="main socket")], {},
@@ -391,6 +433,16 @@ def test_a_gpu_that_waits_is_told_why(title: str) -> None:
         d = steady(32, sample, processes, host)
         assert_told(d, wanted)
         assert d.remedy or d.level in ("green", "grey") or d.verdict == "low_demand" or not d.cause
+
+
+def test_nobody_is_accused_by_a_name_alone_while_workers_start() -> None:
+    named = (WaitEnd("name", 95.0, (4001, 4002)),)
+    watch, old = Watch(), feeders({"run": 96.0}, {"run": 96.0})
+    before = watch.feed(snap(tick, gpu(util=20.0, sm=20.0), (job(waits_for=named), *old)) for tick in range(32))
+    assert (before.verdict, before.confidence) == ("dataloader_cpu", "medium")
+    again = [replace(row, starttime=99000, age_s=1.0) for row in old]
+    after = watch.feed(snap(tick, gpu(util=20.0, sm=20.0), (job(waits_for=named), *again)) for tick in range(32, 52))
+    assert after.verdict == "starved_unattributed"
 
 
 def test_the_numbers_of_the_host_panel() -> None:

@@ -17,6 +17,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
     SECOND,
     both_words,
+    compiles,
     computes_unread,
     cores_note,
     kind_of,
@@ -42,6 +43,12 @@ NO_DISK, MAIN_ASLEEP = 0.2, 0.1
 
 
 def _may_blame(s: Signals) -> bool:
+    f = s.host.feeders
+    if f is None or f.what == "front" or (f.what == "children" and compiles(s)):
+        return False
+    # While workers start, nobody is accused by a name alone.
+    if f.by == BY_NAME and s.host.births:
+        return False
     return s.idle >= IDLE_PCT and not main_leads(s) and own_wait(s) is None and not restarts(s)
 
 

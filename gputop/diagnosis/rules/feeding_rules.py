@@ -9,7 +9,7 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.window import WINDOW_S
 from gputop.diagnosis.workers import BY_NAME
-from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
+from gputop.model.feeders import OTHER_RANKS, Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import share
 
 FOR_BATCH = 0.6
@@ -147,6 +147,27 @@ def is_fed(s: Signals) -> bool:
 def restarts(s: Signals) -> bool:
     """True if most of the idle time lies beside worker restarts."""
     return s.host.restart_s > 0.0 and s.host.restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
+
+
+COMPILES = 0.5
+"""Share of the idle time in which compilers run from which on it is theirs [judged]."""
+
+
+def compiles(s: Signals) -> bool:
+    """Whether compilers ran in most of the idle time."""
+    share_of_time = s.host.mean.compiling or 0.0
+    return share_of_time > 0.0 and share_of_time >= COMPILES * s.idle / 100.0
+
+
+def front_computes(s: Signals) -> bool:
+    """Whether the process that takes an inference server's requests must have worked in most of the idle time."""
+    f = s.host.feeders
+    return f is not None and f.what == "front" and "useful" in s.host.named
+
+
+def waits_for_ranks(s: Signals) -> str:
+    """For which ranks the main thread of a rank waits, in words; empty where it is not seen to."""
+    return next((end.detail for end in s.tick.ends if end.detail.startswith(OTHER_RANKS)), "")
 
 
 def works(s: Signals) -> bool:

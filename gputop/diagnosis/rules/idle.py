@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host_side import SteadyState
 from gputop.diagnosis.rules.base import BUSY_CORES, HELD_BYTES, Rule, RuleResult, is_cpu_phase
-from gputop.diagnosis.rules.feeding_rules import HALTED_WORDS, halted_words, is_fed, restarts
+from gputop.diagnosis.rules.feeding_rules import HALTED_WORDS, halted_words, is_fed, restarts, waits_for_ranks
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
 from gputop.diagnosis.sample_facts import LOUD_UTIL
 from gputop.diagnosis.signals import Signals
@@ -71,6 +71,9 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
         return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
         return f"main: waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
+    ranks = waits_for_ranks(s)
+    if ranks and main.what in ("lock", "sleep"):
+        return f"main: waits for {ranks} for {lasting(main.for_s)}", "ranks"
     since = f"for {lasting(main.for_s)}" if s.has_worked else "since the start"
     if main.what in ("network", "poll") and s.tick.server is None:
         if s.tick.is_notebook:

@@ -88,6 +88,12 @@ def _is_masked(s: Signals) -> bool:
     return s.host.cores is not None and s.machine.cpu_count is not None and s.host.cores < s.machine.cpu_count
 
 
+def _is_pinned(s: Signals, f: Feeders) -> bool:
+    """Whether the workers' own masks leave them fewer cores than the main process has."""
+    cores = s.host.cores if s.host.cores is not None else s.machine.cpu_count
+    return f.cores is not None and cores is not None and f.cores < cores and f.n >= f.cores
+
+
 def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
     """A core for one more who computes, beside those that do and the main thread."""
     return not has_pressure(s) and (s.host.cores is None or f is None or f.n + 1 < s.host.cores)
@@ -125,6 +131,7 @@ def _writes(s: Signals, f: Feeders | None) -> bool:
 
 
 ON_GPU = "decode and augment on the GPU (DALI, torchvision v2), cache decoded data"
+CHEAPER = "profile it (py-spy dump --pid {pid_of_feeder} shows the line), keep what is computed again and again"
 FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
 IN_FLIGHT = (
     "each worker waits for one batch at a time: more num_workers (now {n}), or a pool of threads in __getitems__"
@@ -157,6 +164,12 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("cpu", "queued"), "the cgroup's CPU limit cuts periods short",
         "raise the cgroup's CPU limit ({throttled} of its periods cut short), not the number of loaders",
         "raise the CPU limit", _is_throttled,
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "workers may use fewer cores than the job, and queue for them",
+        "the workers may use {worker_cores} of {all_cores} cores: a library or a launcher pins them; widen their CPU "
+        "mask (os.sched_setaffinity in worker_init_fn, taskset), not the number of workers", "widen the CPU mask",
+        lambda s, f: _is_queued(s, f) and f is not None and _is_pinned(s, f),
     ),
     RemedyRow(
         ("cpu", "queued"), "the job may use fewer cores than there are, and feeders queue for them",
@@ -196,7 +209,13 @@ REMEDIES: tuple[RemedyRow, ...] = (
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, other processes",
-        f"run more {{kind}} (now {{n}}), each a few batches ahead, {ON_GPU}", "more feeders, DALI", _has_free_cores,
+        f"run more {{kind}} (now {{n}}), each a few batches ahead, or make each cheaper: {CHEAPER}", "more {kind}",
+        _has_free_cores,
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "no core is free, no DataLoader",
+        f"no core is free: {CHEAPER}; or free cores", "cheaper work, free cores",
+        lambda s, f: f is not None and f.what in ("workers", "helpers", "ray", "beside") and not is_dataloader(s, f),
     ),
     RemedyRow(
         ("cpu", "queued"), "no core is free", f"no core is free: cheaper transforms, {ON_GPU}",
@@ -247,7 +266,8 @@ REMEDIES: tuple[RemedyRow, ...] = (
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and a core is free",
-        "DataLoader({workers}) if it loads data; else torch.compile, CUDA graphs, no .item() in each step; "
+        "DataLoader({workers}) if it loads data (HF Trainer: dataloader_{workers}); else torch.compile, CUDA graphs, "
+        "no .item() in each step; "
         + SEE_THE_LINE, "{workers}, compile", _can_have_workers,
         trial="num_workers 0 → 1: 16 → 29 steps/s, 1.8 ×",
     ),
@@ -319,6 +339,21 @@ REMEDIES: tuple[RemedyRow, ...] = (
         trial="persistent_workers=True: 19 → 35 steps/s, 1.9 ×",
     ),
     RemedyRow(
+        ("unseen front",), "the process that takes the server's requests computes",
+        "it prepares and answers all requests in one process: start more of them (vLLM: --api-server-count), run "
+        "replicas behind a load balancer, or give it a core of its own", "more server fronts",
+    ),
+    RemedyRow(
+        ("unseen compiling",), "compilers run while the job trains",
+        "programs are compiled while it trains: see why with TORCH_LOGS=recompiles, torch.compile(dynamic=True) for "
+        "shapes that change, pad them to a few, keep the compile cache (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
+        "fewer recompiles",
+    ),
+    RemedyRow(
+        ("unseen ranks",), "a rank waits for others of its job",
+        "every rank waits for the slowest one: look at the GPU, the workers and the CPU of the others", "slowest rank",
+    ),
+    RemedyRow(
         ("unseen unknown",), "what is waited for is not seen",
         "dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks",
     ),
@@ -353,13 +388,14 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
         "n": 0 if f is None else f.n,
         "kind": "" if f is None else _more_of(f),
         "mount": None if f is None else f.mount,
+        "worker_cores": "" if f is None else f"{f.cores or 0.0:.3g}",
         "throttled": share(s.host.mean.throttled),
         "takers": _takers(s),
         "cores": f"{s.host.cores or 0.0:.3g}",
         "all_cores": f"{s.machine.cpu_count or 0.0:.3g}",
         "workers": f"num_workers={workers}",
         "pid": s.tick.pid or "PID",
-        "name": "" if f is None else f.name or "it",
+        "name": "" if f is None else f.name or "one process",
         "pid_of_feeder": "PID" if f is None else f.pid,
         "halted": " ".join(str(p.pid) for p in s.tick.halted),
     }

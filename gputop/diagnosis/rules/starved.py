@@ -9,12 +9,15 @@ from gputop.diagnosis.attribution import IDLE_PCT, main_is_unclear
 from gputop.diagnosis.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
+    FOR_BATCH,
     HALTED_WORDS,
     LEAST_RX,
     PURE_WAIT,
     SECOND,
     both_words,
+    compiles,
     cores_note,
+    front_computes,
     halted_words,
     kind_of,
     main_alone,
@@ -22,6 +25,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     own_wait,
     restarts,
     waits_for_batch,
+    waits_for_ranks,
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
@@ -97,7 +101,9 @@ def _listens(s: Signals) -> bool:
 
 
 def _low_demand(s: Signals) -> bool:
-    return s.conditions.waits and ((s.tick.server is not None and not s.host.loaders) or _listens(s))
+    if not s.conditions.waits or front_computes(s):
+        return False
+    return (s.tick.server is not None and not s.host.loaders) or _listens(s)
 
 
 def _tell_low_demand(s: Signals) -> RuleResult:
@@ -314,6 +320,17 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     if f is not None and f.why_blind is not None:
         notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
     waits = both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders")
+    if cause == "front" and f is not None:
+        line = f"GPU idle {s.idle:.0f} %: {f.name} (pid {f.pid}), which takes the requests, computes "
+        line += f"{share(f.busiest.cpu)} of the time"
+        return RuleResult(
+            "yellow", (line, waits), *words, "high", notes, "starved: the server's front computes", cause=cause,
+            short="starved: server front",
+        )  # fmt: skip
+    if cause == "compiling":
+        notes = (*notes, f"compilers run {share(s.host.mean.compiling)} of the time")
+    if cause == "ranks":
+        notes = (*notes, f"main thread waits for {waits_for_ranks(s)}")
     if cause == "stopped" and s.tick.halted:
         notes = (*notes, f"workers: {halted_words(s)}")
     return RuleResult("yellow", (line, waits), *words, notes=notes, cause=cause)
@@ -326,6 +343,12 @@ def _unattributed_cause(s: Signals) -> Cause:
         return "stopped"
     if restarts(s):
         return "startup"
+    if front_computes(s):
+        return "front"
+    if compiles(s):
+        return "compiling"
+    if waits_for_ranks(s) and s.host.waits is not None and s.host.waits.lock >= FOR_BATCH * s.idle / 100.0:
+        return "ranks"
     if f is None or works(s) or f.what == "threads":
         # A thread that waits or sleeps is one of many that have nothing to do: that proves nothing.
         return "unknown"
@@ -389,6 +412,9 @@ def _tell_main(s: Signals) -> RuleResult:
     else:
         line += f" runnable at least {share(host.attribution.main_run)} of that"
     line += f", {host.loaders} workers {share(host.mean.workers)} busy" if host.loaders else ", no workers"
+    if compiles(s):
+        notes = (f"compilers run {share(host.mean.compiling)} of the time",)
+        return RuleResult(level, (line, both_words(s)), *remedy("unseen compiling", s), notes=notes, cause="compiling")
     cause: Cause = "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
     return RuleResult(
         level, (line, both_words(s)), *remedy(f"main {cause}", s), confidence="high" if alone is None else "medium",

@@ -18,7 +18,7 @@ from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
-from gputop.sources.processes.process_facts import FactsReader, allowed_cores
+from gputop.sources.processes.process_facts import FactsReader, allowed_cores, allowed_cpus
 from gputop.sources.processes.process_threads import HostThreads
 from gputop.sources.processes.process_tree import (
     EXITED,
@@ -42,6 +42,7 @@ _REDISCOVER_S = 3.0
 WANTED_FOR_S = 10.0
 """How long outsiders are looked for after a process last queued for a core."""
 _THROTTLE_S = 2.0
+_MASKS_AGAIN_S = 10.0
 # Until this age a process may still be between fork and exec, or about to name itself.
 _SETTLED_AGE_S = 10.0
 # /proc counts start times in ticks of 10 ms, and rounds down.
@@ -84,6 +85,7 @@ class ProcessCollector:
         self._discovered_at: float | None = None
         self._looked_beside = False
         self._throttled_at: float | None = None
+        self._masked_at: float | None = None
         self._absence = Absence(proc)
         self.notices: tuple[str, ...] = ()
 
@@ -112,7 +114,7 @@ class ProcessCollector:
         samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
         for pid, reading in readings.items():
             member = self._members[pid]
-            if member.place.role != "gpu":
+            if member.place.role != "gpu" and reading.stat.state != "Z":
                 samples.append(member.sample(reading, uptime, None, feeds.get(pid)))
         self.notices = notices_of(samples, self._facts.set_aside())
         return tuple(samples)
@@ -187,6 +189,7 @@ class ProcessCollector:
             with self._feeding.holds(now) as (holds, other_end):
                 groups = self._groups.of
                 places.update(find_related(self._table, places, waiting, holds, other_end, command_of, groups))
+            places.update(self._feeding.services(now, self._table, places))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
@@ -242,7 +245,8 @@ class ProcessCollector:
             self._members[pid] = member
         for pid, member in former.items():
             member.watched.close()
-            if pid in self._listed and self._table.get(pid) is None:
+            now_there = self._table.get(pid)
+            if pid in self._listed and (now_there is None or now_there.starttime != member.place.stat.starttime):
                 self._exited[pid] = member
         self._exited = {pid: member for pid, member in self._exited.items() if pid in self._listed}
         self._parents = {place.stat.ppid for place in places.values()} | {
@@ -296,7 +300,20 @@ class ProcessCollector:
                 member.allowed_cores = allowed_cores(self._proc, pid, member.facts.folders)
                 member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
                 member.watched.continue_in(member.threads.backward_tids)
+        self._read_masks(now)
         return readings
+
+    def _read_masks(self, now: float) -> None:
+        """Read now and then which cores the loaders of each GPU process may use together."""
+        if self._masked_at is not None and 0.0 <= now - self._masked_at < _MASKS_AGAIN_S:
+            return
+        self._masked_at = now
+        loaders = [member for member in self._members.values() if member.role == "loader"]
+        cpus_of: dict[int | None, set[int]] = {}
+        for member in loaders:
+            cpus_of.setdefault(member.place.root, set()).update(allowed_cpus(self._proc, member.pid) or ())
+        for member in loaders:
+            member.allowed_cores = float(len(cpus_of[member.place.root])) or None
 
     def _gpu_samples(
         self,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gputop.sources.processes.feed import CHILD, FeedReading, Track, looks_of, used_s
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import DENIED_FDS, HeldInodesCache, OtherEnds
-from gputop.sources.processes.process_tree import HeldBy, OtherEnd
+from gputop.sources.processes.process_tree import HeldBy, OtherEnd, ProcessPlace, ProcessTable
 from gputop.sources.processes.socket_proof import SocketProof
 from gputop.sources.processes.wait_graph import INSIDE, Job, SeenWait, WaitGraph
 from gputop.sources.processes.wait_look import RAN, WaitLook
@@ -41,9 +41,11 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
     tids, backward = ((), ()) if mine.threads is None else (mine.threads.feeder_tids, mine.threads.backward_tids)
     ranks = [m.rank for m in members.values() if m.rank is not None]
     absent = "" if mine.rank is None else mine.rank.missing(ranks)
+    has_threads = mine.seen_threads is not None and mine.seen_threads.ranks
     return Job(
-        tuple(kin), frozenset(proper or loaders), tuple(tids), rank=mine.rank, absent=absent, backward=tuple(backward)
-    )
+        tuple(kin), frozenset(proper or loaders), tuple(tids), rank=mine.rank, absent=absent, backward=tuple(backward),
+        torch=frozenset(proper), is_rank=has_threads or mine.rank is not None,
+    )  # fmt: skip
 
 
 def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:
@@ -72,8 +74,8 @@ class Feeding:
         self._others = HeldInodesCache(proc)
         self._ends = OtherEnds()
         self._proof = SocketProof(proc, self._ends)
-        graph = WaitGraph(proc, self._look, self._others, self._ends)
-        self._sampler = WaitSampler(proc, self._look, graph, self._proof.look)
+        self._graph = WaitGraph(proc, self._look, self._others, self._ends)
+        self._sampler = WaitSampler(proc, self._look, self._graph, self._proof.look)
         self._between = looks_between
         self._gpus = WaitingGpus()
         self._tracks: dict[int, Track] = {}
@@ -123,6 +125,11 @@ class Feeding:
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""
         return gpu is not None and self._gpus.waits(gpu, unknown=False)
+
+    def services(self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace]) -> dict[int, ProcessPlace]:
+        """Places of services of this host that compute, and for which a job waits."""
+        with self._sampler.lock:
+            return self._graph.services.find(now, table, placed, self._ends)
 
     @contextmanager
     def holds(self, now: float) -> Iterator[tuple[HeldBy, OtherEnd]]:

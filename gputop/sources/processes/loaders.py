@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.feeders import NEVER, PIN_MEMORY_THREAD, Rule, not_a_loader, why_words
+from gputop.model.feeders import A_COMPILER, NEVER, PIN_MEMORY_THREAD, Rule, not_a_loader, why_words
 
 # A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
 BUSY_HELPER_SHARE = 0.3
@@ -55,7 +55,7 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
     """
     if comm.startswith(_TORCH_WORKER):
         return DescendantRole("loader", "torch", "R1", f"comm {comm.decode('utf-8', 'replace')}")
-    why = not_a_loader(command.decode("utf-8", "replace"))
+    why = A_COMPILER if comm in _COMPILERS else not_a_loader(command.decode("utf-8", "replace"))
     if why is not None:
         return DescendantRole("helper", None, NEVER, why)
     if _FORKSERVER in command and command != parent_command:
@@ -91,8 +91,14 @@ def is_python(command: bytes) -> bool:
     return executable.startswith((b"python", b"pypy")) and b"supervisord" not in command
 
 
+_COMPILERS = frozenset(
+    b"cc1 cc1plus gcc g++ c++ clang clang++ as ld collect2 ld.lld nvcc cicc cudafe++ ptxas fatbinary nvlink".split()
+)
+"""Compilers and what they start, by the kernel's names."""
+
 # Threads of a GPU process that are neither its main thread nor host threads that could feed it.
 _OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "gloo", "pt_tcpstore", "pt_data_pin")
+_RANK_THREADS = ("nccl", "pt_nccl", "pt_gloo", "gloo", "pt_tcpstore")
 _THREAD_LOADERS = (("[dali]", "DALI threads"), ("tf_data_", "tf.data threads"))
 
 
@@ -119,6 +125,11 @@ def is_backward_thread(name: str) -> bool:
 def is_nccl_thread(name: str) -> bool:
     """Whether a thread is NCCL's own (with NCCL_SET_THREAD_NAME=1) or PyTorch's watchdog over it."""
     return name.lower().startswith(("nccl", "pt_nccl"))
+
+
+def is_rank_thread(name: str) -> bool:
+    """Whether a thread is one of those by which the ranks of a job talk to each other."""
+    return name.lower().startswith(_RANK_THREADS)
 
 
 def is_pin_memory_thread(name: str) -> bool:

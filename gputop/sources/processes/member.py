@@ -47,7 +47,7 @@ class Member:
         self.rank: RunRank | None = None
         """Of a process that holds a GPU: which rank of a run it is, if it is one of several."""
         self.allowed_cores: float | None = None
-        """Of a process that holds a GPU, as of the last scan of its threads."""
+        """Of a process that holds a GPU, as of the last scan of its threads; of a loader, together with its like."""
         self.throttling: Throttling | None = None
         self.family: bytes | None = None
         """The children as last listed: any other text means that the tree has changed."""
@@ -206,7 +206,7 @@ class Member:
             net_rx_bytes_per_s=feed.rx_bytes_per_s,
             listens=feed.listens,
             mount=feed.mount,
-            allowed_cores=self.allowed_cores if gpu_process else None,
+            allowed_cores=self.allowed_cores,
         )
         return self._sample
 

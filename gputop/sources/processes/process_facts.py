@@ -99,7 +99,7 @@ class RunRank(Struct, frozen=True):
     environment does not say.
     """
 
-    meets_at: int
+    meets_at: int | None
     of: int
     number: int | None = None
     first: int | None = None
@@ -166,7 +166,7 @@ class FactsReader:
         given = dict(entry.partition("=")[::2] for entry in environ.decode("ascii", "replace").split("\0"))
         values = [int(text) if (text := given.get(name, "")).isdecimal() else None for name in _OF_A_RANK]
         port, of, number, local, here = values
-        if port is None or (of or 0) < 2:
+        if (of or 0) < 2 or (port is None and number is None):
             return None
         first = None if number is None or local is None else number - local
         return RunRank(port, of or 0, number, first, here)
@@ -232,15 +232,23 @@ class FactsReader:
         return self._groups[text]
 
 
-def allowed_cores(proc: str, pid: int, folders: CgroupFolders) -> float | None:
-    """How many cores a process may use: its CPU mask, and the limit of its cgroup where that leaves less."""
+def allowed_cpus(proc: str, pid: int) -> frozenset[int] | None:
+    """The CPUs that a process's mask leaves to it; None where that cannot be read."""
     try:
         status = read_small(f"{proc}/{pid}/status")
         text = status[status.index(b"Cpus_allowed_list:") + 18 :].split(None, 1)[0]
         ranges = [part.split(b"-") for part in text.split(b",")]
-        cores = float(sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges))
+        return frozenset(cpu for ends in ranges for cpu in range(int(ends[0]), int(ends[-1]) + 1))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def allowed_cores(proc: str, pid: int, folders: CgroupFolders) -> float | None:
+    """How many cores a process may use: its CPU mask, and the limit of its cgroup where that leaves less."""
+    cpus = allowed_cpus(proc, pid)
+    if cpus is None:
+        return None
+    cores = float(len(cpus))
     quota = cpu_quota(folders)
     return cores if quota is None else min(cores, quota)
 

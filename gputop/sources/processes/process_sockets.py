@@ -23,7 +23,9 @@ NETLINK_SOCK_DIAG = 4
 _AF_UNIX, _AF_INET = 1, 2
 """As on every Linux; the module ``socket``, 10 ms to load, is not needed before a socket is asked about."""
 _TCP_SOCKETS, _BY_FAMILY = 18, 20
-_REQUEST_DUMP = 0x301
+_REQUEST, _REQUEST_DUMP = 0x1, 0x301
+_ANY = 0xFFFFFFFF
+"""INET_DIAG_NOCOOKIE: whatever socket has that inode."""
 _DONE, _ERROR = 3, 2
 _INFO_EXTENSION = 1 << 1
 _INFO, _PEER = 2, 2
@@ -89,6 +91,19 @@ def unix_peers() -> dict[int, int]:
     return peers
 
 
+def unix_peer(inode: int) -> int | None:
+    """The inode of the other end of one Unix socket, which need not be in any table."""
+    try:
+        with _opened() as netlink:
+            request = struct.pack("=BBxxIIIII", _AF_UNIX, 0, 0xFFFFFFFF, inode, _SHOW_PEER, _ANY, _ANY)
+            for message in _dump(netlink, _BY_FAMILY, request, _REQUEST):
+                peer = _attribute(message, 16, _PEER) if len(message) >= 16 else None
+                return struct.unpack_from("=I", peer)[0] or None if peer is not None and len(peer) >= 4 else None
+    except OSError:
+        return None
+    return None
+
+
 class OtherEnds:
     """The other ends of sockets, remembered: the tables are asked for seldom, however many sockets there are."""
 
@@ -96,6 +111,7 @@ class OtherEnds:
         self._peer_of_inode: dict[int, int] = {}
         self._tcp: dict[int, TcpSocket] = {}
         self._inode_of_ends: dict[tuple[object, object], int] = {}
+        self._listeners: dict[int, int] = {}
         self._asked_at: float | None = None
         self._asked_tcp_at: float | None = None
 
@@ -120,7 +136,12 @@ class OtherEnds:
         tables = tcp_tables()
         self._asked_tcp_at, self._tcp = now, tables.tcp
         self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
+        self._listeners = {socket.ends[0][1]: number for number, socket in self._tcp.items() if socket.listens}
         return tables
+
+    def listener(self, port: int) -> int | None:
+        """The inode of a socket of this machine that listens at a port, by the newest table."""
+        return self._listeners.get(port)
 
     def of(self, now: float, inode: int) -> int | None:
         """The inode of the other end of any socket, where that is on this machine."""
@@ -146,9 +167,9 @@ def _opened() -> socket:
     return netlink
 
 
-def _dump(netlink: socket, kind: int, request: bytes) -> Iterator[memoryview]:
+def _dump(netlink: socket, kind: int, request: bytes, flags: int = _REQUEST_DUMP) -> Iterator[memoryview]:
     """The payload of each message of one dump. Raises OSError, also where it does not end in time."""
-    netlink.sendto(_HEADER.pack(_HEADER.size + len(request), kind, _REQUEST_DUMP, 1, 0) + request, (0, 0))
+    netlink.sendto(_HEADER.pack(_HEADER.size + len(request), kind, flags, 1, 0) + request, (0, 0))
     until = time.monotonic() + _PATIENCE_S
     while True:
         if time.monotonic() > until:

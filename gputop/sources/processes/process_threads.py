@@ -12,6 +12,7 @@ from gputop.sources.processes.loaders import (
     is_host_thread,
     is_nccl_thread,
     is_pin_memory_thread,
+    is_rank_thread,
     thread_framework,
     thread_loader,
 )
@@ -38,6 +39,8 @@ class Threads(Struct, frozen=True):
     pool_run_pct: float | None
     loader: str | None
     framework: str | None = None
+    ranks: bool = False
+    """Threads by which the ranks of a job talk to each other."""
 
 
 class HostThreads:
@@ -79,6 +82,7 @@ class HostThreads:
             pool_run_pct=self._pool_run(now, cpu_ticks, main_run_ns, others),
             loader=thread_loader(names.values()),
             framework=thread_framework(names.values()),
+            ranks=any(is_rank_thread(name) for name in names.values()),
         )
 
     def _name(self, present: list[str]) -> None:

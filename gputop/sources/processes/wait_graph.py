@@ -15,7 +15,8 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import WHERE_RANKS_MEET, Via
+from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET, Via
+from gputop.sources.processes.host_services import HostServices
 from gputop.sources.processes.loaders import is_pin_memory_thread
 from gputop.sources.processes.process_facts import RunRank
 from gputop.sources.processes.process_sockets import (
@@ -25,6 +26,7 @@ from gputop.sources.processes.process_sockets import (
     HeldInodesCache,
     OtherEnds,
     address_words,
+    unix_peer,
 )
 from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, InnerThread, InnerThreads, rank_of
 from gputop.sources.processes.wait_look import (
@@ -167,6 +169,10 @@ class Job(Struct, frozen=True):
     """The GPU process, where the wait of another one is followed."""
     rank: RunRank | None = None
     """Which rank of a run it is, if it is one."""
+    is_rank: bool = False
+    """Its threads or its environment show that it is one of several ranks."""
+    torch: frozenset[int] = frozenset()
+    """Workers of PyTorch's DataLoader."""
     absent: str = ""
     """Which other ranks were not seen, in words."""
     backward: Sequence[str] = ()
@@ -223,6 +229,7 @@ class WaitGraph:
         self._other_ends = other_ends
         self._writers = Writers(proc)
         self._inner = InnerThreads(proc, look)
+        self.services = HostServices(proc)
 
     def look(
         self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int], most_threads: int = 0
@@ -243,9 +250,26 @@ class WaitGraph:
         if wait.wait == "lock" and job.backward:
             threads += self._inner.look(now, pid, job.backward, LEAST_THREADS)
         end = self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS, threads)
+        if job.is_rank and not job.loaders and inside_rests(threads):
+            end = self._of_rank(end, job)
         if wait.wait == "queue" and end is not None and end.is_only:
             wait = ThreadWait("network", wait.channel)
+        elif wait.wait == "network" and job.root is None and end is not None and end.via == "socket" and end.pids:
+            # A connection to a process of its own job is no network.
+            wait = ThreadWait("other", wait.channel)
         return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart), inside)
+
+    @staticmethod
+    def _of_rank(end: End | None, job: Job) -> End | None:
+        """What a rank waits for that has no loaders: gloo holds it in a lock, and a store asks again by a timer.
+
+        By a timer a main thread may wait for its GPU as well: there it is told only that ranks are missing.
+        """
+        if end is None or (end.via, end.detail) not in (("lock", ONE_OF_MANY), ("timer", "")):
+            return end
+        if end.via == "timer" and RANKS_SEEN not in job.absent:
+            return end
+        return End(end.via, detail=OTHER_RANKS + (job.absent and f": {job.absent}"))
 
     def _followed(
         self, now: float, pid: int, wait: ThreadWait, end: End | None, job: Job, apart: Collection[int]
@@ -337,7 +361,7 @@ class WaitGraph:
             return self._pipes(now, pid, None if pipe is None else (pipe,), job, named=named)
         if kind in ("network", "socket", LOCAL) and wait.mount is None:
             inode = inode_in(self._file(pid, folder), "socket")
-            return self._socket(now, pid, inode, job, is_network=kind == "network")
+            return self._socket(now, pid, inode, job, is_network=kind == "network", is_local=kind == LOCAL)
         if wait.mount is not None or kind in ("disk", BLOCKED):
             return self._disk(now, pid, folder, wait)
         if kind == "queue":
@@ -366,24 +390,43 @@ class WaitGraph:
         does = "writes" if wait.saves or (call is not None and call[0] in SAVING) else "reads"
         return End("file", detail=f"{does} {mount}" if mount else does)
 
-    def _socket(self, now: float, pid: int, inode: int | None, job: Job, *, is_network: bool) -> End:
+    def _socket(
+        self, now: float, pid: int, inode: int | None, job: Job, *, is_network: bool, is_local: bool = False
+    ) -> End:
         """The one of the job that holds the other end, else where it leads."""
         if inode is None:
             return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
-        via: Via = "socket"
-        peer, where = self._other_ends.local(now, inode), OUTSIDE
-        if peer is None and (found := self._other_ends.tcp(now, inode)) is not None:
+        peer = self._other_ends.local(now, inode)
+        if peer is None and is_local:
+            peer = unix_peer(inode)
+        found = self._other_ends.tcp(now, inode) if peer is None else None
+        if found is not None:
             if found[0].listens:
                 return End("socket", detail=f"{LISTENS} :{found[0].ends[0][1]}")
+            peer = found[1]
             here, there = found[0].ends
-            peer, where, via = found[1], address_words(there), "network"
             if job.rank is not None and job.rank.meets_at in (here[1], there[1]):
-                return End(via, detail=where + WHERE_RANKS_MEET + (job.absent and f": {job.absent}"))
-        elif peer is None:
-            return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
+                return End(
+                    "network", detail=address_words(there) + WHERE_RANKS_MEET + (job.absent and f": {job.absent}")
+                )
         holders = () if peer is None else self._holding(now, job.pids, lambda ends: peer in ends.sockets, but=pid)
-        # Both ends were made before the fork: the first is the one that is above the others.
-        return End("socket", holders[:1], written=True) if holders else End(via, detail=where)
+        if holders:
+            # Both ends were made before the fork: the first is the one that is above the others.
+            return End("socket", holders[:1], written=True)
+        if found is not None:
+            if self._other_ends.listener(here[1]) is not None:
+                # It has taken this connection: what comes in is a request.
+                return End("socket", detail=f"{LISTENS} :{here[1]}")
+            if peer is not None:
+                self.services.note(now, there, peer, pid if job.root is None else job.root)
+            return End("network", detail=address_words(there))
+        if is_local and job.root is None and job.torch:
+            # By a connection for each batch, which lives too short to be found, a worker hands over the descriptors of
+            # its shared memory.
+            return End("socket", tuple(sorted(job.torch))[:MOST_PIDS], HANDED_OVER)
+        if peer is not None:
+            return End("socket", detail=OUTSIDE)
+        return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
 
     def _polled(self, now: float, pid: int, folder: str, job: Job) -> End:
         """A poll is for any of its descriptors: for a pipe that somebody writes, else for a socket."""
@@ -508,6 +551,11 @@ class WaitGraph:
         if end is None or end.via in ("unknown", "timer") or (end.via == "socket" and not end.pids):
             return None
         return End("thread", (pid,), end.detail) if end.via == "file" else end
+
+
+def inside_rests(threads: Sequence[InnerThread]) -> bool:
+    """Whether none of a process's threads that were looked at does any work."""
+    return not any(thread.wait.wait in WORK for thread in threads)
 
 
 def children_of(proc: str, pid: int) -> list[int]:

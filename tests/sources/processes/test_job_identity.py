@@ -65,6 +65,7 @@ def test_the_container_is_named_by_its_engine_and_short_id(cgroup: str, containe
     [("WORLD_SIZE=4\0MASTER_ADDR=n1\0MASTER_PORT=29511\0", RunRank(29511, 4)),
      ("RANK=5\0LOCAL_RANK=1\0LOCAL_WORLD_SIZE=4\0WORLD_SIZE=8\0MASTER_PORT=29511\0", RunRank(29511, 8, 5, 4, 4)),
      ("WORLD_SIZE=1\0MASTER_PORT=29511\0", None),
+     ("RANK=1\0WORLD_SIZE=2\0", RunRank(None, 2, 1)), ("WORLD_SIZE=2\0", None),
      ("MASTER_PORT=29511\0", None), ("WORLD_SIZE=2\0MASTER_PORT=x\0", None), ("", None)],
 )  # fmt: skip
 def test_which_rank_of_a_run_a_process_is_says_its_environment(

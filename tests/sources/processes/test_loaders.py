@@ -10,6 +10,7 @@ from gputop.sources.processes.loaders import (
     is_nccl_thread,
     is_pin_memory_thread,
     is_python,
+    is_rank_thread,
     is_working_ray_task,
     thread_framework,
     thread_loader,
@@ -80,6 +81,18 @@ def test_only_an_unnamed_helper_may_count_as_a_loader_when_busy() -> None:
 )
 def test_threads_are_told_apart_by_name(name: str, host: bool, nccl: bool, pin: bool) -> None:
     assert (is_host_thread(name), is_nccl_thread(name), is_pin_memory_thread(name)) == (host, nccl, pin)
+
+
+def test_ranks_talk_by_threads_of_known_names() -> None:
+    assert all(map(is_rank_thread, ("pt_gloo_runloop", "gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_watchdg", "NCCL I")))
+    assert not any(map(is_rank_thread, ("python", "pt_autograd_0", "pt_data_pin")))
+
+
+def test_a_compiler_feeds_no_gpu_and_is_named_by_its_program() -> None:
+    for comm in (b"cc1plus", b"ptxas", b"cicc", b"ld"):
+        found = identify(comm, b"/usr/lib/x/" + comm + b"\0-o\0a", _TRAIN, True)
+        assert (found.rule, found.why) == ("never", "not a loader: a compiler")
+    assert identify(b"python", b"python\0--data\0/home/cc1plus\0", _TRAIN, True).rule == "R5"
 
 
 def test_thread_loaders_are_named() -> None:

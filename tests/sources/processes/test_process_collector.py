@@ -128,6 +128,37 @@ def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fak
     assert sample.unavailable["state"] == YOUNGER
 
 
+def test_a_process_that_has_ended_keeps_its_name_though_its_pid_belongs_to_another(fake: FakeProc) -> None:
+    collector = collector_of(fake)
+    fake.process(500, command="python train_a.py", starttime=90_000)
+    listed = GpuProcess(0, 500, 1e9)
+    (before,) = collector.read(T0, [listed])
+    fake.process(500, "sshd", "sshd", starttime=100_100)
+    fake.uptime(1004.0)
+    for t in range(4, 20):
+        (sample,) = collector.read(T0 + t, [listed])
+    assert (sample.starttime, sample.static.command) == (before.starttime, "python train_a.py")
+    assert sample.unavailable["state"] == EXITED
+
+
+def test_a_zombie_is_no_row(fake: FakeProc) -> None:
+    collector = collector_of(fake)
+    assert {100, 110} <= by_pid(collector.read(T0, [JOB])).keys()
+    fake.process(110, "pt_data_worker", "", ppid=100, state="Z")
+    assert 110 not in by_pid(collector.read(T0 + 1, [JOB]))
+
+
+def test_loaders_say_how_many_cores_they_may_use_together(fake: FakeProc) -> None:
+    collector = collector_of(fake)
+    fake.process(111, "pt_data_worker", ppid=100)
+    collector.read(T0, [JOB])
+    for pid, cpus in ((100, "0-7"), (110, "0,2-3"), (111, "0-1")):
+        fake.write(f"proc/{pid}/status", f"Name:\tpython\nCpus_allowed_list:\t{cpus}\n")
+    rows = by_pid(collector.read(T0 + 11, [JOB]))
+    loaders = [row for row in rows.values() if row.role == "loader"]
+    assert loaders and all(row.allowed_cores == 4.0 for row in loaders)
+
+
 def test_in_a_container_a_pid_of_the_host_is_not_taken_for_the_process_that_has_it_here(
     fake: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.feeders import WaitEnd
+from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, WaitEnd
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import wait_look
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.process_facts import RunRank
-from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
+from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds, unix_peer
 from gputop.sources.processes.wait_graph import (
     ONE_OF_MANY,
     OUTSIDE,
@@ -68,6 +68,8 @@ class Watched:
         self.pids, self.pid, self.root = pids, pid, root
         self.rank: RunRank | None = None
         self.backward: tuple[str, ...] = ()
+        self.torch: frozenset[int] = frozenset()
+        self.is_rank, self.absent = False, ""
         self.forget()
 
     def forget(self) -> None:
@@ -85,7 +87,16 @@ class Watched:
         loaders = frozenset(self.pids[name] for name in called)
         kin = tuple(children_of("/proc", self.root or self.pid))
         job = (
-            Job(kin, loaders, tids, rank=self.rank, backward=self.backward)
+            Job(
+                kin,
+                loaders,
+                tids,
+                rank=self.rank,
+                backward=self.backward,
+                torch=self.torch,
+                is_rank=self.is_rank,
+                absent=self.absent,
+            )
             if self.root is None
             else Job((self.root, *kin), loaders, root=self.root)
         )
@@ -295,6 +306,45 @@ def test_a_rank_that_waits_where_all_meet_says_who_was_not_seen() -> None:
             now += 6.0
             first, *_ = collector.read(now, listed, dict.fromkeys(range(3), 0.0))
             said = " ".join(wait.detail for wait in first.waits_for or ())
+
+
+def test_a_connection_that_a_worker_has_not_taken_yet_is_a_wait_for_the_workers() -> None:
+    # Torch's workers hand over the descriptors of shared memory by a new connection each time.
+    program = """
+server = socket.socket(socket.AF_UNIX)
+server.bind("\\0" + str(os.getpid())); server.listen()
+worker = start(sleep)
+asks = socket.socket(socket.AF_UNIX)
+asks.connect("\\0" + str(os.getpid()))
+server.close()
+ready(worker=worker)
+asks.recv(1)
+"""
+    with watched(program) as main:
+        found = main.look().end
+        assert found is None or not found.pids
+        main.torch = frozenset({main.pids["worker"]})
+        main.until(End("socket", (main.pids["worker"],), HANDED_OVER))
+
+
+def test_the_other_end_of_a_socket_is_asked_for_by_its_inode() -> None:
+    mine, its = socket.socketpair()
+    with mine, its:
+        assert unix_peer(os.fstat(mine.fileno()).st_ino) == os.fstat(its.fileno()).st_ino
+    assert unix_peer(1) is None
+
+
+def test_a_rank_in_a_lock_or_a_timer_waits_for_other_ranks() -> None:
+    held = "held = threading.Lock()\nheld.acquire()\nready()\nheld.acquire()"
+    with watched(held) as main:
+        main.rank, main.is_rank = RunRank(None, 2, 0), True
+        main.until(End("lock", detail=OTHER_RANKS), threads=True)
+    with watched("ready()\ntime.sleep(1000)") as main:
+        main.rank, main.is_rank = RunRank(None, 2, 0), True
+        # A main thread may sleep for its GPU, too.
+        main.until(End("timer"))
+        main.absent = "1 of 2 ranks seen here"
+        main.until(End("timer", detail=f"{OTHER_RANKS}: 1 of 2 ranks seen here"))
 
 
 def test_a_lock_is_held_by_the_threads_that_wait_for_none_and_leads_on_through_their_pipe() -> None:

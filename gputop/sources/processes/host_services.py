@@ -1,0 +1,134 @@
+"""Services of this host for which a job waits over TCP, found by the socket that they listen on.
+
+A tokenizer, a feature store or a reward model often runs beside a job, related to it by nothing but a connection. It is
+named while it computes; what one that rests is waited for is the network, as everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+from msgspec import Struct
+
+from gputop.model.feeders import BESIDE, why_words
+from gputop.sources.processes.process_sockets import OtherEnds, held
+from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
+from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
+
+KEPT_S = 30.0
+"""How long a service is remembered for which nobody waits."""
+COMPUTES, RESTS = 0.5, 0.15
+"""Cores, used or queued for, from which on a service computes, and below which it no longer does [judged]."""
+MOST_SERVICES, MOST_THREADS = 8, 64
+MOST_READ = 512
+"""Processes whose open files one search reads: some 30 ms; a larger machine takes several searches."""
+LEAST_S = 1.0
+"""CPU time is a rate over so long at least."""
+AGAIN_S = 30.0
+"""How soon a search that found nobody is repeated."""
+OTHER_END = "at the other end of a connection, on this host"
+
+Address = tuple[bytes, int]
+
+
+class _Service(Struct):
+    """One address for which a job waits, and who listens there."""
+
+    root: int
+    asked_at: float
+    peer: int
+    pid: int | None = None
+    starttime: int = 0
+    seen: set[tuple[int, int]] = set()
+    """Processes that do not hold the socket, by pid and start time."""
+    searched_at: float = float("-inf")
+    counted: tuple[float, int] | None = None
+    """When its CPU time was read, and how long its threads had been runnable until then, in nanoseconds."""
+    computes: bool = False
+
+
+class HostServices:
+    """Finds them. Used under the lock of the wait sampler."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._services: dict[Address, _Service] = {}
+
+    def note(self, now: float, address: Address, peer: int, root: int) -> None:
+        """Note that a process of a job waits at an address of this host; ``peer`` is the inode of the other end."""
+        service = self._services.get(address)
+        if service is not None:
+            service.root, service.asked_at, service.peer = root, now, peer
+        elif len(self._services) < MOST_SERVICES:
+            self._services[address] = _Service(root, now, peer)
+
+    def find(
+        self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], ends: OtherEnds
+    ) -> dict[int, ProcessPlace]:
+        """Places of the services that compute, each beside the GPU process whose job waits for it."""
+        self._services = {key: found for key, found in self._services.items() if now - found.asked_at < KEPT_S}
+        places: dict[int, ProcessPlace] = {}
+        for (_, port), service in self._services.items():
+            root = placed.get(service.root)
+            if root is None or root.role != "gpu":
+                continue
+            if service.pid is None:
+                self._search(now, service, ends.listener(port) or service.peer, table, placed)
+            if service.pid is None or service.pid in placed or not self._computes(now, service):
+                continue
+            stat = table.get(service.pid)
+            if stat is not None and stat.starttime == service.starttime:
+                why = why_words(BESIDE, OTHER_END)
+                places[service.pid] = ProcessPlace(
+                    stat, service.root, root.gpu, "helper", None, why, may_feed=True, rule=BESIDE
+                )
+        return places
+
+    def _search(
+        self, now: float, service: _Service, inode: int, table: ProcessTable, placed: Mapping[int, ProcessPlace]
+    ) -> None:
+        if now - service.searched_at < AGAIN_S:
+            return
+        left = MOST_READ
+        for pid, stat in table.items():
+            if pid in placed or (pid, stat.starttime) in service.seen or pid == os.getpid():
+                continue
+            if not left:
+                return
+            left -= 1
+            mine = held(self._proc, pid)
+            if mine is not None and inode in mine.sockets:
+                service.pid, service.starttime = pid, stat.starttime
+                return
+            service.seen.add((pid, stat.starttime))
+        # Nobody, or somebody who may not be seen.
+        service.searched_at, service.seen = now, set()
+
+    def _computes(self, now: float, service: _Service) -> bool:
+        """Whether it uses a good part of a core; forgets it once it has ended."""
+        try:
+            stat = parse_stat(read_small(f"{self._proc}/{service.pid}/stat"))
+        except OSError:
+            stat = None
+        if stat is None or stat.starttime != service.starttime:
+            service.pid, service.counted, service.computes = None, None, False
+            return False
+        before = service.counted
+        if before is not None and 0.0 <= now - before[0] < LEAST_S:
+            return service.computes
+        service.counted = now, self._runnable_ns(service.pid)
+        if before is not None and now > before[0]:
+            cores = (service.counted[1] - before[1]) / 1e9 / (now - before[0])
+            service.computes = cores >= (RESTS if service.computes else COMPUTES)
+        return service.computes
+
+    def _runnable_ns(self, pid: int | None) -> int:
+        """How long the threads of a process have been runnable, in nanoseconds."""
+        total = 0
+        with suppress(OSError):
+            for tid in os.listdir(f"{self._proc}/{pid}/task")[:MOST_THREADS]:
+                with suppress(OSError):
+                    total += sum(parse_schedstat(read_small(f"{self._proc}/{pid}/task/{tid}/schedstat")) or ())
+        return total

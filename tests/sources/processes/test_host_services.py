@@ -1,0 +1,68 @@
+"""Services of this host for which a job waits: real processes, found by the socket that they listen on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gputop.sources.processes.host_services import KEPT_S, HostServices
+from gputop.sources.processes.process_sockets import OtherEnds
+from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
+
+SERVER = """
+import json, socket, sys, threading, time
+server = socket.create_server(("127.0.0.1", 0))
+print(json.dumps(server.getsockname()[1]), flush=True)
+connection, _ = server.accept()
+while sys.argv[1] == "computes": pass
+time.sleep(1000)
+"""
+ADDRESS = b"\x7f\x00\x00\x01"
+
+
+@contextmanager
+def served(does: str) -> Iterator[tuple[int, int]]:
+    """A server's pid, and its port."""
+    with subprocess.Popen([sys.executable, "-c", SERVER, does], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            yield server.pid, json.loads(server.stdout.readline())
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("does", ["computes", "rests"])
+def test_a_service_is_named_while_it_computes(does: str) -> None:
+    import socket
+
+    table, ends, services = ProcessTable("/proc"), OtherEnds(), HostServices("/proc")
+    with served(does) as (pid, port), socket.create_connection(("127.0.0.1", port)) as mine:
+        table.refresh()
+        found = None
+        while found is None or found[1] is None:
+            ends.dump(0.0)
+            found = ends.tcp(0.0, os.fstat(mine.fileno()).st_ino)
+            time.sleep(0.05)
+        root = table.get(os.getpid())
+        assert root is not None
+        placed = {os.getpid(): ProcessPlace(root, os.getpid(), 3, "gpu", None, "")}
+        begun = time.monotonic()
+        services.note(begun, (ADDRESS, port), found[1], os.getpid())
+        seen: dict[int, ProcessPlace] = {}
+        # A machine that others crowd leaves it a part of a core.
+        while not seen and time.monotonic() - begun < (20.0 if does == "computes" else 3.0):
+            seen = services.find(time.monotonic(), table, placed, ends)
+            time.sleep(0.3)
+        assert list(seen) == ([pid] if does == "computes" else [])
+        if seen:
+            assert (seen[pid].root, seen[pid].gpu, seen[pid].rule, seen[pid].may_feed) == (os.getpid(), 3, "R6", True)
+            # Who is a part of a job already is not placed again, and whom nobody asks is forgotten.
+            assert services.find(time.monotonic(), table, {**placed, **seen}, ends) == {}
+            assert services.find(time.monotonic() + KEPT_S, table, placed, ends) == {}
