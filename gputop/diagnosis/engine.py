@@ -163,12 +163,6 @@ class Diagnoser:
         self._ledger.forget(uuid)
         self._findings.forget(uuid)
 
-    def forget_gone(self, limit: int) -> None:
-        """Forget GPUs that are gone, the oldest beyond ``limit`` GPUs."""
-        for uuid in list(self._gpus)[: max(0, len(self._gpus) - limit)]:
-            if uuid not in self._sample_and_tick:
-                self.forget(uuid)
-
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
         """Host lanes of one GPU at this tick, percent.
 
