@@ -20,7 +20,7 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "a verdict": ("CHECKPOINT_PAUSE", 1),
     "a badge": ("CORE_SHORTAGE", 0),
     "a column of the process table": ("tree_read_bytes_per_s", 0),
-    "a key": ("copy_json", 1),
+    "a key": ("copy_json", 2),
     "a key that only changes what is shown": ("half_down", 0),
     "a key of the fleet": ("copy_ssh", 0),
     "a key of a page": ("users_regroup|action_regroup", 1),

@@ -29,7 +29,8 @@ sys.exit(program())
 """
 """As an installer writes it: what Python finds first is the folder of this script, not the one that it is run in."""
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "once": ("--json",), "doctor": (), "report": ("r.jsonl",), "diagnose": ("r.jsonl",), "compare": ("r.jsonl",) * 2,
+    "once": ("--json",), "doctor": (), "pick": (), "report": ("r.jsonl",), "diagnose": ("r.jsonl",),
+    "compare": ("r.jsonl",) * 2,
     "dump": ("r.jsonl", "--json"), "screenshot": ("r.jsonl", "-o", "s.svg"), "trace": ("ranks",),
     "memory": ("snap.pickle",), "export": ("--once",), "record": ("--for", "1s", "-o", "n.jsonl"),
     "run": ("--", "true"), "prove": (), "serve": ("demo", "no-such"), "alerts": ("r.jsonl",), "mark": ("x",),
