@@ -232,8 +232,7 @@ class ProcessCollector:
         for pid, place in places.items():
             member = former.pop(pid, None)
             if member is not None and member.place.stat.starttime != place.stat.starttime:
-                member.watched.close()
-                member = None
+                former[pid], member = member, None
             member = self._settled(pid, place, command_of(pid, place.stat), member)
             group = member.facts.folders.cpu[:1]
             if group:
@@ -243,6 +242,7 @@ class ProcessCollector:
                     shared.read()
                 self._throttling[group[0]] = member.throttling = shared
             self._members[pid] = member
+        self._look.forget(former.keys())
         for pid, member in former.items():
             member.watched.close()
             now_there = self._table.get(pid)

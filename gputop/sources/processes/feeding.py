@@ -79,6 +79,7 @@ class Feeding:
         self._between = looks_between
         self._gpus = WaitingGpus()
         self._tracks: dict[int, Track] = {}
+        self._starttimes: dict[int, int] = {}
         self._unclear: Collection[int] = ()
         """Processes of GPUs whose waiting neither a loader nor the main thread explains."""
         self._watched = LookedAt()
@@ -96,8 +97,9 @@ class Feeding:
 
         ``mains`` are the processes whose main threads are looked at between the readings, if their GPUs wait.
         """
-        if self._tracks.keys() != readings.keys():
-            self._forget_ended(readings)
+        starttimes = {pid: reading.stat.starttime for pid, reading in readings.items()}
+        if starttimes != self._starttimes:
+            self._forget_ended(starttimes)
         self._gpus.observe(now, util)
         waiting = {
             pid
@@ -137,12 +139,24 @@ class Feeding:
         with self._sampler.lock:
             yield lambda pid: self._others.of(now, pid), lambda inode: self._ends.of(now, inode)
 
-    def _forget_ended(self, readings: Mapping[int, ProcessReading]) -> None:
-        """What a process used that was followed itself is no news when its parent is told of its end."""
-        for pid, track in self._tracks.items():
-            if pid not in readings and track.stat is not None and track.stat.ppid in self._tracks:
-                self._tracks[track.stat.ppid].owes(used_s(track.stat))
-        self._tracks = {pid: self._tracks.get(pid) or Track() for pid in readings}
+    def _forget_ended(self, starttimes: dict[int, int]) -> None:
+        """Forget processes that have ended; a pid that another process has now is one of them.
+
+        What a process used that was followed itself is no news when its parent is told of its end.
+        """
+        ended = {pid for pid, starttime in self._starttimes.items() if starttimes.get(pid) != starttime}
+        for pid in ended:
+            stat = self._tracks[pid].stat
+            if stat is not None and stat.ppid in self._tracks:
+                self._tracks[stat.ppid].owes(used_s(stat))
+        self._tracks = {
+            pid: Track() if pid in ended or pid not in self._tracks else self._tracks[pid] for pid in starttimes
+        }
+        self._starttimes = starttimes
+        if ended:
+            with self._sampler.lock:
+                self._graph.forget(ended)
+                self._proof.forget(ended)
 
     def _take_looks(
         self, now: float, close: Collection[int], members: Mapping[int, Member], readings: Mapping[int, ProcessReading]

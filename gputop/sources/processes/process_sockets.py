@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from stat import S_IRUSR, S_IWUSR
 from typing import TYPE_CHECKING
 
@@ -276,6 +276,10 @@ class HeldInodesCache:
         self._held_by_pid: dict[int, tuple[float, HeldInodes | None]] = {}
         self._reads_left = 0
 
+    def forget(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self._held_by_pid.pop(pid, None)
+
     def begin(self) -> None:
         """Begin a new round, in which some more may be read."""
         self._reads_left = READ_AT_ONCE
@@ -363,6 +367,10 @@ class Received:
                 parent = held(self._proc, root)
                 inherited[root] = frozenset() if parent is None else parent.sockets
             self._news[pid] = self._look(now, pid, inherited.get(root, frozenset()), tables, self._news.get(pid))
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Forget processes that have ended."""
+        self._news = {pid: news for pid, news in self._news.items() if pid not in pids}
 
     def of(self, pid: int) -> SocketNews | None:
         """What is known of a process; None before its first look."""

@@ -207,6 +207,10 @@ class InnerThreads:
         turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in WORK)
         return seen
 
+    def forget(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self._turns.pop(pid, None)
+
     def _listed(self, pid: int) -> list[str]:
         try:
             return [tid for tid in os.listdir(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]

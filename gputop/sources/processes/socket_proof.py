@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -34,6 +34,10 @@ class SocketProof:
         """Look at the sockets requested at the last reading, if a look is due."""
         if self._root_of_target:
             self._received.read(now, list(self._root_of_target), self._root_of_target)
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Forget processes that have ended."""
+        self._received.forget(pids)
 
     def _to_ask(
         self,

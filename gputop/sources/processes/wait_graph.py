@@ -137,6 +137,10 @@ class Writers:
         seen = tuple(pid for pid, c in counted.items() if c is not None and now - c.grown_at <= WROTE_S)
         return seen or tuple(pid for pid, c in counted.items() if c is not None and c.elsewhere > 0)
 
+    def forget(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self._counted.pop(pid, None)
+
     def _count(self, now: float, pid: int) -> _Counted | None:
         """None where its counters may not be seen."""
         before = self._counted.get(pid)
@@ -230,6 +234,14 @@ class WaitGraph:
         self._writers = Writers(proc)
         self._inner = InnerThreads(proc, look)
         self.services = HostServices(proc)
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Forget processes that have ended: their pids may belong to others soon."""
+        for pid in pids:
+            self._writers.forget(pid)
+            self._cache.forget(pid)
+            self._inner.forget(pid)
+        self._look.forget(pids)
 
     def look(
         self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int], most_threads: int = 0

@@ -11,6 +11,7 @@ accuse a healthy loader. Two limits: ``time.sleep`` of Python up to 3.10 is a se
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from functools import lru_cache
 
@@ -129,6 +130,11 @@ class Mounts:
                 self._mounts_of.clear()
             cached = self._mounts_of[pid] = now, self._read(pid)
         return cached[1].get(number)
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Forget processes that have ended."""
+        for pid in pids:
+            self._mounts_of.pop(pid, None)
 
     def _read(self, pid: int) -> dict[int, Mount]:
         try:
@@ -275,6 +281,14 @@ class WaitLook:
     def close(self) -> None:
         """End the thread that asks sockets for their protocol."""
         self._patient.close()
+
+    def forget(self, pids: Collection[int]) -> None:
+        """Forget processes that have ended."""
+        ended, begin = {str(pid) for pid in pids}, len(self._proc) + 1
+        for kept in (self._cache, self._io_ticks):
+            for folder in [folder for folder in kept if folder[begin:].partition("/")[0] in ended]:
+                del kept[folder]
+        self.mounts.forget(pids)
 
     def thread(self, now: float, pid: int, folder: str) -> tuple[Stat, ThreadWait] | None:
         """A thread's counters and what it does, by its state too; None once it has ended."""

@@ -517,6 +517,24 @@ def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path)
     assert writers.of(164.0, (5, 6, 7, 8)) == (6,)
 
 
+def test_what_is_known_of_a_process_ends_with_it_though_another_has_its_pid(tmp_path: Path) -> None:
+    def write(wchar: int) -> None:
+        (tmp_path / "5").mkdir(exist_ok=True)
+        (tmp_path / "5" / "io").write_text(
+            f"rchar: 0\nwchar: {wchar}\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n"
+        )
+
+    look, cache = WaitLook(str(tmp_path)), HeldInodesCache(str(tmp_path))
+    graph = WaitGraph(str(tmp_path), look, cache, OtherEnds())
+    write(100)
+    assert graph._writers.of(0.0, (5,)) == (5,)
+    look._cache[f"{tmp_path}/5/task/6"] = look._cache[f"{tmp_path}/55"] = 0.0, wait_look.SEEN_RUNNING
+    graph.forget({5})
+    write(0)
+    assert graph._writers.of(1.0, (5,)) == ()
+    assert list(look._cache) == [f"{tmp_path}/55"]
+
+
 def test_a_lock_held_while_gradients_are_computed_is_for_the_thread_that_computes_them() -> None:
     with watched(
         """
