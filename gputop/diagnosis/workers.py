@@ -185,10 +185,9 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         if worker.latest.kind == latest.kind
         and (worker is best or latest.what == "workers" or 100.0 * worker.useful >= DOES_SOMETHING)
     ]  # fmt: skip
-    asked = [worker for worker in peers if worker.latest.by == PEER] if latest.by != PEER else []
-    if asked:
-        # They wait for it and share no work with it.
-        peers = [worker for worker in peers if worker not in asked]
+    if best.key >= 0 and latest.by != PEER and any(worker.latest.by == PEER for worker in processes):
+        # Others wait for it and share no work with it.
+        peers = [worker for worker in peers if worker.latest.by != PEER]
         latest = replace(latest, what="beside", kind=ASKED_KIND)
     if best.key >= 0 and latest.what == "workers":
         peers += _seldom_awaited([shares[key] for key in shares if key not in keys], best, waited_for(seconds), least)

@@ -251,7 +251,10 @@ def workers_words(f: Feeders) -> str:
         return f"{f.n} {kind_of(f)}"
     if f.what == "beside" and f.n == 1:
         return f"{f.name or kind_of(f)} (pid {f.pid}, this host)"
-    return f"{f.active} of {f.n} {f.kind} (pid {f.pid})" if f.uneven else f"{f.active}/{f.n} {kind_of(f)}"
+    if f.uneven:
+        return f"{f.active} of {f.n} {f.kind} (pid {f.pid})"
+    alone = f" (pid {f.pid})" if f.n == 1 and f.what == "helpers" else ""
+    return f"{f.active}/{f.n} {kind_of(f)}{alone}"
 
 
 def feeder_words(shares: FeederShares) -> str:

@@ -148,10 +148,11 @@ def pinned_workers(gpu: Gpu) -> None:
 SERVICE = """
 import socket, sys, time
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+server.settimeout(60.0)
 connections = [server.accept()[0] for _ in range(2)]
 while True:
     for connection in connections:
-        connection.recv(1)
+        if not connection.recv(1): sys.exit()
         end = time.monotonic() + 0.3
         while time.monotonic() < end: sum(range(200))
         connection.sendall(bytes(4096))
@@ -164,14 +165,15 @@ while True:
 )  # fmt: skip
 def service_beside(gpu: Gpu) -> None:
     """Workers that ask a service of this machine, no relative of theirs, which computes on one core for both."""
-    command = [sys.executable, "-c", SERVICE, str(gpu.own_port)]
-    with subprocess.Popen(command, start_new_session=True, close_fds=True):
-        time.sleep(1.0)
+    # Through a shell that ends, it is nobody's child. It ends with its connections.
+    words = [sys.executable, "-c", SERVICE, str(gpu.own_port)]
+    subprocess.run(["sh", "-c", '"$@" &', "sh", *words], start_new_session=True, check=True)
+    time.sleep(1.0)
 
-        def asked() -> Iterator[bytes]:
-            connection = connect(gpu.own_port)
-            while True:
-                connection.sendall(b"?")
-                yield receive(connection)
+    def asked() -> Iterator[bytes]:
+        connection = connect(gpu.own_port)
+        while True:
+            connection.sendall(b"?")
+            yield receive(connection)
 
-        gpu.train(fed_by([asked, asked]), 0.05)
+    gpu.train(fed_by([asked, asked]), 0.05)
