@@ -89,6 +89,11 @@ class IdleAttribution(NamedTuple):
 
 _FIRST, _LAST = IdleAttribution._fields.index("useful"), IdleAttribution._fields.index("any_useful")
 _UPPER = ("most_main_run", "most_disk", "most_network", "most_write", "most_fetch")
+_SEEN_OF_MAIN = frozenset(("main_disk", "main_network", "main_write", "main_sleep", "main_fetch", "main_alone"))
+SEEN_ERRORS, VARIES = 2.5, 0.3
+"""Where idle time varies so much (its coefficient of variation) a wait of the main thread is named only if its share
+has so many standard errors of its intervals to spare: chance alone gives bounds to a thread that is independent of the
+GPU [simulated: util 70, asleep 80 %]."""
 _NO_WORKER = (0.0,) * STATES
 
 
@@ -272,6 +277,19 @@ def has_moments(utils: Iterable[float]) -> bool:
     return len(high) < LEAST_SEEN or changes >= BLOCKS * by_chance or pauses < 2
 
 
+def _variation(intervals: Sequence[Interval]) -> float:
+    """Coefficient of variation of the idle share over the intervals."""
+    idle = [interval.idle / interval.seconds for interval in intervals]
+    mean = sum(idle) / len(idle)
+    return sqrt(sum([(part - mean) ** 2 for part in idle]) / len(idle)) / mean
+
+
+def _error(seconds: Sequence[float], share: float, intervals: Sequence[Interval]) -> float:
+    """Standard error of a share by the spread of its intervals."""
+    squares = sum([(part - share * i.idle) ** 2 for part, i in zip(seconds, intervals, strict=True)])
+    return sqrt(squares) / sum([i.idle for i in intervals])
+
+
 def idle_attribution(
     intervals: Sequence[Interval], busiest: int | None, *, moments: bool, named: frozenset[str] = frozenset()
 ) -> tuple[IdleAttribution, frozenset[str]]:
@@ -288,19 +306,21 @@ def idle_attribution(
     rows = [
         i.bounds if busiest is None else i.bounds[:_FIRST] + i.of_worker(busiest) + i.bounds[_LAST:] for i in intervals
     ]
-    n, shares = sum([interval.idle > 0.0 for interval in intervals]), []
+    chance = SEEN_ERRORS * min(1.0, _variation(intervals) / VARIES)
+    n, shares, spread = sum([interval.idle > 0.0 for interval in intervals]), list[float](), dict[str, float]()
     for name, seconds in zip(IdleAttribution._fields, zip(*rows, strict=True), strict=True):
         share = sum(seconds) / idle
         if moments and name not in _UPPER:
             # Chance alone has some intervals idle, and with them a bound: a cause holds in all of them.
-            squares = sum([(part - share * i.idle) ** 2 for part, i in zip(seconds, intervals, strict=True)])
-            share -= ERRORS * sqrt(squares) / idle if n >= LEAST_IDLE else share
+            share -= ERRORS * _error(seconds, share, intervals) if n >= LEAST_IDLE else share
+        elif name in _SEEN_OF_MAIN and share >= NO_LONGER:
+            spread[name] = chance * _error(seconds, share, intervals)
         shares.append(min(1.0, max(0.0, round(share, 9))))
     found = IdleAttribution(*shares)
     return found, frozenset(
         name
         for name, share in zip(IdleAttribution._fields, found, strict=True)
-        if share >= (NO_LONGER if name in named else MOSTLY)
+        if share - spread.get(name, 0.0) >= (NO_LONGER if name in named else MOSTLY)
     )
 
 

@@ -133,6 +133,13 @@ def test_a_main_thread_that_is_independent_of_its_gpu_is_never_accused(
     assert said.keys() <= NO_ACCUSATION, said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_other_run_of_chance_accuses_it_either(seed: int) -> None:
+    said = verdicts(independent(70.0, 1.0, moments=False, seed=seed), 1.0)
+    assert said.keys() <= NO_ACCUSATION, said
+
+
 @pytest.mark.parametrize("moments", [False, True])
 @pytest.mark.parametrize("server", ["vllm", None])
 def test_a_server_gets_the_same_verdict_at_each_interval_and_is_never_accused(
