@@ -214,7 +214,7 @@ def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
 
 
 PROPERTIES = (
-    "alerts", "diagnosis_parts", "diagnosis_report", "document", "fuzz", "idle_attribution", "paint_text",
+    "alerts", "diagnosis_parts", "diagnosis_report", "document", "every_size", "fuzz", "idle_attribution", "paint_text",
     "process_filter", "process_history", "recording_format", "recording_verdicts", "row_strip", "secrets", "servers",
     "set_back", "steps",
 )  # fmt: skip

@@ -107,6 +107,9 @@ def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> l
             cells.append(("▒" if util >= 4 else " ", "gap.unknown"))
         else:
             cells.append(_cell(sm, util, glyphs, gap_style, sm_on_gap, alone=rows == 1))
+    if low == 0 and high <= 0:
+        # A line on the floor: measured, and nothing ran.
+        cells[-1] = ("▁", "rule") if glyphs.solid else ("·", "dim")
     return cells
 
 

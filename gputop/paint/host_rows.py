@@ -11,7 +11,7 @@ from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis
 from gputop.model.feeders import Feeders, MainWaits
 from gputop.model.quantity import GIB, gb_per_s, number, rate, share, terminal_safe
 from gputop.model.serving import server_forms
-from gputop.model.snapshot import FabricPort
+from gputop.model.snapshot import FabricPort, HostSample
 from gputop.monitor import Frame
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import DetailPage
@@ -83,6 +83,12 @@ def _mb_per_s(value: float | None) -> str:
     return f"{number(None if value is None else value / 1e6, 5)} MB/s"
 
 
+def _memory(host: HostSample) -> str:
+    """Memory in use, and of how much where that is known."""
+    used = number(None if host.mem_used_bytes is None else host.mem_used_bytes / GIB, 4)
+    return used if host.mem_total_bytes is None else f"{used} / {host.mem_total_bytes / GIB:.0f}"
+
+
 def load_fields(frame: Frame) -> list[Field]:
     """Pressure and memory of the host as fields of fixed width, and the traffic that a verdict speaks of."""
     host = frame.snapshot.host
@@ -91,7 +97,7 @@ def load_fields(frame: Frame) -> list[Field]:
         *trouble_fields(frame.fabric),
         (f"waiting for a core {_steps(host.psi_cpu_pct)}", "text"),
         (f"for I/O {_steps(host.psi_io_pct)}", "text"),
-        (f"mem {number(None if host.mem_used_bytes is None else host.mem_used_bytes / GIB, 4)} GiB", "text"),
+        (f"mem {_memory(host)} GiB", "text"),
     ]
     if any(d.verdict == COMMUNICATION.id for d in frame.diagnoses):
         fields += traffic_fields(frame.fabric)

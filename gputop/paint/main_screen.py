@@ -16,7 +16,7 @@ from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, panes, process_table
 from gputop.paint.header import LEAST_HEIGHT, hint_line, last_hint
 from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten, text_row
-from gputop.paint.panes import LABEL_WIDTH, LANES, ShownGpu, chart_width, roomy_chart_width
+from gputop.paint.panes import LABEL_WIDTH, ShownGpu
 from gputop.paint.process_columns import NO_FILTER
 from gputop.paint.view import Density, View, selected_gpu
 from gputop.paint.words import gpu_label, verdict_lines
@@ -42,6 +42,8 @@ PROCESSES_OF_NONE, PROCESSES_OF_A_GPU = 4, 2
 """Process rows that are kept beside those of each GPU, and of each GPU: what is more is worth more in charts."""
 LEAST_LISTED = 8
 """Fewer GPUs than this keep their panes even if that leaves less room for processes."""
+KEPT_IN_THE_PAST = 7
+"""Rows of the process table beside the time line of the past: title, heads and five processes."""
 WORDS_ROWS, TABLE_ROWS = 3, 5
 """Rows left below a list of GPUs: a title and two rows of words; the process table's heads and three rows."""
 
@@ -60,14 +62,17 @@ def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
     return None
 
 
-def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> int:
-    """Rows of each line of so many panes beside each other; 0 where not even the least fits."""
+def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> list[int]:
+    """Rows of each line of panes beside each other; empty where not even the least fits.
+
+    What the lines cannot share evenly goes to the first ones, so that no row stays empty.
+    """
     lines = -(-gpus // per_line)
     if density == "compact":
-        return COMPACT_GRID if lines * COMPACT_GRID <= free - LEAST_PROCESSES else 0
-    # Beside each other GPUs take fewer rows: a quarter of the room is enough for their processes.
-    rows = min(TALLEST_GRID, (free - kept_processes(free * 3 // 4, gpus)) // lines)
-    return rows if rows >= LEAST_GRID else 0
+        return [COMPACT_GRID] * lines if lines * COMPACT_GRID <= free - LEAST_PROCESSES else []
+    # Beside each other GPUs take fewer rows: a sixth of the room is enough for their processes.
+    rows, more = divmod(free - kept_processes(free // 2, gpus), lines)
+    return [min(TALLEST_GRID, rows + (line < more)) for line in range(lines)] if rows >= LEAST_GRID else []
 
 
 def kept_processes(free: int, gpus: int) -> int:
@@ -94,12 +99,11 @@ def listed(gpus: int, rows_left: int) -> int:
 
 
 def bar_room(below: int, wanted_rows: int) -> int:
-    """Rows that the time line of the past takes of those below GPUs and host, at most ``wanted_rows``.
+    """Rows that the time line of the past takes of those ``below`` GPUs and host, at most ``wanted_rows``.
 
-    Where it fits as a whole it goes before the processes; where it cannot, they keep some rows.
+    Whoever looks back wants to see who ran: title, heads and five processes stay where the live screen has them.
     """
-    process_rows = next((rows for rows, least in ((8, 20), (5, 12), (4, 7)) if below >= least), 0)
-    return wanted_rows if wanted_rows <= below else max(1, below - process_rows)
+    return min(wanted_rows, max(1, below - KEPT_IN_THE_PAST))
 
 
 # The rows.
@@ -108,8 +112,6 @@ LEAST_PANE_WIDTH = 96
 LEAST_SIZE = (20, 4)
 LEAST_TABLE = 3
 """Rows of the process table: its title, its heads and one process. With fewer the title stands alone."""
-LEAST_ABOVE_LANES = 8
-"""A pane has lanes when so many rows are left for its chart, numbers and words."""
 LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
 """With fewer rows the selected GPU of the list gets no chart of its own."""
 
@@ -251,22 +253,17 @@ def _big(gpus: int, width: int, height: int) -> bool:
 
 
 def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
-    """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
+    """One or two GPUs: charts over the whole width with lanes, words and numbers, and the host on one line."""
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     host = [host_rows.load(frame, view, width), *host_rows.attribution_rows(frame, view, width)[:1]]
-    # Titles and time axes, lanes, three rows of words, two of numbers, the host, the table's head.
-    needed = count * 2 + len(LANES) + 1 + 3 + 2 + len(host) + 2
-    room = out.left - needed - LEAST_PROCESSES
-    air = [Line().row(width)] if room - 9 * count >= 3 else []
-    # What is left of the room, up to two fifths of a high screen.
-    rows = max(5 if count == 1 else 4, min(max(TALLEST, out.height * 2 // 5), (room - 3 * len(air)) // count))
+    room = out.left - len(host) - 2
+    with_lanes = min(count * panes.LEAST_WITH_LANES, room - LEAST_PROCESSES_OF_FEW)
+    rows = min(
+        max(room - kept_processes(room // 2, count), with_lanes) // count, max(TALLEST_GRID, out.height * 3 // 5)
+    )
     for g in gpus:
-        out.extend(panes.chart(g, width, rows), _target(g))
-        if g.position == selected_gpu(frame, view):
-            out.extend(panes.lanes(g, width) + air)
-            out.extend(panes.evidence_rows(g, width, 3) + air)
-            out.extend(panes.numbers(g, width))
-    out.extend(host + air)
+        out.extend(panes.full_pane(g, width, rows), _target(g))
+    out.extend(host)
 
 
 def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
@@ -317,10 +314,10 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
     free = out.left - len(host) - 2
     per_line = _columns(width, count)
     if per_line > 1:
-        rows = side_by_side(count, per_line, free, view.density)
-        if not rows:
+        heights = side_by_side(count, per_line, free, view.density)
+        if not heights:
             return False
-        _add_grid(out, gpus, width, per_line, rows)
+        _add_grid(out, gpus, width, per_line, heights)
     else:
         sizes = stacked(count, free, view.density)
         if sizes is None:
@@ -347,32 +344,22 @@ def _add_stack(out: ScreenRows, gpus: list[ShownGpu], width: int, tall: int, oth
 
 
 def _pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
-    """One pane; a tall one has the host's lanes below its chart, on the same time, and beside them its verdicts."""
-    lanes = 1 + len(LANES)
-    title = panes.title(g, width, widths)
-    if rows - 1 - lanes < LEAST_ABOVE_LANES:
-        return [title, *panes.body(g, width, rows - 1, chart_width(width))]
-    columns = roomy_chart_width(width)
-    main_width = LABEL_WIDTH + columns + 1 + panes.AXIS_WIDTH
-    verdict_rows = panes.verdicts(g, width - main_width - 1, lanes)
-    beneath = []
-    for i, row in enumerate(panes.lanes(g, main_width)):
-        line = Line().add_all(row).to(main_width)
-        beneath.append((line.add_all(verdict_rows[i]) if i < len(verdict_rows) else line).row(width))
-    return [title, *panes.body(g, width, rows - lanes - 1, columns), *beneath]
+    """One pane with its words beside the chart."""
+    return [panes.title(g, width, widths), *panes.body(g, width, rows - 1)]
 
 
-def _add_grid(out: ScreenRows, gpus: list[ShownGpu], width: int, per_line: int, rows: int) -> None:
+def _add_grid(out: ScreenRows, gpus: list[ShownGpu], width: int, per_line: int, heights: list[int]) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     title_widths = panes.title_widths(gpus[0].frame)
-    for first in range(0, len(gpus), per_line):
-        group = gpus[first : first + per_line]
+    for line, rows in enumerate(heights):
+        group = gpus[line * per_line : (line + 1) * per_line]
         widths = [width // len(group) + (i < width % len(group)) for i in range(len(group))]
-        painted = [_pane(g, wide, rows, title_widths) for g, wide in zip(group, widths, strict=True)]
+        pane = panes.full_pane if rows >= panes.LEAST_FULL else _pane
+        painted = [pane(g, wide, rows, title_widths) for g, wide in zip(group, widths, strict=True)]
         ends = tuple((sum(widths[: i + 1]), g.gpu.static.uuid) for i, g in enumerate(group))
         target = Target("gpu", group[0].gpu.static.uuid, ends)
         for row in range(rows):
-            line = Line()
-            for pane in painted:
-                line.add_all(pane[row])
-            out.add(line.row(width), target)
+            beside = Line()
+            for pane_rows in painted:
+                beside.add_all(pane_rows[row])
+            out.add(beside.row(width), target)

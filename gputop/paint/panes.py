@@ -11,14 +11,13 @@ from functools import cached_property
 
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, owner_words, since_words, summarize
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
-from gputop.model.quantity import NOT_MEASURED, clock_time, duration, elapsed, number, rate, terminal_safe
+from gputop.model.quantity import NOT_MEASURED, clock_time, duration, number, rate, terminal_safe
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, bar, gap_chart, lane, time_labels, with_marks
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.host_rows import busiest_share
-from gputop.paint.line import Line, Row, Span, shorten, text_row
-from gputop.paint.verdict_history import verdict_spans
+from gputop.paint.line import Line, Row, Span, shorten
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     Field,
@@ -45,8 +44,6 @@ from gputop.paint.words import (
 
 LABEL_WIDTH = 12
 """Cells left of the chart."""
-LEAST_WORDS = 66
-"""Cells that numbers and words keep beside a chart that grows."""
 LAST_SEEN_S = 10.0
 MOST_LOOKED_BACK_S = 600.0
 """How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
@@ -58,8 +55,6 @@ LEAST_APART = 2
 """Cells between the verdict and a step's time where there is no room for three."""
 LEAST_VERDICT = 10
 """The step's time is left out where the verdict would get fewer cells and say nothing."""
-LEAST_VERDICTS = 40
-"""Cells from which the last verdicts are told beside the lanes."""
 SHORTEST = 2
 """Rows of a pane in which evidence and remedy share one."""
 LEAST_EVIDENCE = 0.6
@@ -88,12 +83,7 @@ class ShownGpu:
 
 def chart_width(width: int) -> int:
     """Columns of the chart in a pane of some width."""
-    return max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
-
-
-def roomy_chart_width(width: int) -> int:
-    """Columns of the chart in a pane so tall that its words may take more rows, as far as they keep their cells."""
-    return max(chart_width(width), min((width - LABEL_WIDTH) // 2, width - LABEL_WIDTH - LEAST_WORDS))
+    return max(12, round((width - LABEL_WIDTH) * 0.415))
 
 
 def gap_rows(g: ShownGpu, columns: int, rows: int) -> list[list[Span]]:
@@ -223,18 +213,28 @@ def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list
     return painted
 
 
-def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
+def facts(g: ShownGpu) -> list[Field]:
+    """Counters, board and buses of a GPU, the most telling first; of a lost one what it last showed."""
+    return last_seen(g) if g.gpu.lost_reason is not None else counters(g.mean) + board(g.mean) + buses(g.mean)
+
+
+def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
+    """Memory as a bar and in figures, and since when the GPU is in trouble where that has room."""
     gpu = g.mean
-    mem: list[Span] = [("MEM  ", "dim")]
-    mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 12 if width >= 60 else 8, g.glyphs, "bar.mem")
-    mem += [(f" {memory(gpu)}", "text")]
+    spans: list[Span] = [("MEM  ", "dim")]
+    spans += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, g.glyphs, "bar.mem")
+    spans.append((f" {memory(gpu)}", "text"))
     since = trouble_since(g)
-    if since and sum(len(text) for text, _ in mem) + 3 + len(since) <= width:
-        mem.append((f"   {since}", "text"))
-    metrics = [mem, fields(counters(gpu) + board(gpu) + buses(gpu), width)]
-    if gpu.lost_reason is not None:
-        metrics = [fields(last_seen(g), width, "  ")]
-    return verdict_lines(gpu, g.d, width, rows, metrics)
+    if since and sum(len(text) for text, _ in spans) + 3 + len(since) <= width:
+        spans.append((f"   {since}", "text"))
+    return spans
+
+
+def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
+    metrics = [fields(facts(g), width)]
+    if g.gpu.lost_reason is None:
+        metrics.insert(0, memory_spans(g, width, 12 if width >= 60 else 8))
+    return verdict_lines(g.mean, g.d, width, rows, metrics)
 
 
 def last_seen(g: ShownGpu) -> list[Field]:
@@ -286,9 +286,10 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     return [first, [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]]
 
 
-# The pane of a machine with one or two GPUs: a tall gap chart with its axis, and the host's lanes on the same time.
+# A pane with the chart over its whole width, and the host's lanes on the same time below it.
 
-AXIS_WIDTH = 13
+AXIS_WIDTH, SCALE_WIDTH = 13, 5
+"""Cells right of a chart: with the numbers of the lanes below it, and for its scale alone."""
 LANES: tuple[tuple[str, str, str], ...] = (
     ("GPU idle", "idle_pct", "lane.idle"),
     ("loaders", "loader_run_pct", "lane.run"),
@@ -300,9 +301,9 @@ LANES: tuple[tuple[str, str, str], ...] = (
 """Label, series of the diagnosis, style of each lane under the chart."""
 
 
-def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True) -> list[Row]:
+def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width: int = AXIS_WIDTH) -> list[Row]:
     """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
-    columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
+    columns = width - LABEL_WIDTH - 1 - axis_width
     charts = gap_rows(g, columns, rows)
     labels = number_labels(g.mean, g.d)
     step = max(1, rows // len(labels)) if rows >= len(labels) else 1
@@ -356,41 +357,34 @@ def _mean(values: Sequence[Column]) -> float | None:
     return sum(measured) / len(measured) if measured else None
 
 
-def verdicts(g: ShownGpu, width: int, rows: int) -> list[Row]:
-    """A head and the newest verdicts in at most ``rows`` rows: since when, for how long, and which."""
-    # A few more than there are rows: neighbours that read the same share one.
-    listed = verdict_spans(g.frame, g.d, 2 * rows)
-    if width < LEAST_VERDICTS or len(listed) < 2:
-        return []
-    merged: list[tuple[float, float | None, str]] = []
-    for span in reversed(listed):
-        if merged and merged[-1][2] == span.title:
-            merged[-1] = (span.begin, merged[-1][1], span.title)
-        else:
-            merged.append((span.begin, span.end, span.title))
-    painted = [text_row("verdicts, the newest first", width, "dim")]
-    for begin, end, words in merged[: rows - 1]:
-        lasted = elapsed((end or g.frame.snapshot.t) - begin, 8)
-        line = Line().add(f"{clock_time(begin, g.view.utc_offset_s)} {lasted}  ", "dim")
-        line.add(shorten(words, width - line.width), "dim" if end else "text")
-        painted.append(line.row(width))
-    return painted
-
-
 def evidence_rows(g: ShownGpu, width: int, rows: int) -> list[Row]:
     """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
     lines = verdict_lines(g.gpu, g.d, width - 4, rows)
     return [Line().to(2).add_all(spans).row(width) for spans in lines]
 
 
-def numbers(g: ShownGpu, width: int) -> list[Row]:
-    """Memory as a bar, counters, board and buses: two rows."""
-    gpu = g.mean
-    line = (
-        Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, g.glyphs, "bar.mem"))
-    )
-    line.add(f" {memory(gpu)}   ", "text")
-    line.add_all(fields(counters(gpu), width - line.width - 1))
+def numbers(g: ShownGpu, width: int) -> Row:
+    """Memory as a bar and as many facts as fit, in one row."""
+    line = Line().to(2)
+    if g.gpu.lost_reason is None:
+        line.add_all(memory_spans(g, 0, 12)).add("   ")
     since = trouble_since(g)
-    rest = fields(board(gpu) + buses(gpu) + ([(since, "text")] if since else []), width - 3)
-    return [line.row(width), Line().to(2).add_all(rest).row(width)]
+    listed = [*facts(g), *([(since, "text")] if since else [])]
+    return line.add_all(fields(listed, width - line.width - 1)).row(width)
+
+
+LEAST_FULL, LEAST_WORDY, LEAST_WITH_LANES = 9, 11, 18
+"""Rows from which a pane has its words below a chart of its whole width; four rows of words; the host's lanes."""
+
+
+def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None) -> list[Row]:
+    """Title, a chart over the whole width, the host's lanes where there is room, numbers and words: ``rows`` rows."""
+    has_lanes = rows >= LEAST_WITH_LANES
+    # Fixed for a verdict, so that a chart does not move when a number of its evidence changes.
+    words = 2 if not g.told.remedy else 3 if rows < LEAST_WORDY else 4
+    beside = lanes(g, width) if has_lanes else []
+    spoken = evidence_rows(g, width, words)
+    chart_rows = rows - 3 - len(beside) - words
+    drawn = chart(g, width, chart_rows, titled=False, axis_width=AXIS_WIDTH if has_lanes else SCALE_WIDTH)
+    empty = [Line().row(width)] * (words - len(spoken))
+    return [title(g, width, widths), *drawn, *beside, numbers(g, width), *spoken, *empty]

@@ -29,6 +29,8 @@ READABLE = 26
 DISPENSABLE = 3
 """The highest rank of a column that gives way to a readable COMMAND."""
 LEAST_COLUMNS = 3
+LEAST_STATES_WIDTH, NARROW_LOADERS = 100, 9
+"""A narrower screen shows how many loaders of which kind, and not their states: COMMAND needs the cells."""
 MOST_STATES = "RDSTZ?"
 
 
@@ -230,8 +232,11 @@ def columns_for(width: int, chosen: tuple[str, ...] = DEFAULT) -> tuple[Placed, 
     says which job it is: columns of the lowest ranks give way until it is READABLE.
     """
     fitting = [COLUMNS[key] for key in existing_columns(chosen)]
+    widths = {c.key: c.width for c in fitting}
+    if width < LEAST_STATES_WIDTH and "command" in widths:
+        widths["loader"] = NARROW_LOADERS
     while len(fitting) > LEAST_COLUMNS:
-        missing = sum(column.width + GUTTER for column in fitting) - width
+        missing = sum(widths[column.key] + GUTTER for column in fitting) - width
         last = min(reversed(fitting), key=lambda column: column.keep)
         if last.keep <= DISPENSABLE and fitting[-1].key == "command":
             missing += READABLE - fitting[-1].width
@@ -241,9 +246,9 @@ def columns_for(width: int, chosen: tuple[str, ...] = DEFAULT) -> tuple[Placed, 
     flexible = next((c for key in ("command", "why") for c in fitting if c.key == key), None)
     placed, begin = [], 0
     for column in fitting:
-        wide = column.width
+        wide = widths[column.key]
         if column is flexible:
-            others = sum(c.width + GUTTER for c in fitting if c is not column)
+            others = sum(widths[c.key] + GUTTER for c in fitting if c is not column)
             wide = max(1, width - others - (1 if column is fitting[-1] else GUTTER))
         placed.append(Placed(column, begin, wide))
         begin += wide + GUTTER

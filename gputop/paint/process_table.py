@@ -280,8 +280,10 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
             line.add(fit(_command(process, view.command_at), wide), style)
         elif column.flexible:
             line.add(fit(str(column.value(process, ()) or "–"), wide), style)
-        elif column.key == "loader" and shown.feeds:
-            line.add(fit(loader_words(process, shown.children, states=True), wide), style)
+        elif column.key == "loader":
+            is_narrow = wide < column.width
+            words = loader_words(process, shown.children, states=shown.feeds and not is_narrow)
+            line.add(fit(process.role if is_narrow and process.role != "gpu" else words, wide), style)
         else:
             line.add(column.show(process, shown.children), style)
     return line.row(width, "select" if selected else None)

@@ -14,8 +14,9 @@ from gputop.cli import main
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR, MONO
-from gputop.paint.header import summary
+from gputop.paint.header import hint_of, summary
 from gputop.paint.help_rows import help_rows
+from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import LEAST_PROCESSES, MOST_PROCESSES, kept_processes, main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import finding_blocks
@@ -168,11 +169,15 @@ def test_what_has_no_room_for_its_rows_keeps_its_title() -> None:
     assert any(row.startswith("─ processes") for row in rows)
 
 
-def test_on_the_largest_screen_charts_take_half_of_a_pane_and_verdicts_what_the_lanes_leave() -> None:
-    rows = text_of(demo_frame(), 300, 100).splitlines()
-    axis = next(row for row in rows if row.lstrip().startswith("-2 min"))
-    assert axis.index("now") + 3 - axis.index("-2 min") >= 65
-    assert sum(row.count("verdicts, the newest first") for row in rows) == 8
+@pytest.mark.parametrize(("width", "height"), [(200, 50), (200, 60), (240, 70), (300, 100)])
+def test_panes_beside_each_other_use_the_width_and_leave_no_row_empty(width: int, height: int) -> None:
+    rows = text_of(demo_frame(), width, height, View(hint=hint_of(KEYS), tree="all")).splitlines()
+    axes = [row for row in rows if "-2 min" in row]
+    assert len(axes) >= 4
+    for row in axes:
+        chart = row.index("now") + 3 - row.index("-2 min")
+        assert chart >= (0.8 if height >= 60 else 0.35) * (width // 2)
+    assert all(row.strip() for row in rows[-4:])
 
 
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16])

@@ -30,7 +30,12 @@ CASES = {
         [100.0], [25.0], [[("█", "gap.alarm")], [("▄", "gap.sm_on_alarm")]], alarm=True
     ),
     "above UTIL it is empty": Case([50.0], [50.0], [[(" ", "text")], [("█", "gap.sm")]]),
-    "a missing sample is blank, zero is nothing": Case([None, 0.0], [None, 0.0], [[("  ", "text")]] * 2),
+    "a missing sample is blank, zero is a line on the floor": Case(
+        [None, 0.0], [None, 0.0], [[("  ", "text")], [(" ", "text"), ("▁", "rule")]]
+    ),
+    "without colour zero is no thin floor": Case(
+        [0.0, 5.0], [0.0, 5.0], [[("·", "dim"), ("▁", "gap.sm")]], rows=1, glyphs=MONO
+    ),
     "one percent is seen": Case([1.0], [0.0], [[("▁", "gap.gap")]], rows=1),
     "SM above UTIL is drawn up to SM": Case([50.0], [60.0], [[("▄", "gap.sm")]], rows=1),
     "without a counter UTIL alone is hatched": Case(

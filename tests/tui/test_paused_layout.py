@@ -56,12 +56,23 @@ def test_on_the_smallest_screen_a_pause_hides_no_gpu() -> None:
     assert paused[1:] == live[1:] and "paused" in paused[0]
 
 
-@pytest.mark.parametrize("size", [(160, 48), (200, 60), (300, 100)], ids=str)
-def test_a_large_screen_has_a_strip_of_every_gpu_and_what_its_colours_mean(size: tuple[int, int]) -> None:
-    painted = main_screen(node(8), PAUSED, *size).rows
-    strips = [row for row in painted if any(style == "level.yellow" and "▆▆" in text for text, style in row)]
-    assert len(strips) == 8
-    assert any("alarm" in row and "warning" in row for row in rows(node(8), PAUSED, size))
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize("size", [size for size in SIZES if size[1] >= 24], ids=str)
+def test_a_pause_keeps_five_processes_where_the_live_screen_has_them(gpus: int, size: tuple[int, int]) -> None:
+    def processes(view: View) -> int:
+        painted = main_screen(node(gpus), view, *size)
+        return sum(target is not None and target.kind == "process" for target in painted.targets)
+
+    live = replace(LIVE, tree="all")
+    assert processes(replace(PAUSED, tree="all")) >= min(5, processes(live))
+
+
+def test_as_many_strips_as_fit_are_shown_and_what_their_colours_mean() -> None:
+    for size, strips in (((160, 48), 2), ((300, 100), 8)):
+        painted = main_screen(node(8), PAUSED, *size).rows
+        shown = [row for row in painted if any(style == "level.yellow" and "▆▆" in text for text, style in row)]
+        assert len(shown) >= strips
+        assert any("alarm" in row and "warning" in row for row in rows(node(8), PAUSED, size))
 
 
 def test_a_past_that_is_not_judged_to_its_end_yet_says_how_far() -> None:

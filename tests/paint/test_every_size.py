@@ -1,0 +1,41 @@
+"""The main screen at any size, of any number of GPUs: exactly as large as asked, drawn without exception."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gputop.paint.header import hint_of
+from gputop.paint.keys import KEYS
+from gputop.paint.line import cells
+from gputop.paint.main_screen import main_screen
+from gputop.paint.view import Replay, View
+from tests.paint.test_main_screen import _with_gpus
+from tests.support.examples import looks
+from tests.support.frames import MOMENT, demo_frame
+
+LIVE = View(hint=hint_of(KEYS))
+VIEWS = (
+    LIVE,
+    replace(LIVE, density="compact"),
+    replace(LIVE, layout="list", tree="all"),
+    replace(LIVE, replay=Replay(MOMENT - 60, MOMENT, MOMENT, False, 1.0, own_past=True)),
+)
+
+
+@looks(40)
+@given(st.integers(25, 300), st.integers(6, 100), st.integers(0, 20), st.sampled_from(VIEWS))
+def test_any_size_is_filled_exactly(width: int, height: int, gpus: int, view: View) -> None:
+    painted = main_screen(_with_gpus(demo_frame(), gpus), view, width, height)
+    assert len(painted.rows) == len(painted.targets) == height
+    assert {sum(cells(text) for text, _ in row) for row in painted.rows} == {width}
+
+
+@pytest.mark.parametrize("scenario", ["one_gpu", "lost_gpu", "mig", "no_sm_counter"])
+@pytest.mark.parametrize("size", [(25, 6), (80, 28), (120, 30), (200, 60), (300, 100)], ids=str)
+def test_other_machines_fill_the_screen_as_well(scenario: str, size: tuple[int, int]) -> None:
+    painted = main_screen(demo_frame(scenario), LIVE, *size)
+    assert len(painted.rows) == size[1]
+    assert {sum(cells(text) for text, _ in row) for row in painted.rows} == {size[0]}
