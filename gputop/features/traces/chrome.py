@@ -93,7 +93,7 @@ def plain(event: ChromeEvent) -> ChromeEvent:
         event,
         name="" if event.name is None else str(event.name),
         ts=float(event.ts),  # type: ignore[arg-type]
-        dur=float(event.dur or 0.0),
+        dur=float(event.dur),  # type: ignore[arg-type]
         args=replace(
             args,
             device=whole(args.device if args.device is not None else event.pid),

@@ -38,7 +38,7 @@ _WARNING = 2
 _RANGES = (59, 60)
 """NVTX event types of a push/pop and of a start/end range."""
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "HtoD (unified memory)", 12: "DtoH (unified memory)"}
-_PAGEABLE, _BATCH = 0, 50_000
+_PAGEABLE, _BATCH, _MOST_DEVICES = 0, 50_000, 4096
 _OF_WORK = ("deviceId", "streamId", "correlationId")
 Row = tuple[Any, ...]
 Progress = Callable[[int, int], None]
@@ -65,7 +65,8 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
                 raise TraceError(f"{path} holds no CUDA: record with `nsys profile --trace cuda,nvtx`")
             _Export(trace, database, tables).read(progress)
             check_times(trace, 0)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # Names of a damaged schema are no UTF-8.
         raise TraceError(f"{path} cannot be read: {error}; export it again with `nsys export --type sqlite`") from None
     return trace
 
@@ -112,6 +113,13 @@ class _Export:
             self._trace.dropped_events += len(rows) - len(good)
             yield good
 
+    def _timed_work(self, table: str, *columns: str) -> Iterator[list[Row]]:
+        """Rows of GPU work: times, device, stream, correlation; rows with an impossible device are counted."""
+        for rows in self._timed(table, *_OF_WORK, *columns):
+            good = [row for row in rows if row[2] is None or (isinstance(row[2], int) and 0 <= row[2] < _MOST_DEVICES)]
+            self._trace.dropped_events += len(rows) - len(good)
+            yield good
+
     def _devices(self) -> None:
         counts: dict[int, Any] = {}
         for rows in self._rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "numMultiprocessors"):
@@ -136,20 +144,20 @@ class _Export:
         """
         kinds: dict[str, int] = {}
         grid = ("gridX", "gridY", "gridZ")
-        for rows in self._timed("CUPTI_ACTIVITY_KIND_KERNEL", *_OF_WORK, "demangledName", "shortName", *grid):
+        for rows in self._timed_work("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "shortName", *grid):
             names = [self._strings.get(r[5]) or self._strings.get(r[6]) or "a kernel without a name" for r in rows]
             for name in {*names} - {*kinds}:
                 kinds[name] = COMM if is_communication(name) else COMPUTE
             blocks = [self._blocks_per_sm(row[2], row[7:]) for row in rows]
             self._append(rows, names, [kinds[name] for name in names], blocks)
-        for rows in self._timed("CUPTI_ACTIVITY_KIND_MEMCPY", *_OF_WORK, "copyKind", "srcKind", "dstKind", "bytes"):
+        for rows in self._timed_work("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "srcKind", "dstKind", "bytes"):
             sizes = [_number(row[8]) for row in rows]
             self._append(rows, [_copy(*row[5:8]) for row in rows], [COPY] * len(rows), sizes=sizes)
         for table, name, kind in (
             ("CUPTI_ACTIVITY_KIND_MEMSET", "Memset", COPY),
             ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph, kernels not recorded", COMPUTE),
         ):
-            for rows in self._timed(table, *_OF_WORK):
+            for rows in self._timed_work(table):
                 self._append(rows, [name] * len(rows), [kind] * len(rows))
 
     def _blocks_per_sm(self, device: Any, grid: Row) -> float:

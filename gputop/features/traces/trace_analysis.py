@@ -118,6 +118,8 @@ def _without_work(trace: Trace) -> str:
         return f"not a CUDA or ROCm trace: {trace.foreign[most_frequent]} events of category {most_frequent!r}"
     if trace.doubts.untimed:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
+    if trace.dropped_events:
+        return f"no kernel that can be read: {trace.dropped_events} events have no times, or end before they start"
     if len(trace.calls):
         return (
             f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "

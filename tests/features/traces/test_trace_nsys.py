@@ -138,10 +138,11 @@ def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     bad: Rows = [
         (9, 3, 0, 7, 1, 1, 1, 1, 1, 1, 1, None),
         ("x", None, None, None, None, None, None, None, 1, 1, 1, None),
+        *((3, 9, device, 7, 1, 1, 1, 1, 1, 1, 1, None) for device in (2**62, -5, "x")),
     ]
     rows["CUPTI_ACTIVITY_KIND_KERNEL"] = [*rows["CUPTI_ACTIVITY_KIND_KERNEL"], *bad]
     trace = read_trace(str(export(tmp_path / "x.sqlite", NEW, rows)))
-    assert (trace.dropped_events, len(trace.gpu)) == (2, 10)
+    assert (trace.dropped_events, len(trace.gpu)) == (5, 10)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,13 @@ def test_a_torn_file_is_one_line_and_the_file_is_never_written(
         assert "Traceback" not in captured.err and captured.err.count("\n") <= 1
         assert path.read_bytes() == whole[:length]
     assert not list(tmp_path.glob("*-journal")) and not list(tmp_path.glob("*-wal"))
+
+
+def test_names_of_a_schema_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    path = export(tmp_path / "x.sqlite", NEW, job(NEW))
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE StringIds", b"CREATE TABLE Stri\xdf\xff\xdf\xff\xff"))
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(str(path))
 
 
 def test_a_name_with_signs_of_an_address_is_still_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

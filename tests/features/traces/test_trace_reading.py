@@ -158,7 +158,8 @@ def first_kernel(text: bytes, old: bytes, new: bytes) -> bytes:
         pytest.param(lambda t: first_kernel(t, b'"blocks per SM": 2.0', b'"blocks per SM": -inf'), 0, WHOLE, id="inf"),
         pytest.param(lambda t: first_kernel(t, b"add_kernel", b"add\xff\xfe"), 0, WHOLE, id="bad UTF-8"),
         pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": -5'), 1, WHOLE - 1, id="a negative duration"),
-        pytest.param(lambda t: first_kernel(t, b'"dur": 500, ', b""), 0, WHOLE, id="no duration"),
+        pytest.param(lambda t: first_kernel(t, b'"dur": 500, ', b""), 1, WHOLE - 1, id="no duration"),
+        pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": Infinity'), 1, WHOLE - 1, id="infinite"),
         pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": "long"'), 1, WHOLE - 1, id="words"),
         pytest.param(lambda t: first_kernel(t, b'"dur": 500', b'"dur": 1e300'), 1, WHOLE - 1, id="endless"),
         pytest.param(lambda t: first_kernel(t, b'"device": 0', b'"device": [[0]]'), 1, WHOLE - 1, id="a list"),
@@ -205,6 +206,7 @@ def only(category: str, **more: Any) -> bytes:
         (gzipped(b"[[[1, 2], [3, 4]], []]"), "no events that a GPU profiler writes"),
         (only("cpu_op"), "no GPU work"),
         (only("cuda_runtime"), "CUDA calls but no kernels"),
+        (only("kernel", dur=-1), "240 events have no times"),
         (only("kernel", cat="mtia_runtime"), "not a CUDA or ROCm trace"),
     ],
 )  # fmt: skip
