@@ -119,7 +119,8 @@ def read_snapshot(path: str) -> AllocatorSnapshot:
     try:
         return _Reader(path).snapshot(data)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        raise NotPlain(f"is not a memory snapshot that PyTorch writes ({type(error).__name__})") from None
+        found = f"an entry has no {error}" if isinstance(error, KeyError) else str(error)
+        raise NotPlain(f"is not a memory snapshot that PyTorch writes: {found}") from None
 
 
 def _refuse_sqlite(path: str) -> None:
@@ -167,7 +168,7 @@ class _Reader:
     def _read(self, entries: Any, read: Callable[[dict[str, Any]], T]) -> list[T]:
         """Read entries; one with an impossible number is only counted."""
         if not isinstance(entries, list):
-            raise TypeError("no list")
+            raise TypeError(f"{str(entries)[:40]!r} where a list belongs")
         results: list[T] = []
         for entry in entries:
             try:
@@ -231,7 +232,7 @@ class _Reader:
 def _whole(value: Any) -> int:
     """An address, a stream or a time. Raises TypeError."""
     if not isinstance(value, int):
-        raise TypeError("no whole number")
+        raise TypeError(f"{str(value)[:40]!r} where a whole number belongs")
     return value
 
 

@@ -19,6 +19,7 @@ from gputop.cli import main
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
 from gputop.features.memory_snapshot.memory_findings import findings
+from gputop.system.plain_pickle import NotPlain
 from tests.support.spoiled import checked_page, spoil
 from tests.support.synthetic_memory import (
     BACKWARD,
@@ -532,3 +533,21 @@ def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path, capsys: pyte
     os.mkfifo(tmp_path / "pipe")
     assert main(["memory", str(tmp_path / "pipe")]) == 2
     assert "not a regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"), [("size", 1.5, "'1.5' where a whole number belongs"), ("state", None, "")]
+)
+def test_a_value_of_a_wrong_kind_is_named(key: str, value: Any, said: str, tmp_path: Path) -> None:
+    memory = Allocator()
+    memory.alloc(MIB, FORWARD)
+    snapshot = memory.snapshot()
+    block = snapshot["segments"][0]["blocks"][0]
+    if value is None:
+        del block[key]
+    else:
+        block[key] = value
+    path = tmp_path / "m.pickle"
+    path.write_bytes(pickle.dumps(snapshot, protocol=2))
+    with pytest.raises(NotPlain, match=said or f"an entry has no '{key}'"):
+        read_snapshot(str(path))
