@@ -84,6 +84,9 @@ def _checked(line: Line) -> Line:
         return line
     if isinstance(line, Event):
         return replace(line, text=masked_text(line.text))
+    if isinstance(line, MachineLine) and len({gpu.uuid for gpu in line.gpus}) < len(line.gpus):
+        # Values would be added up as if they were those of one GPU.
+        raise Damage("two GPUs have one uuid")
     if isinstance(line, ProcessLine):
         return replace(line, static=_masked(line.static))
     if isinstance(line, RunFacts):

@@ -133,6 +133,11 @@ def test_of_a_file_whose_only_member_is_damaged_the_frames_before_are_read(tmp_p
         (b"hello\n", "not a line of a recording"),
         (b"\x1f\x8b\x08\x00" + b"x" * 200, "a damaged member"),
         (b'{"k":"machine","version":2}\n', "no frame of a recording in it"),
+        (
+            b'{"k":"machine","version":2,"gpus":[{"index":0,"uuid":"A","name":"x"},{"index":1,"uuid":"A","name":"x"}]}\n'
+            b'{"k":"frame","t":1790000000,"gpus":[{},{}]}\n',
+            "two GPUs have one uuid",
+        ),
     ],
 )
 def test_a_file_without_a_frame_says_why(tmp_path: Path, content: bytes, said: str) -> None:
