@@ -20,7 +20,7 @@ Strength = Literal["", "weak", "strong"]
 _STRONG = re.compile(
     r"passw|passphrase|passcode|passin$|passout$|pwd$|secret(?!ar)|credential|creds?$|authori[sz]ation|cookies?$|bearer$|"
     r"(?:api|access|private|secret|signing|encryption|account|master|auth|refresh|session|bearer|hub|hf|ssh|wandb|client)"
-    r"(?:key|token)s?$|^(?:jwt|sas|dsn|otp)$|^(?:user|db|my|root|ssh|s?ftp|smtp|admin|mail|http|proxy|key|login)pass$"
+    r"(?:key|token)s?$|^(?:jwt|sas|dsn|otp)$|^(?:user|db|my|root|ssh|s?ftp|smtp|admin|mail|http|proxy|key|store|login)pass$"
 )
 """Words that say secret, a word and its next one joined included: ``api key``, ``access_token``."""
 _WEAK = re.compile(r"(?:key|token)$|^(?:auth|pass|pat|pw|pin|sig|signature)$")
@@ -50,11 +50,11 @@ _PLAIN = _SCHEMES | _set("true false none null yes no on off auto token apikey")
 _KNOWN = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-(?!----END))*(?:-----END [A-Z ]*PRIVATE KEY-----)?|(?<![A-Za-z0-9])(?:"
     r"hf_(?:[A-Za-z0-9]{16,}|(?=[A-Za-z]*\d|[a-z]+[A-Z]|[A-Z]+[a-z])[A-Za-z0-9]{6,})|"
-    r"[sr]k[-_](?:(?:proj|live|test|ant|or|svcacct|admin)[-_][\w-]{6,}|(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{8,})|"
+    r"(?:c?s|r)k[-_](?:(?:proj|live|test|ant|or|svcacct|admin)[-_][\w-]{6,}|(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{8,})|"
     r"hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|webhook\.office\.com/[\w@/-]+|"
     r"(?:gl(?:pat|dt|rt|cbt)|xox[abeprs]|xapp)-[\w-]{6,}|(?:gh[pousr]_|github_pat_|dckr_pat_|GOCSPX-|nvapi-)[\w-]{16,}|"
     r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{8,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|eyJ[\w-]{6,}(?:\.[\w-]*){0,4}|"
-    r"(?:SG|hv[bs])\.[\w-]{8,}(?:\.[\w-]{8,})?|AGE-SECRET-KEY-1[A-Z0-9]{8,}|AT[AC]TT3x[\w=-]{16,}|"
+    r"bot\d{6,12}:[\w-]{30,}|(?:SG|hv[bs])\.[\w-]{8,}(?:\.[\w-]{8,})?|AGE-SECRET-KEY-1[A-Z0-9]{8,}|AT[AC]TT3x[\w=-]{16,}|"
     # Hex digits of one case behind these: Supabase, Pulumi, Databricks, DigitalOcean, Shopify, HubSpot, LangSmith.
     r"(?:sbp_|pul-|dapi|do[opr]_v1_|shp[a-z]{2}_|pat-[a-z]{2}\d-|lsv2_[a-z]{2}_|r8_|rpa_|NRAK-|"
     r"pat[A-Za-z0-9]{14}\.|[\w.]{1,64}\.atlasv1\.)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{24,}|key-[a-f0-9]{24,})"
@@ -220,7 +220,7 @@ def _masked_word(word: str, before: str) -> str:
     if whole is not None and _is_secret(whole[1], whole[2]):
         return word[: whole.start(2)] + MASK
     short = _SHORT.match(word)
-    if short is not None and _is_random_word(short[1], 7, 2):
+    if short is not None and _is_random_word(short[1].strip("\"'"), 7, 2):
         return f"{word[:2]}{MASK}"
     pair = _PAIR.fullmatch(word)
     if pair is not None and (pair[1] or (before in _TAKES_PAIR and word[0] != "-")) and _is_generated(pair[3]):

@@ -44,6 +44,10 @@ mysql             mysql -uroot -p{M10}
 sshpass           sshpass -p {M10} ssh h
 redis             redis-cli -a {M16}
 zip               zip -P {M9} a.zip
+mysql_quoted      bash|-c|mysql -u root -p'{M10}' -e 'select 1'
+keytool           keytool -storepass {M9}
+cerebras          x csk-{H48}
+telegram          curl https://api.telegram.org/bot123456789:{U35}/getMe
 ldap              ldapsearch -D cn=a -w {M10}
 openssl_k         openssl enc -k {M12}
 openssl           openssl rsa -passin pass:{M7}
