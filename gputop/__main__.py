@@ -1,4 +1,4 @@
-"""The ``gputop`` command, also as ``python -m gputop``: ``cli.main``, in a process that ends with it."""
+"""The ``gputop`` command, also as ``python -m gputop``."""
 
 import sys
 
@@ -6,7 +6,7 @@ from gputop.commands.interrupt import end_at_once
 
 
 def program() -> int:
-    """Run the command that the words ask for; return the exit status."""
+    """Run the command on the command line; return the exit status."""
     end_at_once()
     from gputop.cli import main
 

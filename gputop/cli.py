@@ -1,7 +1,7 @@
-"""Arguments → one command. Imports the standard library only, until the command is known.
+"""Runs one command; imports only the standard library before.
 
-Errors are one line on stderr that says what is wrong and how to fix it: exit 2 for wrong use, 3 where the machine
-cannot measure, 70 for what nobody has foreseen. Tracebacks appear only with ``--debug``.
+Errors are one line on stderr with the problem and its fix: exit 2 for wrong use, 3 where the machine
+cannot measure, 70 for defects of gputop. Tracebacks appear only with ``--debug``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is returned."""
+    """Run one command and return the exit status."""
     has_stdout = settle()
     words = sys.argv[1:] if arguments is None else arguments
     try:
@@ -83,7 +83,10 @@ def _closed() -> int:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
-    """What the command line says. Without a word it says nothing, and argparse is not even imported: 10 ms a start."""
+    """Parse the command line.
+
+    Without words argparse is not imported, which saves 10 ms.
+    """
     if not words:
         return cast("argparse.Namespace", SimpleNamespace(command=None))
     from gputop.commands.command_line import parse
@@ -92,7 +95,10 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _fail(error: Exception, *, debug: bool) -> int:
-    """Say what is wrong; the exit status. Called while the error is handled: ``debug`` shows its traceback as well."""
+    """Report an error and return the exit status.
+
+    Called while the error is handled: ``debug`` shows its traceback as well.
+    """
     from gputop.config import ConfigError
     from gputop.model.source import SourceError, UsageError, unexpected
     from gputop.recording.format import RecordingError

@@ -1,7 +1,7 @@
-"""Snapshots in, frames out: history and diagnosis kept for every output alike.
+"""Turns snapshots into frames with history and diagnosis.
 
-A pure function of the snapshots that it is fed: the same snapshots give the same frames, live or replayed. Nothing
-here reads a clock, a file or a device.
+A pure function of its snapshots: the same snapshots give the same frames, live or replayed. Nothing here reads a
+clock, a file or a device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEP_SERIES = "step_s"
 
 
 class Frame(Struct, frozen=True):
-    """One snapshot, what it means, and read-only access to what came before. Every output is a view of frames."""
+    """A snapshot with its diagnosis and history; every output shows frames."""
 
     snapshot: Snapshot
     diagnoses: tuple[GpuDiagnosis, ...]
@@ -60,7 +60,10 @@ class Frame(Struct, frozen=True):
 
 
 def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[int]:
-    """The GPUs on which a process steps: those it holds a context on, else the one that it has named."""
+    """Return the GPUs on which a process steps.
+
+    Those it holds a context on, else the one that it has named.
+    """
     held_gpus = frozenset(
         p.gpu for p in snapshot.processes if p.pid == process.pid and p.role == "gpu" and p.gpu is not None
     )
@@ -68,7 +71,7 @@ def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[in
 
 
 def _step_times(snapshot: Snapshot) -> dict[int, float]:
-    """Seconds a step by the index of the GPU; of several processes on one, the slowest."""
+    """Return seconds per step by GPU index, of the slowest process."""
     times: dict[int, float] = {}
     for row in snapshot.steps:
         for gpu in stepping_on(snapshot, row):
@@ -77,15 +80,15 @@ def _step_times(snapshot: Snapshot) -> dict[int, float]:
 
 
 class SmSources:
-    """Where SM activity of each GPU came from last."""
+    """Remembers the last source of SM activity of each GPU."""
 
     def __init__(self) -> None:
         self._last: dict[str, str | None] = {}
 
     def switch(self, gpu: GpuSample) -> str | None:
-        """What changed with this sample, in words; None when it goes on.
+        """Describe a change of source with this sample, else None.
 
-        A lost GPU says nothing about its source, nor does a first sample before slower sources have answered.
+        A lost GPU is ignored, and so is a first sample before slower sources have answered.
         """
         if gpu.lost_reason is not None:
             return None
@@ -97,7 +100,7 @@ class SmSources:
         return None if before is None or before == now else f"SM source: {before} → {now}"
 
     def forget(self, uuid: str) -> None:
-        """Remember a GPU no more."""
+        """Forget a GPU."""
         self._last.pop(uuid, None)
 
 
@@ -120,12 +123,12 @@ _PACKED_AS: dict[type, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]
 
 
 class Monitor:
-    """Owns history and diagnosis."""
+    """Keeps history and diagnosis."""
 
     def __init__(self, interval_s: float = 1.0, *, charts: bool = True, after: Judgement | None = None) -> None:
-        """Without ``charts`` the history of its frames stays empty, for who draws none: a third of a tick's work.
+        """History stays empty without ``charts``: a third less work.
 
-        ``after`` is what another monitor had come to, which is left as it is; without it nothing is known yet.
+        ``after`` is the state of another monitor to go on from.
         """
         self._charts = charts
         self._interval_s = interval_s
@@ -133,7 +136,7 @@ class Monitor:
         self._begin(after)
 
     def _begin(self, after: Judgement | None = None) -> None:
-        """With an empty history, and what verdicts rest on, if anything."""
+        """Start with an empty history and an optional saved state."""
         self._history = History(self._interval_s)
         self._processes = ProcessHistory(self._interval_s)
         self._sources = SmSources()
@@ -147,7 +150,10 @@ class Monitor:
             self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t = known
 
     def judgement(self) -> Judgement:
-        """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
+        """Return the state of the diagnosis, to go on from later.
+
+        Takes some milliseconds for eight GPUs.
+        """
         # Not at the start: the first frame is not to wait for it.
         import pickle
 
@@ -163,7 +169,7 @@ class Monitor:
         self._diagnoser.acknowledge(gpu, badge_id)
 
     def feed(self, snapshot: Snapshot) -> Frame:
-        """Take one snapshot in and give the frame that it makes, of what can be believed of it.
+        """Take a snapshot and return its frame, without implausible values.
 
         When the clock has stepped backwards, history and diagnosis start over: a chart must not fold time.
         """
@@ -192,11 +198,11 @@ class Monitor:
         return self.latest
 
     def _with_growth(self, pace: StepPace) -> StepPace:
-        """With the phase that has grown since the process was first heard."""
+        """Add the phase that has grown since the process was first heard."""
         return replace(pace, growth=grown(self._steps.looked_at(pace))) if pace.phases else pace
 
     def _remember(self, snapshot: Snapshot, *, is_repeat: bool) -> None:
-        """Take one snapshot into the history that charts show."""
+        """Add a snapshot to the history that charts show."""
         history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         step_times = _step_times(snapshot) if snapshot.steps else {}
         history.pass_time(t)
@@ -218,22 +224,28 @@ class Monitor:
             history.mark(event.t, key, event.text)
 
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
-        """What the host did for one GPU in the latest snapshot, in percent, see ``Diagnoser.lanes``."""
+        """Return the host's activity for one GPU, see ``Diagnoser.lanes``."""
         return self._diagnoser.lanes(uuid)
 
     def lasting(self) -> tuple[Lasting, ...]:
-        """What has held for a while on each GPU, for a recording that begins now."""
+        """Return each GPU's ongoing conditions, for a new recording."""
         return self._diagnoser.lasting()
 
     def frozen(self) -> Frame | None:
-        """The latest frame with a history of its own, which later snapshots leave as it is; about 20 ms."""
+        """Return the latest frame with a copy of its history.
+
+        Takes about 20 ms.
+        """
         if self.latest is None:
             return None
         histories = deepcopy((self.latest.history, self.latest.process_history))
         return replace(self.latest, history=histories[0], process_history=histories[1])
 
     def _forget(self, uuid: str) -> None:
-        """A MIG instance that was made again has another UUID: without an end of memory there would be ever more."""
+        """Forget a GPU.
+
+        A recreated MIG instance has another UUID: otherwise memory would grow for ever.
+        """
         del self._seen_uuids[uuid]
         self._sources.forget(uuid)
         self._history.forget(uuid)

@@ -1,7 +1,6 @@
-"""Parses the command line: the options of every command, and the parser of the command that is named.
+"""Parses the command line.
 
-Of the commands' files only that one is imported. The shells' completions and `gputop help options` are made of the same
-parsers.
+Only the named command's file is imported. The shells' completions and `gputop help options` use the same parsers.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ COMMON = "options of every command"
 
 
 class _OfAnyWidth(argparse.HelpFormatter):
-    """What argparse makes for each option that is added, to check its metavar. The terminal is not asked for its
-    width for that, which would import ``shutil`` with all compressions.
+    """Help formatter that does not ask for the terminal's width.
+
+    argparse creates one for each option, and asking would import ``shutil`` with all compressions.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +44,10 @@ class _OfAnyWidth(argparse.HelpFormatter):
 
 
 class ListAction(argparse.Action):
-    """A list by commas or by a repeated option: ``-p 1 -p 2`` is ``-p 1,2``, kept as one text."""
+    """List by commas or by repeating the option, kept as one text.
+
+    ``-p 1 -p 2`` is ``-p 1,2``.
+    """
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         before = getattr(namespace, self.dest, None)
@@ -52,7 +55,7 @@ class ListAction(argparse.Action):
 
 
 class ServerUrls(ListAction):
-    """Addresses; on the command line this machine's alone."""
+    """List of addresses of this machine."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         from gputop.sources.serving_reader import addresses
@@ -65,7 +68,7 @@ class ServerUrls(ListAction):
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with one line on stderr where argparse prints its usage, and names the word that it does not know."""
+    """Parser that reports errors in one line and names unknown words."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": _OfAnyWidth, **kwargs})
@@ -73,7 +76,10 @@ class Parser(argparse.ArgumentParser):
         self.register("action", "servers", ServerUrls)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """The parsed words. Ends the program where one of them is unknown, so the rest is always empty."""
+        """Parse the words; an unknown one ends the program.
+
+        So the rest is always empty.
+        """
         words = list(args or ())
         own_words, _ = self.split(words)
         has_job = any(action.nargs == argparse.REMAINDER for action in self._actions)
@@ -95,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, []
 
     def _words_first(self, words: list[str]) -> list[str]:
-        """The same words with the options last: argparse ends optional words at the first option."""
+        """Move options to the end: argparse ends optional words at them."""
         plain: list[str] = []
         options: list[str] = []
         while words:
@@ -106,14 +112,14 @@ class Parser(argparse.ArgumentParser):
         return plain + options
 
     def _refuse(self, word: str) -> NoReturn:
-        """End because of a word that has no place, with what was probably meant."""
+        """End because of an unknown word, with the nearest known one."""
         if word.startswith("-"):
             name = word.partition("=")[0]
             self.error(f"unknown option {name}{nearest(name, self._option_string_actions)}")
         self.error(f"unexpected argument {word!r}{f'; {NO_DEMO}' if word == 'demo' else ''}")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help. Raises OSError where that cannot be written, which argparse's own keeps to itself."""
+        """Print the help. Raises OSError, which argparse itself hides."""
         (sys.stdout if file is None else file).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
@@ -122,7 +128,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR)
 
     def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options that stand before the first other word, with their values, and the words from that one on."""
+        """Split off the options before the first other word, with values."""
         end = 0
         while end < len(words) and self._is_option(words[end]):
             action = self._named_by(words[end])
@@ -134,18 +140,21 @@ class Parser(argparse.ArgumentParser):
         return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
 
     def knows(self, option: str) -> bool:
-        """Whether an option is one of its own, by its whole name."""
+        """Whether an option, by its whole name, belongs to this parser."""
         return option in self._option_string_actions
 
     def refuse_foreign(self, top: Parser, before: argparse.Namespace) -> None:
-        """End if an option before this command's name, taken by ``top``, is not one of its own: it would do nothing."""
+        """End if an option before the command is not the command's own.
+
+        It would do nothing.
+        """
         own = {action.dest for action in self._actions}
         for action in top._actions:
             if action.dest not in own and action.option_strings and getattr(before, action.dest, None) is not None:
                 self.error(f"{action.option_strings[0]} is not an option of `{self.prog}`")
 
     def format_help(self) -> str:
-        """As argparse's, without the options of every command, which are a screenful of their own."""
+        """Format the help without the options of every command."""
         groups = [group for group in self._action_groups if group.title != COMMON]
         self.formatter_class = argparse.HelpFormatter
         formatter = self._get_formatter()
@@ -159,13 +168,19 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help() + (f"\n{self.epilog}\n" if self.epilog else "")
 
     def _is_option(self, text: str) -> bool:
-        """Whether argparse takes the word for an option; a negative number is one where digits are options."""
+        """Whether argparse takes the word for an option.
+
+        A negative number is one where digits are options.
+        """
         if len(text) < 2 or text == "--" or not text.startswith("-") or " " in text.partition("=")[0]:
             return False
         return not re.match(r"-\d", text) or self.knows(text[:2])
 
     def _named_by(self, text: str) -> argparse.Action | None:
-        """The option that a word names, by its name, by the beginning of it, or with the value in the same word."""
+        """Return the option that a word names.
+
+        By its name, by the beginning of it, or with the value in the same word.
+        """
         name, actions = text.partition("=")[0], self._option_string_actions
         if name in actions or not name.startswith("--"):
             return actions.get(name, actions.get(text[:2]))
@@ -173,7 +188,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Print(argparse.Action):
-    """Prints the text that ``const`` makes, and ends. Unlike argparse's own it says where that cannot be written."""
+    """Prints the text of ``const`` and ends; a failed write is an error."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         sys.stdout.write(self.const())
@@ -185,7 +200,7 @@ def _version() -> str:
 
 
 def _common() -> Parser:
-    """Options that every command takes, before or after its name. Absent ones leave no trace."""
+    """Return the options of every command; absent ones leave no trace."""
     from gputop.paint.theme import theme_words
 
     parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
@@ -218,7 +233,10 @@ def _common() -> Parser:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The parsed words; ``command`` is None for the live screen. Ends the program where they are wrong."""
+    """Parse the words; ``command`` is None for the live screen.
+
+    Ends the program where they are wrong.
+    """
     top = live_parser()
     own_words, rest = top.split(words)
     args = top.parse_args(own_words)
@@ -239,7 +257,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
-    """The command, with its part where the words name one, and the words without that name."""
+    """Return the command with its part, if named, and the other words."""
     if not parts(name):
         return name, words
     command = command_parser(name)
@@ -255,7 +273,7 @@ def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
 
 
 def live_parser() -> Parser:
-    """The parser of the options before the command."""
+    """Return the parser of the options before the command."""
     top = Parser(
         prog="gputop",
         description="top for GPUs: utilisation against real SM activity, and why the rest is not work",
@@ -276,13 +294,13 @@ def live_parser() -> Parser:
 
 
 def command_parser(name: str) -> Parser:
-    """The parser of a command's own words, or of a part named by both its words."""
+    """Return the parser of a command or part."""
     command = Parser(prog=f"gputop {name}", parents=[_common()])
     return _filled(command, name)
 
 
 def whole() -> Parser:
-    """The whole command line in one parser, for the texts that are made of it."""
+    """Return one parser of the whole command line, for help texts."""
     top, common = live_parser(), _common()
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, summary in commands().items():
@@ -295,7 +313,7 @@ def whole() -> Parser:
 
 
 def _filled(command: Parser, name: str) -> Parser:
-    """The parser with the arguments that the command's own file defines."""
+    """Add the arguments that the command's file defines."""
     summary = commands_and_parts()[name]
     command.description = f"{summary[0].upper()}{summary[1:]}."
     command.epilog = "Options of every command: gputop help options"
@@ -312,7 +330,7 @@ WIDTH = 80
 
 
 def overview() -> str:
-    """What ``gputop --help`` prints: at most 48 lines of 80 columns."""
+    """Return the text of ``gputop --help``: 48 lines of 80 columns."""
     width = max(map(len, commands())) + 4
     lines = ["usage: gputop [OPTIONS] [COMMAND] ...", ""]
     lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)

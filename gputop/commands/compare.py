@@ -1,4 +1,4 @@
-"""Two recordings side by side: what a change made better or worse."""
+"""`gputop compare`: differences between two recordings."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _limit(text: str | None) -> tuple[str, float] | None:
-    """What to fail on, and from which difference. Raises UsageError."""
+    """Return the kind and the allowed difference of --fail-on.
+
+    Raises UsageError.
+    """
     if text is None:
         return None
     kind, _, number = text.partition(":")
@@ -82,7 +85,10 @@ def _limit(text: str | None) -> tuple[str, float] | None:
 
 
 def _status(comparison: Comparison, limit: tuple[str, float] | None) -> int:
-    """1 where the change is worse than allowed. Raises SourceError where that cannot be known."""
+    """Return 1 where the change is worse than allowed.
+
+    Raises SourceError where that is unknown.
+    """
     if limit is None:
         return 0
     kind, allowed_pct = limit

@@ -1,4 +1,4 @@
-"""Completion for the user's shell, made by shtab of the same parsers as the command line itself."""
+"""Prints completion scripts for shells, by shtab from the parsers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """All arguments of a parser and of its commands."""
+    """Yield all arguments of a parser and its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

@@ -157,10 +157,10 @@ def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
 
 
 class ConfigWatch:
-    """Notices that the configuration file changed. One ``stat`` every few seconds; no thread.
+    """Notices changes of the configuration file by ``stat``, no thread.
 
-    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are those
-    that stay in force: editing the file of a running gputop must not make it run something else.
+    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are
+    those that stay in force: editing the file of a running gputop must not make it run something else.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
-"""The interactive screen on a simulated node, on any machine; and that node for other commands: its past in place of a
-recording, a session that can go back, and its remedies.
+"""`gputop demo`: the screen on a simulated node.
+
+Also that node for other commands: its past in place of a recording, a session that can go back, and its remedies.
 """
 
 from __future__ import annotations
@@ -101,13 +102,16 @@ STRETCH_FRAMES = 20
 
 
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
-    """What chooses the simulated node."""
+    """Add the options that choose the simulated node."""
     options(command, "scenario  ?  with demo: one scenario instead of the whole node")
     options(command, "--seed  N  with demo: another run of the same scenario", type=int)
 
 
 def wants_demo(args: argparse.Namespace) -> bool:
-    """Whether ``args.file`` asks for the simulated node. Raises UsageError for what would do nothing beside it."""
+    """Whether ``args.file`` asks for the simulated node.
+
+    Raises UsageError for options that would do nothing.
+    """
     subject = "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
     if args.file is not None and "server_url" in vars(args):
         raise UsageError(f"--server-url asks the servers of this machine; {subject} has its own: leave it out")
@@ -123,7 +127,7 @@ def wants_demo(args: argparse.Namespace) -> bool:
 
 
 def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Snapshot]:
-    """What a simulated node has measured until now, oldest first, as a recording of these minutes would hold it.
+    """Yield a simulated node's past, oldest first, as recorded.
 
     Raises UsageError for an unknown scenario.
     """
@@ -137,7 +141,7 @@ def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Sna
 
 
 def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:
-    """A session that can go back to before its start."""
+    """Return a session that can go back to before its start."""
 
     def earlier() -> Iterator[OlderFrames]:
         from gputop.recording.recent_past import OlderFrames
@@ -153,7 +157,7 @@ def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None)
 
 
 class Remedied:
-    """The node of the demo after every remedy; simulated only while it is looked at."""
+    """The demo's node after every remedy, simulated on request."""
 
     def __init__(self, interval_s: float, seed: int, clock: Callable[[], float] = time.time) -> None:
         self._interval_s = interval_s
@@ -163,7 +167,10 @@ class Remedied:
         self._monitor = Monitor(interval_s)
 
     def frame(self) -> Frame:
-        """Its newest frame. After a pause it starts again, so that charts have no hole."""
+        """Return its newest frame; starts again after a pause.
+
+        So charts have no hole.
+        """
         latest = self._monitor.latest
         if self._source is None or latest is None or self._clock() - latest.snapshot.t > FORGOTTEN_S:
             from gputop.sources.simulation.simulated import SimulatedSource

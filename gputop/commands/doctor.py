@@ -1,5 +1,6 @@
-"""What can be measured on this machine, why the rest cannot, and how to fix it; with ``--bundle`` all that a report of
-a defect needs, redacted, in one archive that is listed first.
+"""`gputop doctor`: measurable values, reasons for others, and fixes.
+
+``--bundle`` writes one redacted archive with everything that a report of a defect needs.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """The report as it is."""
+    """Return the report without redaction."""
     size = shutil.get_terminal_size((0, 0))
     terminal = {
         "term": os.environ.get("TERM"),
@@ -81,7 +82,7 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
 
 
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """The report with every text redacted, and whole names as their numbers."""
+    """Redact every text of the report; whole names become numbers."""
     host, owner = redactor.host(report["host"]), redactor.user(report["step_socket"]["owner"])
     users = [redactor.user(row["user"]) for row in report["exporters"]]
     for gpu in report["gpus"]:
@@ -102,7 +103,10 @@ RECORDING = "recording.gputop.jsonl.gz"
 
 
 def checked(name: str) -> Path:
-    """Where the archive goes. Raises UsageError before anything is measured for a place that cannot be written."""
+    """Return the archive's path.
+
+    Raises UsageError, before anything is measured, for a path that cannot be written.
+    """
     path = Path(name)
     if not path.name.endswith(SUFFIX):
         raise UsageError(f"--bundle writes an archive: name it FILE{SUFFIX}")
@@ -114,9 +118,10 @@ def checked(name: str) -> Path:
 
 
 def write_bundle(path: Path, redacted: Callable[[Redactor], dict[str, Any]], settings: Settings) -> dict[str, Any]:
-    """Record for a minute, list what there is, and write it. ``redacted`` gives doctor's report.
+    """Record a minute, list the files and write the archive.
 
-    The report is returned. Raises OSError where the archive cannot be written; nothing of it is left then.
+    ``redacted`` gives doctor's report, which is returned. Raises OSError where the archive cannot be written; nothing
+    of it is left then.
     """
     import getpass
 
@@ -152,7 +157,7 @@ _ABOUT: Mapping[str, str] = {
 
 
 def _settings(settings: Settings, redactor: Redactor) -> str:
-    """What the user has set, as TOML."""
+    """Return the user's settings as TOML."""
     from gputop.commands.config import setting_line
 
     changed = (name for name, setting in declared().items() if getattr(settings, name) != setting.default)
@@ -161,7 +166,7 @@ def _settings(settings: Settings, redactor: Redactor) -> str:
 
 
 def _recorded(settings: Settings, redactor: Redactor) -> tuple[bytes | None, str | None]:
-    """A minute of this machine; or nothing, and why."""
+    """Return a recorded minute of this machine, or why there is none."""
     import signal
     import tempfile
     import threading
@@ -188,7 +193,7 @@ def _recorded(settings: Settings, redactor: Redactor) -> tuple[bytes | None, str
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
-    """The archive. Its members carry no owner, since owners are names as well."""
+    """Return the archive; its members have no owner, which is a name."""
     import io
     import tarfile
 

@@ -1,9 +1,10 @@
-"""The commands by purpose, each with what it is for and the file that runs it. Standard library only.
+"""The commands by purpose, with their modules. Standard library only.
 
 A command is a file with ``arguments(parser)``, ``run(args, settings)`` and, if they are not the usual ones, ``NEEDS``,
 and a row in this table. The help lists the commands from the table, so that it imports none of them.
 
-A command may have parts, named by a second word, such as ``fleet demo``: each is such a file, and a row of its command.
+A command may have parts, named by a second word, such as ``fleet demo``: each is such a file, and a row of its
+command.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Needs(NamedTuple):
-    """What has to be there. The command line checks it, so that every command fails in the same words."""
+    """Requirements of a command, checked before it runs."""
 
     output: Literal["stdout", "terminal", "nothing"] = "stdout"
     """Where the result goes: ``stdout`` must be open; a ``terminal`` is asked for by the screen itself."""
@@ -63,17 +64,17 @@ COMMANDS = {name: _ALL[name] for purpose in PURPOSES for name in sorted(_ALL) if
 
 
 def parts(name: str) -> dict[str, str]:
-    """The parts of a command by their second word, each with what it is for; empty for most, and for a part."""
+    """Return a command's parts by their second word, with summaries."""
     return {word: part.summary for word, part in COMMANDS[name].parts.items()} if name in COMMANDS else {}
 
 
 def commands() -> dict[str, str]:
-    """Every command with what it is for."""
+    """Return every command with its summary."""
     return {name: command.summary for name, command in COMMANDS.items()}
 
 
 def commands_and_parts() -> dict[str, str]:
-    """Every command, and after it its parts under both their words, with what it is for."""
+    """Return every command and its parts by both words, with summaries."""
     summaries = {}
     for name, summary in commands().items():
         summaries[name] = summary
@@ -82,7 +83,7 @@ def commands_and_parts() -> dict[str, str]:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a command, of a part named by both its words, or of LIVE."""
+    """Return the module of a command, a part or LIVE."""
     if name == LIVE:
         return import_module(LIVE_MODULE)
     command, _, part = name.partition(" ")
@@ -106,6 +107,6 @@ TOPICS = {
 
 
 def page_of(topic: str) -> Document:
-    """The page of a topic of TOPICS."""
+    """Return the page of a topic of TOPICS."""
     document: Document = resolve(TOPICS[topic])()
     return document

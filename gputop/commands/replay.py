@@ -1,4 +1,4 @@
-"""The screen on a recording: the same panes and verdicts, computed again from what was recorded."""
+"""`gputop replay`: the screen on a recording, judged again."""
 
 from __future__ import annotations
 

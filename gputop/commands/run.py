@@ -1,4 +1,7 @@
-"""Run a job, watch its GPUs, report at its end; the exit code is the job's."""
+"""`gputop run`: run a job and report on its GPUs.
+
+The exit code is the job's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of the screen without a terminal: SVG, PNG, plain text, or text with colours."""
+"""`gputop screenshot`: the screen as SVG, PNG or text."""
 
 from __future__ import annotations
 
@@ -84,12 +84,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _pictures() -> dict[str, Picture]:
-    """The pictures of the features, by the word that asks for them."""
+    """Return the features' pictures by name."""
     return {name: picture for feature in FEATURES.values() for name, picture in feature.pictures.items()}
 
 
 def _refuse_early(path: Path) -> None:
-    """Raises UsageError if the picture cannot be written, before it is made, which takes seconds."""
+    """Raise UsageError for a picture that cannot be written.
+
+    Making it takes seconds.
+    """
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: no directory {path.parent}")
     if path.suffix == ".png":
@@ -100,7 +103,7 @@ def _refuse_early(path: Path) -> None:
 
 
 def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:
-    """Painted rows in the form that the suffix names."""
+    """Write painted rows in the form of the suffix."""
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
     data: str | bytes
     if path.suffix == ".ans":
@@ -139,7 +142,10 @@ def _demo_frame(scenario: str | None, redactor: Redactor | None, only: str | Non
 
 
 def _recorded_frame(path: str, at: str | None, recording_filter: RecordingFilter | None, chart_s: float) -> Frame:
-    """The frame of a recording at a time (default: its end), judged from the recording's beginning."""
+    """Return a recording's frame at a time, by default the last.
+
+    Judged from the recording's beginning.
+    """
     from gputop.commands.shared_options import moment_in
     from gputop.recording.reader import Recording
     from gputop.session.judged import frame_at

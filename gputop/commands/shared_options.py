@@ -1,5 +1,4 @@
-"""What several commands share: their arguments, and what these mean: GPUs of a recording, redaction, filters, alerts,
-and where a report goes."""
+"""Options that several commands share, and their evaluation."""
 
 from __future__ import annotations
 
@@ -48,11 +47,11 @@ def options(
     unmarked: bool = False,
     **more: Any,
 ) -> None:
-    """Add the options of a table to a parser or a group: names, the name of the value or a dash for none, the help.
+    """Add the options of a table to a parser or a group.
 
-    A name without dashes is an argument, which may be left out where a question mark follows it. ``special`` has what
-    else argparse is told of one, by its first name, ``more`` what it is told of all. ``unmarked`` ones leave no trace
-    where they are absent, so that they may stand before and after the command.
+    Each row has names, the name of the value or a dash, and the help. A name without dashes is an argument, optional
+    with a question mark. ``special`` has further keywords of argparse by an option's first name, ``more`` for all.
+    Absent ``unmarked`` options leave no trace, so that they may be given before and after the command.
     """
     if unmarked:
         # A start without a word need not import it.
@@ -68,7 +67,7 @@ def options(
 
 
 def filterable(command: argparse.ArgumentParser) -> None:
-    """Which processes are shown."""
+    """Add the options that select processes."""
     table = """
         --filter   TERMS  show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"
         -u,--user  NAMES  show the processes of these users only, separated by commas; without a name: yours
@@ -79,7 +78,7 @@ def filterable(command: argparse.ArgumentParser) -> None:
 
 
 def serving(command: argparse.ArgumentParser) -> None:
-    """Which inference servers are asked what they serve."""
+    """Add the option for inference servers."""
     table = """
         --server-url  URL  metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs'
           verdicts
@@ -88,12 +87,12 @@ def serving(command: argparse.ArgumentParser) -> None:
 
 
 def waiting(command: argparse.ArgumentParser) -> None:
-    """How long a command that reads once waits for a driver that answers slowly."""
+    """Add the option for slow drivers."""
     options(command, "--wait  TIME  how long to wait for a slow driver (default 10s)", unmarked=True)
 
 
 def printable(command: argparse.ArgumentParser) -> None:
-    """``-1``: the screen's first snapshot as text."""
+    """Add ``-1``, which prints the first snapshot."""
     options(command, "-1,--once  -  print one snapshot and end, as `gputop once` does", unmarked=True)
 
 
@@ -102,7 +101,7 @@ NO_DEMO = "`gputop demo` shows the simulated node, `diagnose demo` and `report d
 
 
 def recording_argument(command: argparse.ArgumentParser, name: str, text: str, **more: Any) -> None:
-    """A recording that must be there: the demo, which other commands take, is none."""
+    """Add the argument of a recording that must exist, not the demo."""
 
     def checked(file: str) -> str:
         if file == "demo" and not os.path.exists(file):
@@ -118,12 +117,12 @@ def recording_argument(command: argparse.ArgumentParser, name: str, text: str, *
 
 
 def seconds(text: str, option: str) -> float:
-    """A duration in seconds. Raises UsageError naming the option."""
+    """Parse a duration in seconds. Raises UsageError naming the option."""
     return _more_than_nothing(text, "s", f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")
 
 
 def size_bytes(text: str, option: str) -> int:
-    """A size in bytes, with binary units. Raises UsageError naming the option."""
+    """Parse a size with binary units. Raises UsageError naming the option."""
     objection = f"{option} must be a size such as 500M or 2G, not {text!r}"
     return int(_more_than_nothing(f"{text}B" if text[-1:].isdigit() else text, "bytes", objection))
 
@@ -142,7 +141,7 @@ def _more_than_nothing(text: str, unit: Unit, objection: str) -> float:
 
 
 def redactor_of(settings: Settings) -> Redactor | None:
-    """A new redactor where the user asked for one."""
+    """Return a new redactor if the user asked for one."""
     if not settings.redact:
         return None
     from gputop.model.redaction import Redactor
@@ -151,7 +150,7 @@ def redactor_of(settings: Settings) -> Redactor | None:
 
 
 def redacted_report(report: R, settings: Settings) -> R:
-    """A report, a struct, without paths, users and hosts in its texts, where the user asked for that."""
+    """Return a report without paths, users and hosts if asked for."""
     redactor = redactor_of(settings)
     if redactor is None:
         return report
@@ -161,7 +160,7 @@ def redacted_report(report: R, settings: Settings) -> R:
 
 
 def redacted_source(source: S, redactor: Redactor | None) -> S:
-    """The source, redacted where that was asked for."""
+    """Return the source, redacted if asked for."""
     if redactor is None:
         return source
     from gputop.sources.redacted import Redacted
@@ -170,22 +169,24 @@ def redacted_source(source: S, redactor: Redactor | None) -> S:
 
 
 def redacted_snapshot(snapshot: Snapshot, redactor: Redactor | None) -> Snapshot:
-    """The snapshot, redacted where that was asked for."""
+    """Return the snapshot, redacted if asked for."""
     return snapshot if redactor is None else redactor.snapshot(snapshot)
 
 
 def recording_filter_of(args: argparse.Namespace, settings: Settings) -> RecordingFilter | None:
-    """The filter for reading a recording: the GPUs of the command line, and the redaction that was asked for.
+    """Return the filter for reading a recording: GPUs and redaction.
 
-    The configuration file's GPUs are those of this machine, not of the recording.
+    The configuration file's GPUs do not apply: they belong to this machine.
     """
     redactor, gpus = redactor_of(settings), getattr(args, "gpus", None)
     return redactor if not gpus else OnlyGpus(gpus, redactor)
 
 
 class OnlyGpus:
-    """A recording filter that keeps some of the GPUs. Which ones is found in the first frame; raises UsageError where
-    it has none."""
+    """Recording filter that keeps some GPUs, by the first frame.
+
+    Raises UsageError where the first frame has none of them.
+    """
 
     def __init__(self, spec: str, next_filter: RecordingFilter | None = None) -> None:
         self._spec = spec
@@ -193,7 +194,10 @@ class OnlyGpus:
         self._uuids: frozenset[str] | None = None
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the chosen GPUs, passed through the next filter. Raises UsageError for an unknown GPU."""
+        """Return the snapshot with the chosen GPUs, after the next filter.
+
+        Raises UsageError for an unknown GPU.
+        """
         from gputop.sources.selection import choose, with_gpus
 
         if self._uuids is None:
@@ -210,9 +214,9 @@ class OnlyGpus:
 
 
 def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Expression | None:
-    """What ``--filter``, ``-u`` and ``-p`` ask for together, None where they ask for nothing. Raises UsageError.
+    """Combine ``--filter``, ``-u`` and ``-p``; None without any.
 
-    With a ``redactor`` the users of ``-u`` are looked for under their numbers.
+    With a ``redactor`` the users of ``-u`` are found by their numbers. Raises UsageError.
     """
     terms = getattr(args, "filter", None) or ""
     option_terms = _users(getattr(args, "user", None), redactor) + _pids(getattr(args, "pid", None))
@@ -239,7 +243,7 @@ def _users(names: str | None, redactor: Redactor | None) -> list[str]:
 
 
 def _user(name: str) -> str:
-    """A user's name; a number is that user's name where the machine knows it."""
+    """Return a user's name, also for a number known to the machine."""
     if not re.fullmatch(r"[^\s,\"']+", name):
         raise UsageError(f"-u must name users, separated by commas, or stand alone for yours, not {name!r}")
     if name.isascii() and name.isdigit():
@@ -261,7 +265,7 @@ def _pids(numbers: str | None) -> list[str]:
 
 
 def filtered(frame: Frame, expression: Expression) -> Frame:
-    """The frame with those processes only that pass, or whose GPU process does."""
+    """Return the frame with matching processes and their children only."""
     from msgspec.structs import replace
 
     from gputop.paint.process_table import shown_rows
@@ -276,7 +280,7 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
 
 
 def forms(command: argparse.ArgumentParser, markdown: str, page: str) -> None:
-    """The forms of a report, and the file that it goes to."""
+    """Add the options for a report's form and file."""
     table = f"""
         --json      -  one JSON object
         --markdown  -  {markdown}
@@ -287,7 +291,7 @@ def forms(command: argparse.ArgumentParser, markdown: str, page: str) -> None:
 
 
 def form_of(args: argparse.Namespace) -> str:
-    """``json``, ``md``, ``html`` or ``text``: as asked for, else by the suffix of the file.
+    """Return ``json``, ``md``, ``html`` or ``text``, by option or suffix.
 
     Raises UsageError for the suffix of another form.
     """
@@ -307,7 +311,10 @@ def form_of(args: argparse.Namespace) -> str:
 
 
 def deliver(text: str, path: str | None) -> None:
-    """Write to a file that only the user can read, or to stdout. Raises UsageError where the file cannot be written."""
+    """Write to a private file or stdout.
+
+    Raises UsageError where the file cannot be written.
+    """
     if path is None:
         sys.stdout.write(text)
         return
@@ -325,8 +332,10 @@ def deliver_report(
     document: Callable[[bool], Document],
     aside: str = "",
 ) -> None:
-    """Write a report in the form that was asked for. ``document`` is told whether it is for a page, which has more room
-    and ``aside`` in its last line. Raises UsageError."""
+    """Write a report in the requested form.
+
+    ``document`` gets True for a page, which has more room and ``aside`` in its last line. Raises UsageError.
+    """
     from gputop.output.document import MOST_WIDTH, html, plain
     from gputop.output.snapshot_data import json_text
 
@@ -341,7 +350,10 @@ def deliver_report(
 
 
 def prints_ascii(settings: Settings, path: str | None = None) -> bool:
-    """Whether a text has ASCII characters only. A file is not drawn for the terminal that it is written from."""
+    """Whether a text has ASCII characters only.
+
+    The terminal does not matter for a file.
+    """
     from gputop.paint.glyphs import choose
 
     env, encoding = (os.environ, sys.stdout.encoding) if path is None else ({}, "utf-8")
@@ -349,13 +361,13 @@ def prints_ascii(settings: Settings, path: str | None = None) -> bool:
 
 
 def stdout_is_text(settings: Settings) -> None:
-    """Stdout carries text for people from here on, and not data, whose names stay as they are: ``--ascii`` holds."""
+    """Apply ``--ascii`` to stdout, which carries text for people."""
     if prints_ascii(settings):
         in_ascii(sys.stdout)
 
 
 def wait_of(args: argparse.Namespace) -> float:
-    """How long to wait for the first complete reading, in seconds. Raises UsageError."""
+    """Return seconds to wait for the first reading. Raises UsageError."""
     # With the driver's binding behind it, which a screen imports after the driver was asked.
     from gputop.sources.local import WAIT_S
 
@@ -368,9 +380,10 @@ NEAR_S = 1.0
 
 
 def moment_in(recording: Recording, text: str) -> float:
-    """A time of a recording as people write it; a distance that reaches beyond it is said, and ends there.
+    """Return a time of a recording as people write it.
 
-    Raises UsageError, also for a moment that was not recorded.
+    A distance that reaches beyond the recording ends there, with a message. Raises UsageError, also for a moment that
+    was not recorded.
     """
     try:
         t = recording.moment_anywhere(text)
@@ -390,7 +403,7 @@ def moment_in(recording: Recording, text: str) -> float:
 
 
 def say_gaps(gaps: Sequence[Event]) -> None:
-    """That a recording has gaps: beside the data, and not in it."""
+    """Print a message about gaps in a recording."""
     if gaps:
         say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
 
@@ -401,16 +414,19 @@ def say_gaps(gaps: Sequence[Event]) -> None:
 def run_watcher(
     args: argparse.Namespace, settings: Settings, tell: Callable[[str], None] | None = None
 ) -> RunWatcher | None:
-    """What the settings ask to look at every frame of a run, None where nothing.
+    """Return the alerts for a run, None without any.
 
-    ``tell`` is given a line whenever it acts, from other threads. Raises ConfigError where it must not act.
+    ``tell`` gets a line whenever an alert acts, from other threads. Raises ConfigError where it must not act.
     """
     watcher: RunWatcher | None = hook("watchers", "run")(args, settings, tell=tell) if settings.alert else None
     return watcher
 
 
 def screen_watcher(args: argparse.Namespace, settings: Settings) -> RunWatcher | None:
-    """The same for the live screen, where it acts only if asked to. Raises UsageError and ConfigError."""
+    """Return the alerts for the live screen; they act only if asked to.
+
+    Raises UsageError and ConfigError.
+    """
     wanted = settings.alert or getattr(args, "alerts", False)
     watcher: RunWatcher | None = hook("watchers", "screen")(args, settings) if wanted else None
     return watcher

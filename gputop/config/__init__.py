@@ -1,7 +1,8 @@
-"""Defaults < configuration file < environment < flags, joined to one frozen Settings.
+"""Merges defaults, configuration file, environment and flags.
 
-Each setting is declared once: its type, its bounds and its description validate, document and write the configuration
-file. The file, the environment variables (``GPUTOP_`` and the name in capitals) and the flags carry the same names.
+In this order, later ones win. Each setting is declared once: its type, its bounds and its description validate,
+document and write the configuration file. The file, the environment variables (``GPUTOP_`` and the name in capitals)
+and the flags carry the same names.
 """
 
 # Annotations are values here, not text: each setting's type and bounds are read from its own.
@@ -214,7 +215,7 @@ def _is_within_reach(path: str) -> bool:
 
 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
-    """Values of the file; empty if it is missing and not required.
+    """Return the file's values; empty if an optional file is missing.
 
     Raises ConfigError.
     """

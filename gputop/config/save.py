@@ -1,4 +1,7 @@
-"""Save one setting in the configuration file: its statement is replaced or added, every other byte stays."""
+"""Saves one setting in the configuration file.
+
+Its statement is replaced or added, every other byte stays.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from gputop.config import ConfigError
 
 
 def save_setting(path: str, name: str, statement: str) -> None:
-    """Put a line of TOML such as ``theme = "light"`` into a file, which is made if there is none.
+    """Put a line of TOML such as ``theme = "light"`` into a file.
 
-    Raises ConfigError for a link, somebody else's file, and one that is not TOML.
+    Creates a missing file. Raises ConfigError for a link, somebody else's file, and one that is not TOML.
     """
     before = _own_text(path)
     after = with_setting(before or "", name, statement)
@@ -40,7 +43,7 @@ def save_setting(path: str, name: str, statement: str) -> None:
 
 
 def _own_text(path: str) -> str | None:
-    """Return a regular file's text if it is this user's; None where there is no file."""
+    """Return the text of this user's file, None if missing."""
     try:
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode):
@@ -58,7 +61,10 @@ def _own_text(path: str) -> str | None:
 
 
 def with_setting(text: str, name: str, statement: str) -> str:
-    """Return a configuration with one top-level setting. Raises ConfigError for text that is not TOML."""
+    """Return a configuration with one top-level setting.
+
+    Raises ConfigError for text that is not TOML.
+    """
     newline = "\r\n" if "\r\n" in text else "\n"
     new = statement.rstrip("\n")
     kept: list[str] = []
@@ -78,7 +84,7 @@ def with_setting(text: str, name: str, statement: str) -> str:
 
 
 def _statements(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each line or statement above the first table with the values that it sets."""
+    """Yield each statement above the first table with its values."""
     part = ""
     for line in text.splitlines(keepends=True):
         if not part and line.lstrip().startswith("["):
@@ -104,7 +110,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 
 def _comment(part: str) -> str:
-    """Return the comment behind a statement of one line, with the spaces before it."""
+    """Return the comment after a one-line statement, with its spaces."""
     line = part.rstrip("\r\n")
     for place, char in enumerate(line):
         if char == "#" and "\n" not in line and _parsed(line[:place]) == _parsed(line):

@@ -61,7 +61,7 @@ class MachineReader:
         """Raises UsageError for an invalid address of an exporter."""
         self._proc, self._clock = options.proc, options.clock
         self.sm_readers = SmReaders(options.interval_s, options.proc, options.sm)
-        self.session = NvmlSession(options, self.sm_readers.of)
+        self.session = NvmlSession(options, self.sm_readers.readers_for)
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
         self._host_collector: HostCollector | None = None

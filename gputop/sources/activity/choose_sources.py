@@ -45,7 +45,7 @@ class SmReaders:
 
             self._counters = CountersClient(interval_s, options.perf_lib or None, proc)
 
-    def of(self, gpu: Callable[[], GpuStatic]) -> list[SmReader]:
+    def readers_for(self, gpu: Callable[[], GpuStatic]) -> list[SmReader]:
         """Return the sources below GPM for one GPU, best first.
 
         ``gpu`` gives the GPU's facts as known when called. Runs on the thread that reads the GPUs.

@@ -108,7 +108,7 @@ class ChainState(Struct, frozen=True):
 
 class _Step(Struct):
     sm_reader: SmReader
-    stands: bool = False
+    in_use: bool = False
     """Whether it is in use and has given a value: only then a failure is waited out."""
     failed: bool = False
     """Whether it has failed since its last value: if so, it is not waited for while it collects."""
@@ -144,7 +144,7 @@ class FallbackChain:
         """
         standing = self._look(now)
         for step in self._steps:
-            step.stands = step.stands and step.sm_reader.name == standing.source
+            step.in_use = step.in_use and step.sm_reader.name == standing.source
         return standing
 
     def _look(self, now: float) -> ChainState:
@@ -157,7 +157,7 @@ class FallbackChain:
                     continue
                 return ChainState(step.sm_reader.name, None, SmLack((failure.reason,), kind=failure.kind))
             if isinstance(got, MeasuredActivity):
-                step.stands, step.failed, step.bad = True, False, 0
+                step.in_use, step.failed, step.bad = True, False, 0
                 step.reason, step.fix, step.kind = got.missing.get("sm_active_pct", ""), got.fix, None
                 if not step.reason:
                     return ChainState(step.sm_reader.name, got)
@@ -168,17 +168,17 @@ class FallbackChain:
                 # what stood before is not left for the bound in between.
                 if partly is not None:
                     break
-                return ChainState(self._stood(), None, self._lack())
+                return ChainState(self._source_in_use(), None, self._lack())
             # After a failure a source that only collects is still bad: it has dropped its pair and given no value.
             if step.failed and self._still_bad(step, now):
                 continue
-            if partly is None or step.stands:
+            if partly is None or step.in_use:
                 return ChainState(step.sm_reader.name, None, step.lack(got))
         return self._at_the_end(partly)
 
-    def _stood(self) -> SmSource | None:
+    def _source_in_use(self) -> SmSource | None:
         """Return the source that was in use before."""
-        return next((step.sm_reader.name for step in self._steps if step.stands), None)
+        return next((step.sm_reader.name for step in self._steps if step.in_use), None)
 
     def _at_the_end(self, partly: tuple[SmSource, MeasuredActivity] | None) -> ChainState:
         """Return other counters where no source measures SM activity."""
@@ -210,7 +210,7 @@ class FallbackChain:
         """Never ask a source again: its values cannot be true."""
         for step in self._steps:
             if step.sm_reader.name == source:
-                step.retry_at, step.stands, step.reason, step.fix, step.kind = inf, False, why, "", None
+                step.retry_at, step.in_use, step.reason, step.fix, step.kind = inf, False, why, "", None
                 step.sm_reader.close()
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class FallbackChain:
         """
         step.bad += 1
         if step.bad < BAD_TICKS:
-            return not step.stands
+            return not step.in_use
         step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
         return True
 

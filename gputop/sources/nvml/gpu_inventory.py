@@ -250,9 +250,9 @@ class GpuInventory:
     def _lay_down(self) -> None:
         """Show every card as asleep, or as about to sleep."""
         for slot, card in enumerate(self._sleep.cards):
-            self._at(slot, card).fall_asleep(ASLEEP if card.address in self._sleep.asleep else RELEASED, card)
+            self._device_of(slot, card).fall_asleep(ASLEEP if card.address in self._sleep.asleep else RELEASED, card)
 
-    def _at(self, slot: int, card: PciCard) -> Device:
+    def _device_of(self, slot: int, card: PciCard) -> Device:
         """Return the device of a card.
 
         The one that had its address, else the one in its slot, unless that has another address.
@@ -270,7 +270,7 @@ class GpuInventory:
         NVML's indices do not say which GPU a call would wake.
         """
         for slot, card in enumerate(self._sleep.cards):
-            device = self._at(slot, card)
+            device = self._device_of(slot, card)
             if card.address in self._sleep.asleep:
                 device.fall_asleep(ASLEEP, card)
             elif device.is_due:

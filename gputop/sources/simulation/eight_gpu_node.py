@@ -48,7 +48,7 @@ DATALOADER_CPU = GpuLife(
     LOADS["dataloader_cpu"], 31.4, 47,
     (SimulatedProcess(
         4802, "python train.py --aug heavy", 30.8, 3764, Cpu(4.0, main=3.0), Cpu(1.0, main=1.0), job=slurm(8825),
-        rss_gib=20.4, workers=Workers(8, busy=Cpu(68.0, 1.0), rest=Cpu(95.0, 2.0)),
+        rss_gib=20.4, workers=Workers(8, busy=Cpu(68.0, 1.0), resting=Cpu(95.0, 2.0)),
     ),),
     LOADS["dataloader_cpu.rest"], STEP_PERIOD_S, 0.4,
 )  # fmt: skip
@@ -68,7 +68,7 @@ MEMORY_BANDWIDTH = GpuLife(
         6001, SERVER, 74.2, 5 * DAY_S + 2 * HOUR_S, Cpu(63.0, main=58.0, waits="network"), user="serve", rss_gib=22.1,
         threads=140, container=CgroupName("vllm-llama-0"),
         workers=Workers(
-            1, Cpu(6.0, waits="network"), rss_gib=0.9, kind="", why="R5 other child", rule="R5", name="python",
+            1, Cpu(6.0, waits="network"), rss_gib=0.9, kind="", rule_text="R5 other child", rule="R5", name="python",
             role="helper",
         ),
     ),),
@@ -118,7 +118,7 @@ def changed(life: GpuLife, job: dict[str, Any], **changes: Any) -> GpuLife:
 
 FREED = GpuLife(Load(power_w=69), 0.6, 31)
 """A GPU on which no process holds memory: what is left is the driver's own."""
-_FED = {"busy": SPINNING, "rest": None}
+_FED = {"busy": SPINNING, "resting": None}
 _STEADY = {"period_s": None, "duty": 1.0}
 REMEDIED = NodeLife(
     (

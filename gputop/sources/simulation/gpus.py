@@ -1,4 +1,7 @@
-"""One simulated GPU at one moment: power, heat, clocks and traffic follow from what it computes."""
+"""Samples one simulated GPU at one moment.
+
+Power, heat, clocks and traffic follow from its load.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,10 @@ _NO_MARGIN = "this GPU reports a margin to its limit instead"
 
 
 class _Counters(Struct, frozen=True):
-    """What the profiling counters say, in the order of ``ACTIVITY_KEYS``, as far as they are measured; their age, and
-    what bounds SM activity where no counter measures it."""
+    """Profiling counters in the order of ``ACTIVITY_KEYS``, with their age.
+
+    ``low`` and ``high`` bound SM activity where no counter measures it.
+    """
 
     age_s: float
     measured: tuple[float | None, ...] = ()
@@ -64,12 +69,15 @@ class _Counters(Struct, frozen=True):
     high: float | None = None
 
     def values(self) -> dict[str, Any]:
-        """The counters by catalogue key; None is not measured."""
+        """Return the counters by catalogue key; None is not measured."""
         return dict(zip_longest(ACTIVITY_KEYS, self.measured))
 
 
 class GpuPlan(Struct, frozen=True):
-    """What does not change while the machine is simulated. Series numbers keep the noise of GPUs apart."""
+    """Constant facts of a simulated GPU.
+
+    Series numbers keep the noise of GPUs apart.
+    """
 
     static: GpuStatic
     life: GpuLife
@@ -81,7 +89,7 @@ class GpuPlan(Struct, frozen=True):
     unavailable: Mapping[str, str]
 
     def share(self, t: float, interval_s: float, started: float) -> float:
-        """Share of the time since the last sample in which the GPU was in its busy phase."""
+        """Return the busy share of the time since the last sample."""
         life = self.life
         if life.rests_after_s is not None and t >= started + life.rests_after_s:
             return 0.0
@@ -92,13 +100,13 @@ class GpuPlan(Struct, frozen=True):
         return busy_share(self.seed, series + _CYCLE, end - interval_s, end, life.period_s, life.duty)
 
     def lost_since(self, t: float, started: float) -> float | None:
-        """Unix time at which the GPU was lost; None while it is there."""
+        """Return the Unix time of the GPU's loss, if it is lost."""
         after = self.life.lost_after_s
         return started + after if after is not None and t >= started + after else None
 
 
 def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str | None) -> GpuPlan:
-    """Facts of the GPU, and which of its values cannot be read and why."""
+    """Return a GPU's facts, with reasons for values it does not have."""
     missing: dict[str, str] = {"temp_slowdown_c": _NO_MARGIN}
     if not chip.has_fan:
         missing["fan_pct"] = "this board has no fan"
@@ -133,7 +141,7 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         f"{index}/0" if parent_uuid else None,
         chip.unified or None,
     )
-    mean_power = life.rest.power_w + (life.busy.power_w - life.rest.power_w) * life.duty
+    mean_power = life.resting.power_w + (life.busy.power_w - life.resting.power_w) * life.duty
     period = life.period_s or 1.0
     return GpuPlan(
         static,
@@ -148,7 +156,7 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
 
 
 def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share: float) -> GpuSample:
-    """The GPU at time t, ``share`` of the last interval having been busy."""
+    """Return the GPU's sample at ``t`` after a busy ``share``."""
     since = plan.lost_since(t, started)
     if since is not None:
         return GpuSample(plan.static, lost_reason=LOST_REASON, lost_since=since)
@@ -160,7 +168,7 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
     now = (
         life.busy
         if share == 1.0
-        else Load(*(r + (b - r) * share for b, r in zip(astuple(life.busy), astuple(life.rest), strict=True)))
+        else Load(*(r + (b - r) * share for b, r in zip(astuple(life.busy), astuple(life.resting), strict=True)))
     )
     wobble = drift(plan.seed, plan.series + _UTIL, t)
     util = float(round(_around(now.util, wobble)))
@@ -236,7 +244,7 @@ def _links(plan: GpuPlan, now: Load, t: float) -> dict[str, Any]:
 
 
 def _errors(plan: GpuPlan, t: float, started: float) -> dict[str, Any]:
-    """Memory errors, and the Xid that comes with a new one."""
+    """Return memory errors, with the Xid of a new one."""
     life = plan.life
     error = life.ecc_after_s is not None and t >= started + life.ecc_after_s
     return {
@@ -251,7 +259,7 @@ def _errors(plan: GpuPlan, t: float, started: float) -> dict[str, Any]:
 
 
 def _instance(plan: GpuPlan, counters: _Counters, used: float, interval_s: float) -> GpuSample:
-    """A MIG instance: it has memory and counters of its own; the rest belongs to the whole GPU."""
+    """Return a MIG instance's sample: memory and counters only."""
     return GpuSample(
         plan.static,
         mem_used_bytes=used,
@@ -265,7 +273,10 @@ def _instance(plan: GpuPlan, counters: _Counters, used: float, interval_s: float
 
 
 def grown_gib(life: GpuLife, t: float, started: float) -> float:
-    """What a leak has added since the start, in whole blocks; negative before it."""
+    """Return a leak's growth since the start, in whole blocks.
+
+    Negative before the start.
+    """
     if not life.growth_mib_per_min:
         return 0.0
     blocks = floor(life.growth_mib_per_min * (t - started) / 60.0 / ALLOCATOR_BLOCK_MIB)
@@ -273,7 +284,7 @@ def grown_gib(life: GpuLife, t: float, started: float) -> float:
 
 
 def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters:
-    """SM activity and its companions, as far as this GPU's source of the chain gives them."""
+    """Return SM activity and other counters that this GPU's source has."""
     seed, series, counter = plan.seed, plan.series, plan.life.counter
     if plan.life.mig_instances:
         return _Counters(0.0)
@@ -298,7 +309,7 @@ def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters
 
 
 def _around(value: float, noise: float) -> float:
-    """A percentage with noise of a size that fits it; what is not running stays at exactly 0."""
+    """Add noise to a percentage; values below 1 stay exact."""
     if value < 1.0:
         return value
     return min(100.0, max(0.0, value + noise * (0.5 + 0.014 * value)))
@@ -323,7 +334,7 @@ _COUNTED_SINCE_S = 86400.0
 
 
 def sample_fabric(life: FabricLife | None, seed: int, t: float, started: float) -> FabricReading:
-    """The fabric at Unix time t."""
+    """Return the fabric at Unix time ``t``, a pure function of its arguments."""
     if life is None:
         return without(NO_FABRIC)
     ports = tuple(_port(life, number, seed, t, started) for number in range(life.ports))

@@ -1,6 +1,6 @@
-"""The vocabulary in which a simulated machine is described: chips, loads, jobs, GPUs, hosts, and its noise.
+"""Building blocks of simulated machines: chips, loads, jobs, hosts, noise.
 
-Numbers are in the units that people use (GiB, GB/s, percent); the samplers turn them into the catalogue's units.
+Numbers are in the units that people use (GiB, GB/s, percent); the samplers convert them to the catalogue's units.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from gputop.model.snapshot import CgroupName, Role
 
 
 class Chip(Struct, frozen=True):
-    """Facts of a product, from its data sheet. NVLink: one direction, all links."""
+    """Facts of a product, from its data sheet.
+
+    NVLink: one direction, all links.
+    """
 
     name: str
     architecture: str
@@ -40,7 +43,7 @@ RTX_4090 = Chip("NVIDIA GeForce RTX 4090", "ada", 128, 24.0, 450.0, 3105.0, 1050
 
 
 class Load(Struct, frozen=True):
-    """What a GPU does in one phase. Percent; W; GB/s."""
+    """Activity of a GPU in one phase: percent, W, GB/s."""
 
     util: float = 0.0
     sm: float = 0.0
@@ -56,64 +59,57 @@ class Load(Struct, frozen=True):
 
 
 AT_REST = Load()
-_LOADS = """
-    situation                util  sm  occ  tensor  dram  fp32  power_w  pcie_rx  pcie_tx  nvlink_rx  nvlink_tx
-    small_kernels              97   8   12       1    12     6      214      1.2      0.1
-    healthy.0                  98  88   38      58    37    22      689      2.1      0.4         11         11
-    healthy.1                  97  87   37      57    38    22      684      2.0      0.4         11         11
-    dataloader_cpu             83  73   46      28    46    15      560     11.8      0.5
-    dataloader_cpu.rest         8   6    4       1     2     1      128      0.8      0.1
-    communication              99  16    4       2     6     3      312      0.6      0.5        158        157
-    decoding                   99  66   10       3    68    12      424      0.9      0.6
-    dataloader_io              85  73   44      28    36    16      530      7.2      0.4
-    dataloader_io.rest          8   6    4       1     2     1      124      0.5      0.1
-    small_kernels.remedied     97  86   36      38    44    20      602      2.4      0.3
-    dataloader_cpu.remedied    97  88   46      38    46    18      640     12.2      0.5
-    communication.remedied     98  84   34      40    38    20      628      0.8      0.6         92         91
-    decoding.remedied          99  93   46      44    52    24      642      1.1      0.8
-    dataloader_io.remedied     97  86   44      36    40    18      618      8.0      0.4
-    between_steps               8   6    4       1     2     1      126      0.5      0.1
-    serving                    97  66   10       3    68    12      424      0.8      0.5
-    steps                      99  91   40      58    36    24      664      1.2      0.3        4.0        4.0
-    steps.exchange             98  74   22      31    34    18      505      0.6      0.2       96.0       96.0
-    hang                      100   6    9       0   0.6     0      152
-    straggler.waits            99  48   21      13    19     9      450      1.6      0.3         50         50
-    straggler                  98  88   38      58    37    22      689      1.6      0.3         50         50
-    main_process               84  70   40      26    34    15      520      3.0      0.3
-    pcie_transfer              88  78   44      26    40    16      520     19.0      0.5
-    pcie_transfer.rest          9   7    4       1     4     1      140     23.0      0.3
-    worker_restart             96  84   40      34    38    18      600      4.0      0.4
-    unattributed               86  76   42      28    38    16      540      3.0      0.3
-    hollow                     20 0.2    0       0     0     0       84      0.1      0.1
-    stalled                    99  92   61       0     3     2      231      0.1      0.1
-    no_sm_counter              97  84   36      40    44    24      391      1.6      0.2
-    checkpoint                 98  90   38      44    40    22      650      2.0      0.4
-    fp32                       99  90   22     1.5    18    70      573      1.4      0.3
-    pipeline.0                 98  47   20      13    18     9      450      0.9      0.5         52         50
-    pipeline.1                 98  50   21      14    19     9      462      0.9      0.5         50         52
-    low_sm                     96  14   12       1    10     6      152      0.9      0.1
-    thermal                    99  89   38      57    37    22      548      1.5      0.3
-    mig                        97  87   37      57    38    22      684      1.8      0.3
-    power_capped               99  90   38      56    36    22      349      1.4      0.3
-    unified_memory             97  86   34      41    43    23       88      0.0      0.0
-    asleep                     97  86   34      41    43    23      391      1.5      0.3
-"""
-
-
-def _number(word: str) -> float:
-    return int(word) if word.isdecimal() else float(word)
-
-
-LOADS = {name: Load(*map(_number, numbers)) for name, *numbers in map(str.split, _LOADS.splitlines()[2:])}
-"""What a GPU does in the situations of the scenarios."""
+LOADS = {
+    # util, sm, occ, tensor, dram, fp32, power_w, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx
+    "small_kernels": Load(97, 8, 12, 1, 12, 6, 214, 1.2, 0.1),
+    "healthy.0": Load(98, 88, 38, 58, 37, 22, 689, 2.1, 0.4, 11, 11),
+    "healthy.1": Load(97, 87, 37, 57, 38, 22, 684, 2.0, 0.4, 11, 11),
+    "dataloader_cpu": Load(83, 73, 46, 28, 46, 15, 560, 11.8, 0.5),
+    "dataloader_cpu.rest": Load(8, 6, 4, 1, 2, 1, 128, 0.8, 0.1),
+    "communication": Load(99, 16, 4, 2, 6, 3, 312, 0.6, 0.5, 158, 157),
+    "decoding": Load(99, 66, 10, 3, 68, 12, 424, 0.9, 0.6),
+    "dataloader_io": Load(85, 73, 44, 28, 36, 16, 530, 7.2, 0.4),
+    "dataloader_io.rest": Load(8, 6, 4, 1, 2, 1, 124, 0.5, 0.1),
+    "small_kernels.remedied": Load(97, 86, 36, 38, 44, 20, 602, 2.4, 0.3),
+    "dataloader_cpu.remedied": Load(97, 88, 46, 38, 46, 18, 640, 12.2, 0.5),
+    "communication.remedied": Load(98, 84, 34, 40, 38, 20, 628, 0.8, 0.6, 92, 91),
+    "decoding.remedied": Load(99, 93, 46, 44, 52, 24, 642, 1.1, 0.8),
+    "dataloader_io.remedied": Load(97, 86, 44, 36, 40, 18, 618, 8.0, 0.4),
+    "between_steps": Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1),
+    "serving": Load(97, 66, 10, 3, 68, 12, 424, 0.8, 0.5),
+    "steps": Load(99, 91, 40, 58, 36, 24, 664, 1.2, 0.3, 4.0, 4.0),
+    "steps.exchange": Load(98, 74, 22, 31, 34, 18, 505, 0.6, 0.2, 96.0, 96.0),
+    "hang": Load(100, 6, 9, 0, 0.6, 0, 152),
+    "straggler.waits": Load(99, 48, 21, 13, 19, 9, 450, 1.6, 0.3, 50, 50),
+    "straggler": Load(98, 88, 38, 58, 37, 22, 689, 1.6, 0.3, 50, 50),
+    "main_process": Load(84, 70, 40, 26, 34, 15, 520, 3.0, 0.3),
+    "pcie_transfer": Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5),
+    "pcie_transfer.rest": Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3),
+    "worker_restart": Load(96, 84, 40, 34, 38, 18, 600, 4.0, 0.4),
+    "unattributed": Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3),
+    "hollow": Load(20, 0.2, 0, 0, 0, 0, 84, 0.1, 0.1),
+    "stalled": Load(99, 92, 61, 0, 3, 2, 231, 0.1, 0.1),
+    "no_sm_counter": Load(97, 84, 36, 40, 44, 24, 391, 1.6, 0.2),
+    "checkpoint": Load(98, 90, 38, 44, 40, 22, 650, 2.0, 0.4),
+    "fp32": Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3),
+    "pipeline.0": Load(98, 47, 20, 13, 18, 9, 450, 0.9, 0.5, 52, 50),
+    "pipeline.1": Load(98, 50, 21, 14, 19, 9, 462, 0.9, 0.5, 50, 52),
+    "low_sm": Load(96, 14, 12, 1, 10, 6, 152, 0.9, 0.1),
+    "thermal": Load(99, 89, 38, 57, 37, 22, 548, 1.5, 0.3),
+    "mig": Load(97, 87, 37, 57, 38, 22, 684, 1.8, 0.3),
+    "power_capped": Load(99, 90, 38, 56, 36, 22, 349, 1.4, 0.3),
+    "unified_memory": Load(97, 86, 34, 41, 43, 23, 88, 0.0, 0.0),
+    "asleep": Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3),
+}
+"""Loads of the scenarios."""
 
 
 class Cpu(Struct, frozen=True):
-    """What a process does in one phase.
+    """Activity of a process in one phase.
 
     ``run`` is CPU time of all threads in percent of one core, ``main`` that of the main thread (None: the same, at
     most 100), ``wait`` its time queued for a core. ``disk`` is the share of time in uninterruptible sleep. ``waits``
-    is what it waits on when asleep. Traffic in MB/s.
+    is its wait state when asleep. Traffic in MB/s.
     """
 
     run: float = 0.0
@@ -128,14 +124,14 @@ class Cpu(Struct, frozen=True):
 
 
 class Workers(Struct, frozen=True):
-    """Dataloader workers of one job, while the GPU is busy and while it rests."""
+    """Dataloader workers of one job, with a busy and a resting phase."""
 
     count: int
     busy: Cpu
-    rest: Cpu | None = None
+    resting: Cpu | None = None
     rss_gib: float = 1.1
     kind: str = "torch"
-    why: str = "R1 comm pt_data_worker"
+    rule_text: str = "R1 comm pt_data_worker"
     rule: Rule = "R1"
     name: str = "pt_data_worker"
     role: Role = "loader"
@@ -147,7 +143,7 @@ class Workers(Struct, frozen=True):
 
 
 class Announced(Struct, frozen=True):
-    """What a job says of its steps: seconds, tokens and samples of one, model FLOPs utilisation in percent."""
+    """Announced steps of a job: seconds, tokens, samples, MFU in percent."""
 
     step_s: float
     tokens: float
@@ -156,7 +152,7 @@ class Announced(Struct, frozen=True):
 
 
 class Served(Struct, frozen=True):
-    """What an inference server says of itself: requests and tokens a second, its queue, bounds of waiting times."""
+    """Metrics of an inference server: rates, queue, bounds of latencies."""
 
     kind: ServerKind
     place: str
@@ -170,7 +166,7 @@ class Served(Struct, frozen=True):
 
 
 def slurm(number: int) -> CgroupName:
-    """A job of Slurm."""
+    """Return a Slurm job's name."""
     return CgroupName("slurm", str(number))
 
 
@@ -182,7 +178,7 @@ class SimulatedProcess(Struct, frozen=True):
     memory_gib: float
     age_s: float
     busy: Cpu
-    rest: Cpu | None = None
+    resting: Cpu | None = None
     user: str = "ml"
     job: CgroupName | None = None
     container: CgroupName | None = None
@@ -210,9 +206,9 @@ GPM = Counter()
 
 
 class GpuLife(Struct, frozen=True):
-    """What one GPU lives through.
+    """A GPU's behaviour over time.
 
-    It alternates between ``busy`` and ``rest`` when it has a period. Times named ``*_after_s`` count from the start
+    It alternates between ``busy`` and ``resting`` when it has a period. Times named ``*_after_s`` count from the start
     of the program.
     """
 
@@ -220,7 +216,7 @@ class GpuLife(Struct, frozen=True):
     used_gib: float
     temp_c: float
     jobs: tuple[SimulatedProcess, ...] = ()
-    rest: Load = AT_REST
+    resting: Load = AT_REST
     period_s: float | None = None
     duty: float = 1.0
     clock_share: float = 1.0
@@ -231,7 +227,7 @@ class GpuLife(Struct, frozen=True):
     growth_mib_per_min: float = 0.0
     lost_after_s: float | None = None
     rests_after_s: float | None = None
-    """From then on it is in ``rest`` for good."""
+    """From then on it is ``resting`` for good."""
     asleep: bool = False
     ecc_after_s: float | None = None
     mig_instances: int = 0
@@ -242,7 +238,7 @@ class GpuLife(Struct, frozen=True):
 
 
 class HostLife(Struct, frozen=True):
-    """What the machine around the GPUs lives through. Percent; GiB; MB/s."""
+    """The host's behaviour over time: percent, GiB, MB/s."""
 
     cpu: float = 34.0
     psi_cpu: float = 2.0
@@ -260,7 +256,10 @@ QUIET_HOST = HostLife()
 
 
 class FabricLife(Struct, frozen=True):
-    """InfiniBand ports of one kind. Speeds in Gb/s each way, traffic in percent of them, losses a second of all."""
+    """InfiniBand ports of one kind.
+
+    Speeds in Gb/s each way, traffic in percent of them, losses per second of all.
+    """
 
     ports: int = 8
     gigabits: float = 400.0
@@ -297,7 +296,11 @@ _MOST_CYCLES = 8
 
 
 def chance(seed: int, series: int, step: int) -> float:
-    """A number in [0, 1), evenly spread and independent for every (seed, series, step): splitmix64's finaliser."""
+    """Return an even pseudo-random number in [0, 1) (splitmix64).
+
+    Independent for every (seed, series, step). Nothing here keeps state, so a simulated machine can be read at any
+    time, in any order, at any rate, and two readers see the same machine.
+    """
     x = (seed * 0xD1342543DE82EF95 + series * 0x9E3779B97F4A7C15 + step * 0xDA942042E4DD58B5 + 1) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -305,7 +308,7 @@ def chance(seed: int, series: int, step: int) -> float:
 
 
 def ripple(seed: int, series: int, t: float, period_s: float = _FAST_S) -> float:
-    """Smooth noise in [-1, 1] that forgets itself within about ``period_s`` seconds."""
+    """Return smooth noise in [-1, 1] that changes within ``period_s``."""
     x = t / period_s
     step = floor(x)
     before = chance(seed, series, step)
@@ -313,15 +316,18 @@ def ripple(seed: int, series: int, t: float, period_s: float = _FAST_S) -> float
 
 
 def drift(seed: int, series: int, t: float) -> float:
-    """Noise in [-1, 1] with a fast and a slow part, as a first-order autoregressive process looks."""
+    """Return noise in [-1, 1] with a fast and a slow part.
+
+    It looks like a first-order autoregressive process.
+    """
     return 0.55 * ripple(seed, series, t) + 0.45 * ripple(seed, ~series, t, _SLOW_S)
 
 
 def busy_share(seed: int, series: int, begin: float, end: float, period_s: float, duty: float) -> float:
-    """Share of [begin, end] that lies in the busy part of a repeating cycle.
+    """Return the busy share of [begin, end] in a repeating cycle.
 
-    A cycle is busy first and idle then. Its busy part lasts ``duty`` of the period, a tenth more or less from
-    cycle to cycle, as steps do.
+    A cycle is busy first and idle then. Its busy part lasts ``duty`` of the period, a tenth more or less from cycle to
+    cycle, as steps do.
     """
     first, last = floor(begin / period_s), floor(end / period_s)
     if end <= begin or last - first > _MOST_CYCLES:

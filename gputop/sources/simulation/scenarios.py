@@ -1,4 +1,4 @@
-"""The demo's scenarios by name: what each shows, and its machine.
+"""The demo's scenarios by name.
 
 To add a scenario, add a row; the tests have the diagnosis that it must reach.
 """
@@ -58,7 +58,7 @@ from gputop.sources.simulation.life import (
 
 
 class Scenario(Struct, frozen=True):
-    """One row of ``gputop demo --list``. ``title`` is one line: what it shows."""
+    """One row of ``gputop demo --list``; ``title`` is one line."""
 
     name: str
     title: str
@@ -74,17 +74,17 @@ _NO_COUNTER = Counter("bound", "GeForce RTX 40 has no SM activity counter for us
 
 
 def _one(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100, **host_side: Any) -> NodeLife:
-    """A machine with one GPU, and with a host of which something is different."""
+    """Return a machine with one GPU and a changed host."""
     return NodeLife((life,), chip, replace(host, **host_side))
 
 
 def _rank(number: int = 0, job: Mapping[str, Any] = {}, **changes: Any) -> GpuLife:
-    """A GPU of a healthy pair with changes, also of its job."""
+    """Return a GPU of a healthy pair with changes to it and its job."""
     return changed(healthy(number), {**job}, **changes)
 
 
 def _starved(busy: Load, temp_c: float, rest: Load, period_s: float, duty: float, /, **job: Any) -> GpuLife:
-    """A GPU that waits for its job again and again; what the job does differently from others."""
+    """Return a GPU that waits for its job; ``job`` changes the job."""
     trainer = SimulatedProcess(4802, "python train.py", 30.8, 3764, Cpu(), job=slurm(8825), rss_gib=20.4)
     return GpuLife(busy, 31.4, temp_c, (replace(trainer, **job),), rest, period_s, duty)
 
@@ -119,16 +119,22 @@ _EVALUATION = SimulatedProcess(
 
 
 def _spins(rank: int) -> GpuLife:
-    """For a minute rank 2 has read from a file server that does not answer, and the others spin in a collective."""
+    """Return a rank of a hung job.
+
+    For a minute rank 2 has read from a file server that does not answer, and the others spin in a collective.
+    """
     rest, cpu = LOADS["hang"], SPINNING
     if rank == 2:
         rest, cpu = AT_REST, Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")
-    job = {"pid": 4361 + rank, "job": slurm(8841), "command": "python train.py --ranks 4", "rest": cpu}
-    return _rank(job={**job, "workers": Workers(4, Cpu(26.0), Cpu())}, rest=rest, rests_after_s=-60.0)
+    job = {"pid": 4361 + rank, "job": slurm(8841), "command": "python train.py --ranks 4", "resting": cpu}
+    return _rank(job={**job, "workers": Workers(4, Cpu(26.0), Cpu())}, resting=rest, rests_after_s=-60.0)
 
 
 def _waits_for_slowest(rank: int) -> GpuLife:
-    """Ranks 0, 1 and 3 spin in an all-reduce until rank 2, which does more, arrives."""
+    """Return a rank of a job with a straggler.
+
+    Ranks 0, 1 and 3 spin in an all-reduce until rank 2, which does more, arrives.
+    """
     busy, temp_c = LOADS["straggler.waits"], 53
     if rank == 2:
         busy, temp_c = LOADS["straggler"], 62
@@ -166,12 +172,12 @@ _ROWS = (
         _one(DATALOADER_IO, cpu=11, psi_cpu=1, psi_io=38, disk_read_mb=12)),
     Scenario("dataloader_network", "starved: workers wait for the network",
         _one(changed(DATALOADER_IO, {"command": "python train.py --data s3://images", "busy": Cpu(1.5, main=1.0),
-                                     "rest": None, "workers": Workers(8, Cpu(1.2, waits="network"))}, duty=0.45),
+                                     "resting": None, "workers": Workers(8, Cpu(1.2, waits="network"))}, duty=0.45),
              cpu=4, net_rx_mb=38)),
     # The main thread augments and copies between the steps; two workers have nothing to do.
     Scenario("main_process", "starved: the main thread is the bottleneck",
         _one(_starved(LOADS["main_process"], 43, _LOW, STEP_PERIOD_S, 0.2,
-                      command="python train.py --metrics-every 1", busy=Cpu(92, main=88), rest=Cpu(101, main=97),
+                      command="python train.py --metrics-every 1", busy=Cpu(92, main=88), resting=Cpu(101, main=97),
                       workers=Workers(2, Cpu(3.0))),
              cpu=8)),
     # Pageable copies: the main thread works on every byte, and the link is half full.
@@ -184,14 +190,14 @@ _ROWS = (
     Scenario("worker_restart", "starved: workers are restarted each epoch",
         _one(_starved(LOADS["worker_restart"], 50, Load(power_w=118), 10.0, 0.68,
                       command="python finetune.py --epochs 400", rss_gib=9.4, busy=Cpu(70, main=60),
-                      rest=Cpu(12, main=10), workers=Workers(4, Cpu(22), Cpu(90, 2), reborn_every_s=10.0)),
+                      resting=Cpu(12, main=10), workers=Workers(4, Cpu(22), Cpu(90, 2), reborn_every_s=10.0)),
              cpu=22)),
     # A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script.
     Scenario("checkpoint_pause", "pauses while a checkpoint is written",
         _one(replace(
             _starved(LOADS["checkpoint"], 56, Load(power_w=120, pcie_tx=2.4), 15.0, 0.72,
                      command="python train.py --save-every 50", memory_gib=62.0, age_s=7210, rss_gib=24.0,
-                     busy=SPINNING, rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820), pin_memory=True,
+                     busy=SPINNING, resting=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820), pin_memory=True,
                      workers=Workers(4, Cpu(24))),
             used_gib=66.0), cpu=18, psi_io=9, disk_write_mb=230)),
     # Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name.
@@ -287,7 +293,10 @@ SCENARIOS: Mapping[str, Scenario] = {row.name: row for row in _ROWS}
 
 
 def find(name: str | None) -> Scenario:
-    """The scenario of that name, or the default one. Raises UsageError with the nearest name."""
+    """Return a scenario by name, or the default.
+
+    Raises UsageError with the nearest name.
+    """
     scenario = SCENARIOS.get(name or DEFAULT)
     if scenario is None:
         hint = nearest(str(name), SCENARIOS) or ";"

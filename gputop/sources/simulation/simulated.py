@@ -1,7 +1,7 @@
-"""The simulated source: machines that run anywhere, for the demo, pictures and tests.
+"""Simulates machines for the demo, pictures and tests.
 
-A machine is a pure function of seed and time. Nothing is remembered between two snapshots, so the past that charts
-and verdicts need is simply asked for.
+A machine is a pure function of seed and time. Nothing is remembered between two snapshots, so the past that charts and
+verdicts need is simply computed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Plan(Struct, frozen=True):
     seed: int
 
     def last_event_s(self) -> float | None:
-        """Seconds from the start to the last thing that befalls this machine; None where nothing does."""
+        """Return seconds from the start to the machine's last event, if any."""
         gpus = [after for gpu in self.life.gpus for after in (gpu.lost_after_s, gpu.ecc_after_s)]
         fabric = None if self.life.fabric is None else self.life.fabric.down_after_s
         return max((after for after in (*gpus, fabric) if after is not None), default=None)
@@ -86,9 +86,9 @@ class _Plan(Struct, frozen=True):
 
 @lru_cache(maxsize=8)
 def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = frozenset()) -> _Plan:
-    """Everything that does not change with time. Pure, and kept because a snapshot is asked for every second.
+    """Return everything that does not change with time.
 
-    ``ended`` are the process ids of jobs that run no more.
+    ``ended`` are the process ids of ended jobs.
     """
     row = find(scenario)
     life = node(gpus) if row.name == DEFAULT else row.machine
@@ -111,7 +111,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
 
 
 def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
-    """A GPU's life without the jobs that have ended; without any job it does nothing."""
+    """Return a GPU's life without its ended jobs."""
     jobs = tuple(job for job in life.jobs if job.pid not in ended)
     if len(jobs) == len(life.jobs):
         return life
@@ -130,7 +130,7 @@ def snapshot_at(
     interval_s: float = 1.0,
     ended: frozenset[int] = frozenset(),
 ) -> Snapshot:
-    """The machine at Unix time t, as a pure function of its arguments: any moment, in any order.
+    """Return the machine at Unix time ``t``, a pure function.
 
     ``started`` is the Unix time at which the program began; ages and events count from it. ``gpus`` sizes the default
     machine; the other scenarios bring their own number. ``ended`` are the process ids of jobs that have ended before.
@@ -163,7 +163,7 @@ def snapshot_at(
 
 
 def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
-    """The steps that jobs announced in the last interval."""
+    """Return the steps that jobs announced in the last interval."""
     rows = []
     for place, jobs in enumerate(plan.jobs):
         for planned in jobs:
@@ -184,7 +184,7 @@ def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
 
 
 def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
-    """What the inference servers say."""
+    """Return the rows of the inference servers."""
     rows = []
     for place, served in enumerate(plan.life.served):
         load = 1.0 + 0.12 * drift(plan.seed, _SERVER_SERIES + place, t)
@@ -226,7 +226,7 @@ def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:
 
 
 def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event, ...]:
-    """What happened since the snapshot before."""
+    """Return the events since the snapshot before."""
     events = []
     for gpu in plan.gpus:
         index, life = gpu.static.index, gpu.life
@@ -245,7 +245,10 @@ def _steady_clock() -> Callable[[], float]:
 
 
 class SimulatedSource:
-    """A machine that does not exist, as a source. Its snapshots lie on whole intervals from the start on."""
+    """A source that simulates a machine.
+
+    Its snapshots lie on whole intervals from the start on.
+    """
 
     def __init__(
         self,
@@ -259,14 +262,11 @@ class SimulatedSource:
         events_past: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """``clock`` tells Unix time; its default goes on evenly, whatever the wall clock is set to.
+        """``clock`` gives Unix time, by default independent of clock steps.
 
-        ``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` replaces the machine's own.
-
-        With ``events_past``, for commands that show the past only, the scenario's events have happened already; the
-        live screen sees them happen.
-
-        Raises UsageError for what does not exist.
+        ``only`` names the GPUs to watch, as ``--gpus`` does; ``hostname`` replaces the machine's own. With
+        ``events_past``, for commands that show the past only, the scenario's events have happened already. Raises
+        UsageError for unknown names.
         """
         self.interval_s = interval_s
         self._moment = partial(snapshot_at, scenario=scenario, seed=seed, gpus=gpus)
@@ -290,35 +290,39 @@ class SimulatedSource:
         """The snapshot that was handed out last."""
 
     def end_job(self, pid: int) -> None:
-        """End a job from the next snapshot on; its loaders end with it."""
+        """End a job and its loaders from the next snapshot on."""
         self._ended |= {pid}
 
     def past(self, seconds: float) -> Iterator[Snapshot]:
-        """Snapshots of the time before the start, oldest first, so that the first frame has charts and verdicts.
+        """Yield snapshots before the start, oldest first.
 
-        They become coarser with their age, and say so in ``interval_s``: see NEAR_STEP_S.
+        The first frame has charts and verdicts by these. They become coarser with their age, with a longer
+        ``interval_s``: see NEAR_STEP_S.
         """
         return self._made(self._past_steps(seconds))
 
     def recent(self, seconds: float) -> Iterator[Snapshot]:
-        """The same at full rate throughout, as a recording of that time would hold it."""
+        """Yield snapshots before the start at full rate."""
         count = floor(seconds / self.interval_s)
         return self._made([(self._started - self.interval_s * i, self.interval_s) for i in range(count, -1, -1)])
 
     def past_chunks(
         self, seconds: float, frames: int
     ) -> Iterator[tuple[float, float, Callable[[], Iterator[Snapshot]]]]:
-        """The same without the newest, which is now, in parts of so many frames: (first time, last time, maker)."""
+        """Yield the past in parts of ``frames`` frames, without the newest.
+
+        Each is (first time, last time, function that yields the frames).
+        """
         steps = self._past_steps(seconds)[:-1]
         for begin in range(0, len(steps), frames):
             part = steps[begin : begin + frames]
             yield part[0][0], part[-1][0], partial(self._made, part)
 
     def _made(self, steps: list[tuple[float, float]]) -> Iterator[Snapshot]:
-        return (self._at(t, every) for t, every in steps)
+        return (self._snapshot(t, every) for t, every in steps)
 
     def _past_steps(self, seconds: float) -> list[tuple[float, float]]:
-        """(time, interval) of the snapshots before the start, oldest first."""
+        """Return (time, interval) of the past snapshots, oldest first."""
         near_step = NEAR_STEP_SMALL_S if self._is_small else NEAR_STEP_S
         tiers = ((FULL_RATE_PAST_S, 0.0), (NEAR_PAST_S, near_step), (seconds, FAR_STEP_S))
         steps: list[tuple[float, float]] = []
@@ -342,12 +346,12 @@ class SimulatedSource:
         self._worker.ask()
 
     def poll(self) -> Snapshot | None:
-        """The oldest snapshot of the last few intervals that was not handed out yet, or None."""
+        """Return the oldest recent snapshot not handed out yet, or None."""
         newest = floor((self._clock() - self._started) / self.interval_s + 1e-6)
         if newest <= self._last_tick:
             return None
         self._last_tick = tick = max(self._last_tick + 1, newest - MOST_WAITING + 1)
-        snapshot = self._at(self._started + tick * self.interval_s, self.interval_s)
+        snapshot = self._snapshot(self._started + tick * self.interval_s, self.interval_s)
         self.now = snapshot = replace(snapshot, own=self._own_cost.read())
         return snapshot
 
@@ -355,7 +359,7 @@ class SimulatedSource:
         if self._worker is not None:
             self._worker.stop(CLOSE_S)
 
-    def _at(self, t: float, interval_s: float) -> Snapshot:
+    def _snapshot(self, t: float, interval_s: float) -> Snapshot:
         snapshot = self._moment(t, started=self._begun, interval_s=interval_s, ended=self._ended)
         if self._hostname is not None:
             snapshot = replace(snapshot, machine=replace(snapshot.machine, hostname=self._hostname))
@@ -401,7 +405,7 @@ _CHANNELS = {"queue": "futex_wait_queue", "disk": "folio_wait_bit_common", "netw
 
 
 class SimulatedThreads:
-    """The threads of one simulated process, as of its source's newest snapshot."""
+    """Threads of one simulated process in the newest snapshot."""
 
     def __init__(self, source: SimulatedSource, identity: ProcessIdentity) -> None:
         self._source = source
@@ -410,7 +414,7 @@ class SimulatedThreads:
         """The newest list; None until it was asked for."""
 
     def ask(self) -> None:
-        """Renew the list where there is a newer snapshot."""
+        """Renew the list if there is a newer snapshot."""
         now = self._source.now
         if now is None or (self.latest is not None and self.latest.t == now.t):
             return
@@ -426,7 +430,7 @@ class SimulatedThreads:
         self.latest = ThreadList(now.t, tuple(threads), count, sockets=_sockets(process, now.t))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class SimulatedAccess:
@@ -436,7 +440,7 @@ class SimulatedAccess:
         self._source = source
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
-        """A signal that ends a process ends its job, with all its loaders; no other is simulated."""
+        """End a job and its loaders; other signals are refused."""
         process = _find(self._source, identity)
         if process is None:
             return SignalOutcome(identity, False, GONE)
@@ -447,7 +451,7 @@ class SimulatedAccess:
         return SignalOutcome(identity, True, note=SIMULATED)
 
     def environment(self, identity: ProcessIdentity) -> Environment:
-        """What such a job usually has, a secret included, so that one sees how it is masked."""
+        """Return a typical environment with a secret, which is masked."""
         process = _find(self._source, identity)
         if process is None:
             return Environment(identity, reason=GONE)
@@ -467,7 +471,7 @@ class SimulatedAccess:
         return Environment(identity, tuple(sorted(variables.items())), note=SIMULATED)
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
-        """Stacks that fit what the process is said to do."""
+        """Return stacks that fit the process's state."""
         process = _find(self._source, identity)
         if process is None:
             return DeepLook(InspectedProcess(identity, reason=GONE), exists=False)
@@ -480,7 +484,7 @@ class SimulatedAccess:
         return DeepLook(main, works, tuple(words), HOME, note=SIMULATED, exists=False)
 
     def command(self, identity: ProcessIdentity) -> str:
-        """Nothing: a simulated command line has no secret."""
+        """Return nothing: a simulated command line has no secret."""
         return ""
 
     def watch_threads(self, identity: ProcessIdentity) -> SimulatedThreads:
@@ -494,7 +498,7 @@ def _find(source: SimulatedSource, identity: ProcessIdentity) -> ProcessSample |
 
 
 def _sockets(process: ProcessSample, t: float) -> SocketList:
-    """A worker that waits for the network has the connections of a client; no other process has any."""
+    """Return a client's connections for a worker that reads the network."""
     if process.waiting_on != "network" or process.role != "loader":
         return SocketList(t)
     return SocketList(t, (SocketGroup(443, False, False, 4, SIMULATED_RX),))
@@ -513,7 +517,7 @@ def _inspected_process(process: ProcessSample, frames: Frames) -> InspectedProce
 
 
 def _threads(process: ProcessSample) -> tuple[InspectedThread, ...]:
-    """The main thread and the few others that every such process has."""
+    """Return the main thread and the usual few others."""
     name = (process.static.name or "python")[:15]
     waits = process.waiting_on
     main = InspectedThread(process.pid, name, process.state or "S", waits, _CHANNELS.get(waits or ""))

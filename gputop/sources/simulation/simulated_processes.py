@@ -1,4 +1,4 @@
-"""The processes of a simulated machine at one moment: jobs with their dataloader workers."""
+"""Samples the processes of a simulated machine: jobs and workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HIDDEN_MISSING: Mapping[str, str] = dict.fromkeys(_HIDDEN_KEYS, _HIDDEN)
 
 
 class JobPlan(Struct, frozen=True):
-    """A job's facts that do not change, and the process ids of its workers."""
+    """Constant facts of a job, and its workers' process ids."""
 
     job: SimulatedProcess
     gpu: GpuPlan
@@ -53,7 +53,7 @@ class JobPlan(Struct, frozen=True):
 
 
 def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
-    """Facts of the job; its workers get the next free process ids after its own."""
+    """Return a job's facts; workers get the next free process ids."""
     workers = job.workers
     first = job.pid + 8
     if workers is not None:
@@ -66,7 +66,7 @@ def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> Job
         batch_job=job.job,
         contained_in=job.container,
         loader=(workers.kind or None) if workers else None,
-        why=workers.why if workers else None,
+        why=workers.rule_text if workers else None,
         server=server_in(job.command.split()),
         job_key=f"{crc32(f'{job.user} {job.command}'.encode()):08x}",
         rule=workers.rule if workers else None,
@@ -80,7 +80,10 @@ def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> Job
 
 
 def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: float | None) -> list[ProcessSample]:
-    """The job and its workers at time t, parents first. Empty before the job was started."""
+    """Return the job and its workers at ``t``, parents first.
+
+    Empty before the job was started.
+    """
     job, gpu = plan.job, plan.gpu
     age = job.age_s + t - started
     if age < 0.0:
@@ -91,7 +94,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     if not job.visible:
         return [_hidden(plan, index, gpu_mem, gpu_time)]
     seed = gpu.seed
-    cpu = _mix(job.busy, job.rest, share)
+    cpu = _mix(job.busy, job.resting, share)
     noise = 1.0 + 0.02 * ripple(seed, plan.series, t)
     main = min(100.0, (cpu.run if cpu.main is None else cpu.main) * noise)
     state = _state(chance(seed, plan.series + 1, floor(4.0 * t)), main, cpu)
@@ -131,7 +134,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
 
 
 def _hidden(plan: JobPlan, index: int, gpu_mem: float, gpu_time: float | None) -> ProcessSample:
-    """What the driver alone knows of a process that /proc does not show."""
+    """Return a process hidden from /proc, as the driver lists it."""
     return ProcessSample(
         plan.job.pid,
         gpu=index,
@@ -148,7 +151,7 @@ def _add_workers(
 ) -> None:
     job, gpu = plan.job, plan.gpu
     seed, index = gpu.seed, gpu.static.index
-    cpu = _mix(workers.busy, workers.rest, share)
+    cpu = _mix(workers.busy, workers.resting, share)
     age, first = job.age_s - _WORKERS_AFTER_S + t - started, plan.first_worker
     if workers.reborn_every_s is not None:
         generation, age = _generation(gpu, workers.reborn_every_s, t)
@@ -192,8 +195,8 @@ _NO_MAIN_TIME = MainTime(*[0.0] * len(MainTime.__struct_fields__))
 _NO_FEED_TIME = FeedTime(*[0.0] * len(FeedTime.__struct_fields__))
 
 
-def _rest(cpu: Cpu, rest: float, kind: type[FeedTime | MainTime]) -> dict[str, float]:
-    """The waits that fill the time in which a thread does not run, percent."""
+def _wait_shares(cpu: Cpu, rest: float, kind: type[FeedTime | MainTime]) -> dict[str, float]:
+    """Return the waits that fill ``rest`` percent of the time."""
     disk = min(rest, 100.0 * cpu.disk)
     wait = _SHARE_OF_WAIT.get(cpu.waits, cpu.waits)
     shares = {"disk": round(disk, 1)}
@@ -203,19 +206,22 @@ def _rest(cpu: Cpu, rest: float, kind: type[FeedTime | MainTime]) -> dict[str, f
 
 
 def _main_time(cpu: Cpu, main: float) -> MainTime:
-    """The waits of a main thread."""
+    """Return the waits of a main thread."""
     if cpu.mount is not None:
         return MainTime(disk=cpu.disk, unread=0.0)
-    return replace(_NO_MAIN_TIME, **_rest(cpu, max(0.0, 100.0 - main - cpu.wait), MainTime))
+    return replace(_NO_MAIN_TIME, **_wait_shares(cpu, max(0.0, 100.0 - main - cpu.wait), MainTime))
 
 
 def _feed(cpu: Cpu, run: float, queued: float) -> FeedTime:
-    """The time of a worker."""
-    return replace(_NO_FEED_TIME, run=run, queued=queued, **_rest(cpu, max(0.0, 100.0 - run - queued), FeedTime))
+    """Return the times of a worker."""
+    return replace(_NO_FEED_TIME, run=run, queued=queued, **_wait_shares(cpu, max(0.0, 100.0 - run - queued), FeedTime))
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
-    """Which generation of workers lives, and its age: it is born when the GPU's busy phase is surely over."""
+    """Return the number and age of the current generation of workers.
+
+    A generation is born when the GPU's busy phase is surely over.
+    """
     born = gpu.offset_s + 1.1 * gpu.life.duty * (gpu.life.period_s or every_s)
     generation = floor((t - born) / every_s)
     return generation, t - born - generation * every_s
@@ -229,7 +235,10 @@ def _memory(job: SimulatedProcess, life: GpuLife, total_gib: float, t: float, st
 
 
 def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
-    """The mean of both phases. What a process waits on when asleep is that of the phase that filled more time."""
+    """Return the mean of both phases.
+
+    The wait state comes from the longer phase.
+    """
     if rest is None or share in (0.0, 1.0):
         return busy if rest is None or share else rest
 
@@ -248,14 +257,14 @@ def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
 
 
 def _state(draw: float, run: float, cpu: Cpu) -> str:
-    """One letter for the sample, drawn by the shares of disk wait and of being runnable."""
+    """Draw a state letter by the shares of disk wait and running."""
     if draw < cpu.disk:
         return "D"
     return "R" if draw < cpu.disk + (run + cpu.wait) / 100.0 else "S"
 
 
 def _activity(cpu: Cpu, run: float, main: float, wait: float, state: str) -> dict[str, Any]:
-    """What a process and its main thread do, percent of one core."""
+    """Return the times of a process and its main thread, in percent."""
     return {
         "cpu_pct": round(run, 1),
         "run_pct": round(run, 1),

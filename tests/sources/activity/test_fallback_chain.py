@@ -145,7 +145,7 @@ def test_an_exporter_that_is_needed_only_after_the_end_fetches_nothing(monkeypat
     monkeypatch.setattr(Exporter, "wait_s", lambda _self, now: 3600.0)
     sm_readers, others = SmReaders(1.0, "/proc"), set(threading.enumerate())
     sm_readers.stop()
-    (sm_reader,) = sm_readers.of(lambda: gpu().static)
+    (sm_reader,) = sm_readers.readers_for(lambda: gpu().static)
     assert isinstance(sm_reader.read(0.0), Waiting)
     for thread in set(threading.enumerate()) - others:
         thread.join(5.0)

@@ -95,4 +95,4 @@ def test_the_helper_says_in_one_line_that_there_is_no_driver() -> None:
     )  # fmt: skip
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
-    assert json.loads(line) == {"t": "bye", "why": "NVIDIA's counter library finds no driver"}
+    assert json.loads(line) == {"t": "bye", "reason": "NVIDIA's counter library finds no driver"}

@@ -247,7 +247,7 @@ class Library:
             raise NvperfError(name, status)
         return parameters
 
-    def of(self, prefix: str, **fixed: Any) -> Callable[..., Any]:
+    def prefixed(self, prefix: str, **fixed: Any) -> Callable[..., Any]:
         """Return ``call`` with a name prefix and fixed fields."""
 
         def call(name: str, /, **fields: Any) -> Any:

@@ -163,7 +163,7 @@ class CountersClient:
         if state is not None and state.state != "ok":
             denied = state.state == "denied"
             raise SmReadFailed(
-                clean_text(state.why)[:200] or state.state,
+                clean_text(state.reason)[:200] or state.state,
                 resting=True,
                 fix=shortest_fix(rights(self._driver, self._proc)) if denied else "",
                 kind="denied" if denied else None,
@@ -263,7 +263,7 @@ class CountersClient:
         elif isinstance(line, Bye):
             if self._known_addresses is None:
                 # It could not even begin, and neither will the next one.
-                self._given_up = SmReadFailed(clean_text(line.why)[:400], True)
+                self._given_up = SmReadFailed(clean_text(line.reason)[:400], True)
                 self._trouble = self._given_up.reason
         elif (gpu := self._gpus.get(line.pci)) is not None:
             gpu.heard_at = now = monotonic()

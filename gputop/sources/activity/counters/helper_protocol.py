@@ -48,7 +48,7 @@ class GpuLine(Struct, tag_field="t", tag="gpu"):
 
     pci: str
     state: State
-    why: str = ""
+    reason: str = ""
     code: int | None = None
     metrics: tuple[str, ...] = ()
     keep_latest: bool | None = None
@@ -62,7 +62,7 @@ class CostLine(Struct, tag_field="t", tag="cost"):
 
 
 class Bye(Struct, tag_field="t", tag="bye"):
-    why: str = ""
+    reason: str = ""
 
 
 Line = Hello | SampleLine | GpuLine | CostLine | Bye

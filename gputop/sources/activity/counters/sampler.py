@@ -93,7 +93,7 @@ class Evaluator:
             image=None if image is None else as_pointer(image),
             image_size=0 if image is None else ctypes.sizeof(image),
         )  # fmt: skip
-        self._call = library.of("NVPW_MetricsEvaluator_", evaluator=made.evaluator)
+        self._call = library.prefixed("NVPW_MetricsEvaluator_", evaluator=made.evaluator)
 
     def request(self, metric: str) -> EvalRequest:
         """Encode a metric's name. Raises NvperfError for an unknown one."""
@@ -182,7 +182,7 @@ def configure(library: Library, chip: str, counters: Sequence[bytes], availabili
     Raises NvperfError.
     """
     made = library.call("NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED)
-    call = library.of("NVPW_RawCounterConfig_", config=made.config)
+    call = library.prefixed("NVPW_RawCounterConfig_", config=made.config)
     try:
         if availability is not None:
             availability_image = filled(availability)
@@ -202,7 +202,7 @@ def configure(library: Library, chip: str, counters: Sequence[bytes], availabili
 
 def _prefix(library: Library, chip: str, counters: Sequence[bytes]) -> bytes:
     made = library.call("NVPW_CounterDataBuilder_Create", chip=chip.encode())
-    call = library.of("NVPW_CounterDataBuilder_", builder=made.builder)
+    call = library.prefixed("NVPW_CounterDataBuilder_", builder=made.builder)
     try:
         call("AddRawCounters", **_requests(counters))
         return _copied(partial(call, "GetCounterDataPrefix"))
@@ -281,7 +281,7 @@ class Sampler:
 
     def __init__(self, host: Library, target: Library, place: CounterGpu) -> None:
         self._host, self._target, self._chip = host, target, place.chip
-        self._call = target.of("NVPW_GPU_PeriodicSampler_", device=place.device)
+        self._call = target.prefixed("NVPW_GPU_PeriodicSampler_", device=place.device)
         self._held = ExitStack()
         """What is to be given back, last first."""
         self._sampling = False
