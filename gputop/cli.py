@@ -59,7 +59,7 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
     if needs.output == "stdout" and not has_stdout:
         return _closed()
     from gputop.config import Settings, load
-    from gputop.sources.own_process import clear_ambient
+    from gputop.sources.capabilities import clear_ambient
 
     # Before any program is started: none but the helper that reads the counters inherits the right to.
     clear_ambient()

@@ -45,7 +45,7 @@ from gputop.output.report_text import report_markdown
 from gputop.output.snapshot_data import json_text, snapshot_data
 from gputop.paint.line import cells
 from gputop.report.job_report import ReportBuilder, report_recording
-from gputop.sources.local import OneReading
+from gputop.sources.one_reading import OneReading
 from tests.nvml.stand_in import Scenario
 from tests.support.hostile import (
     ATTACKS,

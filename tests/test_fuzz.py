@@ -27,9 +27,9 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS, parse, passes
 from gputop.paint.process_page import process_details
 from gputop.paint.view import View
-from gputop.sources.activity.dcgm_exporter import BLANK, NAMES
-from gputop.sources.activity.dcgm_exporter import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
+from gputop.sources.activity.exporter_page import BLANK, NAMES
+from gputop.sources.activity.exporter_page import parse as parse_exporter
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
 from tests.support.examples import LONGER_BY, any_text, looks

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gputop.features.prove.experiment import Message, Ready, Stage
-from gputop.sources.own_process import PERFMON, Capabilities
+from gputop.sources.capabilities import PERFMON, Capabilities
 from tests.hardware import beside, checks, load, steps
 from tests.hardware.__main__ import Done, main, report, run
 from tests.hardware.checks import Missing, Wrong, said

@@ -16,8 +16,9 @@ from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
 from gputop.session.arrivals import Arrivals
 from gputop.session.session import Session
-from gputop.sources.local import WAIT_S, LocalSource
+from gputop.sources.local import LocalSource
 from gputop.sources.marks import send_mark
+from gputop.sources.one_reading import WAIT_S
 from gputop.sources.selection import MachineOptions
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import PhaseSeries, StepRow, mean_phases
 from gputop.monitor import stepping_on
 from gputop.report.run_account import RunAccount, run_of_recording
-from gputop.sources.marks import StepSender
 from gputop.sources.step_datagrams import scoped_run
+from gputop.sources.step_socket import StepSender
 from gputop.sources.surroundings import check_library
 from gputop.system.limits import why_no_thread
 

@@ -324,8 +324,6 @@ def _filled(command: Parser, name: str) -> Parser:
     return command
 
 
-# The commands by purpose, in one screenful: what ``gputop --help`` and ``gputop help`` print.
-
 WIDTH = 80
 
 

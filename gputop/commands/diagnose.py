@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from gputop.commands.demo import DEMO, scenario_arguments, simulated_past, wants_demo
+from gputop.commands.demo_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.commands.shared_options import (
     options,
     prints_ascii,

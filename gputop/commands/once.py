@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
-    from gputop.sources.local import OneReading
+    from gputop.sources.one_reading import OneReading
 
 FOLLOW_WAIT_S = 1.0
 """How often a signal is heard while no snapshot comes."""
@@ -106,7 +106,8 @@ def _follow(
 ) -> int:
     """Print every snapshot as it comes, until a signal or until nobody reads any more."""
     from gputop.session.arrivals import Arrivals
-    from gputop.sources.local import OneReading, open_local, with_servers_of
+    from gputop.sources.local import open_local, with_servers_of
+    from gputop.sources.one_reading import OneReading
 
     arrivals, sanity = Arrivals(with_servers_of(open_local(settings), settings)), SanityFilter()
     try:
@@ -124,7 +125,7 @@ def _follow(
 
 def printed_table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
     """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
-    from gputop.sources.local import OneReading
+    from gputop.sources.one_reading import OneReading
 
     redactor = redactor_of(settings)
     text_of = _table(args, settings, _passing(args, redactor))

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gputop.model.feature_table import FEATURES, Command, resolve
-from gputop.model.text_table import table_rows
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -37,27 +36,27 @@ LIVE = "live"
 """What runs without a command."""
 LIVE_MODULE = "gputop.commands.screen"
 
-_CORE = """
-    demo        Watch     commands.demo        a simulated node, on any machine
-    once        Watch     commands.once        one measured snapshot, as a table or as data
-    compare     Evidence  commands.compare     what a change made better or worse
-    diagnose    Evidence  commands.diagnose    verdicts in words, live or on a recording
-    dump        Evidence  commands.dump        a recording as data
-    mcp         Evidence  mcp.mcp_command      answer coding assistants (Model Context Protocol), read-only
-    record      Evidence  commands.record      record without a screen
-    replay      Evidence  commands.replay      the screen on a recording
-    report      Evidence  commands.report      where the GPU time of a recording went
-    screenshot  Evidence  commands.screenshot  a picture of the screen, without a terminal
-    mark        A job     commands.mark        a mark for running recorders and screens
-    pick        A job     commands.pick        the least used GPUs, for CUDA_VISIBLE_DEVICES
-    run         A job     commands.run         run a job, watch its GPUs, report at its end
-    completion  Set-up    commands.completion  completion for your shell, to source or install
-    config      Set-up    commands.config      the settings in force, and where each comes from
-    doctor      Set-up    commands.doctor      what can be measured here, why not, and how to fix it
-    help        Set-up    commands.help        what a command, a key, a number or a verdict means
-"""
-"""Name, purpose, the module below ``gputop``, what it is for."""
-_ALL = {name: Command(purpose, words, f"gputop.{module}") for name, purpose, module, words in table_rows(_CORE)}
+_ALL = {
+    "demo": Command("Watch", "a simulated node, on any machine", "gputop.commands.demo"),
+    "once": Command("Watch", "one measured snapshot, as a table or as data", "gputop.commands.once"),
+    "compare": Command("Evidence", "what a change made better or worse", "gputop.commands.compare"),
+    "diagnose": Command("Evidence", "verdicts in words, live or on a recording", "gputop.commands.diagnose"),
+    "dump": Command("Evidence", "a recording as data", "gputop.commands.dump"),
+    "mcp": Command(
+        "Evidence", "answer coding assistants (Model Context Protocol), read-only", "gputop.mcp.mcp_command"
+    ),
+    "record": Command("Evidence", "record without a screen", "gputop.commands.record"),
+    "replay": Command("Evidence", "the screen on a recording", "gputop.commands.replay"),
+    "report": Command("Evidence", "where the GPU time of a recording went", "gputop.commands.report"),
+    "screenshot": Command("Evidence", "a picture of the screen, without a terminal", "gputop.commands.screenshot"),
+    "mark": Command("A job", "a mark for running recorders and screens", "gputop.commands.mark"),
+    "pick": Command("A job", "the least used GPUs, for CUDA_VISIBLE_DEVICES", "gputop.commands.pick"),
+    "run": Command("A job", "run a job, watch its GPUs, report at its end", "gputop.commands.run"),
+    "completion": Command("Set-up", "completion for your shell, to source or install", "gputop.commands.completion"),
+    "config": Command("Set-up", "the settings in force, and where each comes from", "gputop.commands.config"),
+    "doctor": Command("Set-up", "what can be measured here, why not, and how to fix it", "gputop.commands.doctor"),
+    "help": Command("Set-up", "what a command, a key, a number or a verdict means", "gputop.commands.help"),
+}
 _ALL |= {name: row for feature in FEATURES.values() for name, row in feature.commands.items()}
 COMMANDS = {name: _ALL[name] for purpose in PURPOSES for name in sorted(_ALL) if _ALL[name].purpose == purpose}
 """Name → command, by purpose and then by name."""
@@ -90,8 +89,6 @@ def module_of(name: str) -> ModuleType:
     row = COMMANDS[command]
     return import_module(row.parts[part].module if part else row.module)
 
-
-# What ``gputop help TOPIC`` explains: each topic, and the function that makes its page. Standard library only.
 
 TOPICS = {
     "options": "gputop.commands.help:options_page",

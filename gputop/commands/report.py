@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gputop.commands.demo import scenario_arguments, simulated_past, wants_demo
+from gputop.commands.demo_node import scenario_arguments, simulated_past, wants_demo
 from gputop.commands.shared_options import deliver, form_of, forms, options, prints_ascii, recording_filter_of
 from gputop.config import Settings
 from gputop.model.source import UsageError

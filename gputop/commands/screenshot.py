@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.demo import DEMO, PAST_S
+from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import options, recording_filter_of, redacted_snapshot, redactor_of
 from gputop.config import Settings

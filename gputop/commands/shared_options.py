@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-# Arguments that several commands share.
-
-
 def options(
     parser: Any,
     table: str,
@@ -113,9 +110,6 @@ def recording_argument(command: argparse.ArgumentParser, name: str, text: str, *
     command.add_argument(name, type=checked, help=text, **more)
 
 
-# Durations and sizes as people write them on a command line: ``30s``, ``8h``, ``2G``.
-
-
 def seconds(text: str, option: str) -> float:
     """Parse a duration in seconds. Raises UsageError naming the option."""
     return _more_than_nothing(text, "s", f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")
@@ -135,9 +129,6 @@ def _more_than_nothing(text: str, unit: Unit, objection: str) -> float:
     if not number:
         raise UsageError(objection)
     return number
-
-
-# ``--redact`` of the command line: one redactor for everything that a command shows or writes.
 
 
 def redactor_of(settings: Settings) -> Redactor | None:
@@ -210,9 +201,6 @@ class OnlyGpus:
         return text if self._next_filter is None else self._next_filter.text(text)
 
 
-# ``--filter``, ``-u`` and ``-p`` of the command line: terms of the same language as the screen's filter.
-
-
 def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Expression | None:
     """Combine ``--filter``, ``-u`` and ``-p``; None without any.
 
@@ -274,9 +262,6 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
     passing_ids = {id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=expression))}
     processes = tuple(p for p in frame.snapshot.processes if id(p) in passing_ids)
     return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
-
-
-# Where a report goes and in which form: stdout, or a private file whose suffix decides.
 
 
 def forms(command: argparse.ArgumentParser, markdown: str, page: str) -> None:
@@ -369,7 +354,7 @@ def stdout_is_text(settings: Settings) -> None:
 def wait_of(args: argparse.Namespace) -> float:
     """Return seconds to wait for the first reading. Raises UsageError."""
     # With the driver's binding behind it, which a screen imports after the driver was asked.
-    from gputop.sources.local import WAIT_S
+    from gputop.sources.one_reading import WAIT_S
 
     text = getattr(args, "wait", None)
     return WAIT_S if text is None else seconds(text, "--wait")
@@ -406,9 +391,6 @@ def say_gaps(gaps: Sequence[Event]) -> None:
     """Print a message about gaps in a recording."""
     if gaps:
         say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
-
-
-# What looks at every frame of a run besides: alerts.
 
 
 def run_watcher(

@@ -288,8 +288,6 @@ def _converted(setting: Setting, value: Any) -> Any:
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
 
 
-# Why a setting does not accept a value: one line that says what it may be. What that needs is imported then.
-
 _MUST_BE = {
     "columns": 'a list of texts such as ["pid", "command"]',
     "keys": 'a table [keys] of lines such as quit = "q,ctrl+c"',

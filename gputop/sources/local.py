@@ -11,18 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
-from typing import Any, Protocol
+from typing import Protocol
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
-
-from gputop.model.quantity import numbers
 from gputop.model.sm import sm_options
 from gputop.model.snapshot import (
     NOT_READ_YET,
     NOTHING_LATE,
     Collector,
-    GpuStatic,
     HostSample,
     Machine,
     ProcessSample,
@@ -30,97 +25,13 @@ from gputop.model.snapshot import (
 )
 from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.gpu_process import unseen
+from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
+from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.procfs import make_room, text_of
-from gputop.sources.readers import LOOK_AGAIN_S, HostReading, MachineReader, Readers
+from gputop.sources.readers import LOOK_AGAIN_S, Readers
 from gputop.sources.selection import MachineOptions
-
-# One reading for commands that read once: what it holds, and what did not come in time.
-
-WAIT_S = 10.0
-"""How long a command that reads once waits for the first complete reading."""
-SLOW_S = 1.0
-"""After this time it says what it is waiting for."""
-
-
-class MissingGpu(Struct, frozen=True):
-    """A requested GPU that was not read, and why."""
-
-    index: int
-    uuid: str
-    name: str
-    reason: str
-
-
-class OneReading(Struct, frozen=True):
-    """A snapshot for a command that reads once.
-
-    Complete when every GPU was read twice, as rates and SM activity need.
-    """
-
-    snapshot: Snapshot
-    complete: bool = True
-    missing: tuple[MissingGpu, ...] = ()
-
-    @property
-    def has_measured(self) -> bool:
-        """Whether any GPU was read, or all were deliberately left out."""
-        gpus = self.snapshot.gpus
-        return any(gpu.lost_reason is None for gpu in gpus) or (self.complete and not gpus)
-
-    def data(self) -> dict[str, Any]:
-        """Return the reading's own keys of a JSON object."""
-        return {
-            "complete": self.complete,
-            "missing_gpus": to_builtins(self.missing),
-        }
-
-
-def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_once: bool) -> OneReading:
-    """Return the reading after a timeout, with a notice of missing GPUs.
-
-    ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
-    """
-    sample_of_uuid = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
-    missing, late = [], []
-    for static in progress.chosen:
-        sample = sample_of_uuid.get(static.uuid)
-        if sample is None:
-            late.append(static.index)
-            missing.append(_missing(static, f"not read within {wait_s:g} s"))
-        elif static.index in progress.hung:
-            missing.append(_missing(static, sample.lost_reason or "its call does not return"))
-    notices = list(snapshot.notices)
-    if late:
-        notices.append(
-            f"GPU {numbers(late)}: not read within {wait_s:g} s, the driver answers slowly; --wait gives it longer"
-        )
-    elif read_once and not missing:
-        notices.append(
-            f"rates and SM activity need a second reading, which did not come within {wait_s:g} s; "
-            "--wait gives the driver longer"
-        )
-    return OneReading(replace(snapshot, notices=tuple(notices)), False, tuple(missing))
-
-
-def waiting_for(progress: GpusReading, wait_s: float, read_once: bool) -> str:
-    """Describe what a command that reads once is waiting for."""
-    limit = f"at most {wait_s:g} s"
-    if progress.hung:
-        return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {limit}"
-    if read_once:
-        return f"waiting for the driver's second reading; {limit}"
-    if progress.chosen:
-        return f"waiting for the driver: {len(progress.gpus)} of {len(progress.chosen)} GPUs read so far; {limit}"
-    return f"waiting for the driver to list its GPUs; {limit}"
-
-
-def _missing(static: GpuStatic, why: str) -> MissingGpu:
-    return MissingGpu(static.index, static.uuid, static.name, why)
-
-
-# The live source.
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
@@ -327,8 +238,6 @@ def _processes(reading: GpusReading, around: HostReading | None) -> tuple[Proces
         *host_processes,
     )
 
-
-# This machine as the user's settings want it watched: the one place that makes a local source from settings.
 
 NOT_LOOKED_AT = ""
 """In place of /sys: no card is there, so none sleeps."""

@@ -6,7 +6,6 @@ them. Nothing is stored: without a listener a mark is lost, and the sender learn
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
@@ -22,18 +21,8 @@ from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow
 from gputop.sources.procfs import names_in
-from gputop.sources.step_datagrams import (
-    MOST_DATAGRAM,
-    Emptier,
-    StepIntake,
-    datagram,
-    is_ours,
-    is_steps,
-    prepare,
-    received,
-    runtime_directories,
-    with_credentials,
-)
+from gputop.sources.runtime_directories import is_ours, prepare, runtime_directories
+from gputop.sources.step_datagrams import Emptier, StepIntake, is_steps, received, with_credentials
 
 MOST_MARK = 1000
 """Characters of a mark."""
@@ -42,10 +31,10 @@ MOST_OFF_S = 60.0
 that was not watched."""
 _MOST_DATAGRAM = 8192
 _MOST_DRAINED = 64
-_MOST_AT_ONCE = 1024
+MOST_AT_ONCE = 1024
 
 
-def _datagram_socket() -> socket.socket:
+def datagram_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
@@ -105,7 +94,7 @@ class MarkListener:
         with self._lock:
             if self._socket is None:
                 return True
-            for _ in range(_MOST_AT_ONCE):
+            for _ in range(MOST_AT_ONCE):
                 if len(self._events) >= _MOST_DRAINED:
                     # The rest waits in the socket: its senders are told when that is full.
                     return False
@@ -144,7 +133,7 @@ class MarkListener:
             self._path = None
 
     def _bind(self, directory: str) -> None:
-        listener = _datagram_socket()
+        listener = datagram_socket()
         path = os.path.join(directory, f"{os.getpid()}-{os.urandom(4).hex()}.sock")
         try:
             with_credentials(listener)
@@ -163,7 +152,7 @@ def send_mark(text: str, t: float) -> Sent:
     """
     data = json.dumps({"t": round(t, 3), "text": clean_text(text)[:MOST_MARK]}).encode("ascii")
     reached, lost = 0, []
-    with _datagram_socket() as sender:
+    with datagram_socket() as sender:
         for path in listeners():
             try:
                 sender.sendto(data, path)
@@ -203,117 +192,3 @@ def _event(data: bytes) -> Event | None:
     if not isinstance(text, str) or not 0.0 < t < 1e11:
         return None
     return Event(t, "mark", masked_text(clean_text(text))[:MOST_MARK])
-
-
-# Steps from job to listener: one datagram a second and process, to every listener on this machine.
-#
-# They go where marks go, and to ``/run/gputop/steps.sock`` where an exporter has made it. The kernel tells who sends,
-# never the datagram. Neither side waits for the other: what does not fit is dropped and counted.
-
-STEPS_SOCKET = "/run/gputop/steps.sock"
-
-
-class StepSender:
-    """Announces this process's steps; never waits and never raises.
-
-    One datagram a second, to all mark listeners and to ``/run/gputop/steps.sock``, where an exporter has created it.
-    The kernel names the sender. What does not fit is dropped and counted. The socket is opened with the first row.
-    """
-
-    def __init__(self, system_socket: str = STEPS_SOCKET) -> None:
-        self._system = system_socket
-        self._socket: socket.socket | None = None
-        self.lost = 0
-        """Datagrams that a listener had no room for."""
-
-    def send(self, row: StepRow, but: str | None = None) -> int:
-        """Send a row; return the number of listeners reached.
-
-        ``but`` is the socket of a listener that already has it.
-        """
-        reached = 0
-        try:
-            if self._socket is None:
-                self._socket = _datagram_socket()
-            data = datagram(row)
-            for path in (*listeners(), self._system):
-                if path == but:
-                    continue
-                try:
-                    self._socket.sendto(data, path)
-                    reached += 1
-                except BlockingIOError:
-                    self.lost += 1
-                except OSError:
-                    # Nothing listens there, or it does not accept ours.
-                    continue
-        except (OSError, ValueError):
-            pass
-        return reached
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
-class StepListener:
-    """The machine's step socket of an exporter, open to any user.
-
-    A thread empties it. Raises OSError where it cannot be bound. The directory is created by the user who runs the
-    exporter.
-    """
-
-    def __init__(self, path: str = STEPS_SOCKET) -> None:
-        self._intake = StepIntake()
-        self._path = path
-        self._socket = _datagram_socket()
-        try:
-            with_credentials(self._socket)
-            _unlink_stale(path)
-            self._socket.bind(path)
-            os.chmod(path, 0o666)
-        except OSError:
-            self._socket.close()
-            raise
-        self._lock = threading.Lock()
-        self._emptier = Emptier(self._socket, self._empty)
-
-    @property
-    def dropped(self) -> int:
-        """Return the number of dropped datagrams."""
-        return self._intake.dropped
-
-    def drain(self) -> tuple[StepRow, ...]:
-        """Return the rows since the last call, without blocking."""
-        self._empty()
-        with self._lock:
-            return self._intake.drain()
-
-    def close(self) -> None:
-        self._emptier.close()
-        self._socket.close()
-        with suppress(OSError):
-            os.unlink(self._path)
-
-    def _empty(self) -> bool:
-        with self._lock, suppress(OSError):
-            for _ in range(_MOST_AT_ONCE):
-                self._intake.accept(*received(self._socket, MOST_DATAGRAM + 1))
-        return True
-
-
-def _unlink_stale(path: str) -> None:
-    """Remove the socket of a dead exporter.
-
-    Raises OSError where a living one holds it.
-    """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(path)
-        except FileNotFoundError:
-            return
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-    raise OSError(errno.EADDRINUSE, "another exporter listens there", path)

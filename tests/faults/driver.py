@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml.handle import LOST_CODES
+from gputop.sources.nvml.nvml_errors import LOST_CODES
 from tests.faults.row import Row, Watcher, World, holds, is_explained, is_healthy
 from tests.nvml.stand_in import GIB, Failure, Process
 from tests.support.sm_words import sm_words

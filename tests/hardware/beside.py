@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputop.sources.activity.counters.access import PERFMON_DRIVER
-from gputop.sources.own_process import PERFMON, capabilities
+from gputop.sources.capabilities import PERFMON, capabilities
 from tests.hardware import checks
 from tests.hardware.checks import Missing, Wrong, counters_held, first_sample, helper, printed, said
 from tests.hardware.load import gpus, half_busy

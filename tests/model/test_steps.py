@@ -26,8 +26,9 @@ from gputop.paint.view import View
 from gputop.paint.words import step_words
 from gputop.report.job_report import JobReport, ReportBuilder, report_snapshots
 from gputop.sources import marks
-from gputop.sources.marks import MarkListener, StepListener, StepSender, send_mark
+from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.step_datagrams import MOST_AT_ONCE, MOST_SENDERS, REFILL_S, StepIntake, datagram
+from gputop.sources.step_socket import StepListener, StepSender
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
 from tests.support.recording_frames import lines_of, read_back, read_lines, rounded

@@ -11,13 +11,13 @@ from gputop.diagnosis import diagnosis_data
 from gputop.model.source import UsageError
 from gputop.output import snapshot_data
 from gputop.output.snapshot_data import checked, formatted
-from gputop.sources.local import OneReading
+from gputop.sources.one_reading import OneReading
 from tests.support.frames import demo_frame
 
 
 @pytest.fixture(autouse=True)
 def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.commands.demo.PAST_S", 60.0)
+    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 60.0)
 
 
 def test_values_stand_in_the_place_of_keys() -> None:

@@ -30,8 +30,9 @@ from gputop.report.lanes import pictured_recording
 from gputop.session.job import MOST_MEMBERS, JobResult, RelativesOf, _Watch, run_job
 from gputop.session.record_run import record
 from gputop.sources.marked import Marked
-from gputop.sources.marks import Sent, StepSender, send_mark
+from gputop.sources.marks import Sent, send_mark
 from gputop.sources.procfs import relatives_of
+from gputop.sources.step_socket import StepSender
 from tests.support.recording_frames import T0, frame
 
 JOB = """

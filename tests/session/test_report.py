@@ -215,7 +215,7 @@ def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> No
 def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.commands.demo.PAST_S", 60.0)
+    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 60.0)
     for words, status in (("diagnose", 1), ("report", 0)):
         assert main([words, "demo", "dataloader_io"]) == status
         text = capsys.readouterr().out
@@ -244,7 +244,7 @@ def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:
 def test_the_demo_is_accounted_as_its_recording_would_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.commands.demo.PAST_S", 300.0)
+    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 300.0)
     source = SimulatedSource("dataloader_cpu", interval_s=2.0, clock=lambda: T0)
     recorded(tmp_path / "x.gputop.jsonl.gz", source.recent(300.0))
     assert main(["-i", "2", "report", "demo", "dataloader_cpu", "--json"]) == 0

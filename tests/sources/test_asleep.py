@@ -20,8 +20,9 @@ from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.sources.nvml.gpu_inventory import FALLS_ASLEEP_S, RELEASED_AFTER_S, Sleep
-from gputop.sources.surroundings import PciCard, card_name, cards, is_wsl, no_driver, of_gpus
+from gputop.sources.nvml.gpu_sleep import FALLS_ASLEEP_S, RELEASED_AFTER_S, Sleep
+from gputop.sources.pci_cards import PciCard, card_name, cards
+from gputop.sources.surroundings import is_wsl, no_driver, of_gpus
 from tests.nvml.stand_in import Scenario
 from tests.support.local_reader import Run
 from tests.support.scenes import snap

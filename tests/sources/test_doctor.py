@@ -14,7 +14,8 @@ from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.output.doctor_text import doctor_text
 from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
-from gputop.sources.doctor_report import counters_here, counters_row, examine, gpu_problems
+from gputop.sources.doctor_report import examine, gpu_problems
+from gputop.sources.doctor_sources import counters_here, counters_row
 from tests.nvml.stand_in import LIBRARY, Scenario, split
 from tests.support.local_reader import read
 

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from gputop.model.snapshot import FabricPort, HostSample
-from gputop.sources import fabric as files
 from gputop.sources import fabric as watching
 from gputop.sources import readers
 from gputop.sources.fabric import FABRIC_KEYS, LOOK_S, NO_FABRIC, FabricCollector, FabricReading, FabricWatch
-from gputop.sources.host import HostCollector, tcp_retransmits
+from gputop.sources.fabric_port import FULL_32
+from gputop.sources.host import HostCollector
+from gputop.sources.host_counters import tcp_retransmits
 from gputop.sources.selection import MachineOptions
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.fabric_tree import FabricTree
@@ -348,7 +349,7 @@ def test_a_counter_that_falls_is_a_gap_and_no_traffic(tree: FabricTree) -> None:
 
 def test_a_full_32_bit_counter_is_not_called_silence(tree: FabricTree) -> None:
     port = tree.mlx5(0)
-    tree.count(port, port_rcv_data=files.FULL_32, port_xmit_data=8)
+    tree.count(port, port_rcv_data=FULL_32, port_xmit_data=8)
     collector, _ = _read(tree)
     reading = collector.read(2.0)
     assert reading.values["fabric_rx_bytes_per_s"] is None
@@ -360,7 +361,7 @@ def test_kernels_that_keep_the_wide_counters_apart_are_read_there(tree: FabricTr
     port = tree.mlx5(0)
     wide = {f"counters_ext/port_{way}_data_64": 2**33 for way in ("rcv", "xmit")}
     tree.set(port, **wide)
-    tree.count(port, port_rcv_data=files.FULL_32, port_xmit_data=files.FULL_32)
+    tree.count(port, port_rcv_data=FULL_32, port_xmit_data=FULL_32)
     collector, _ = _read(tree)
     tree.set(port, **dict.fromkeys(wide, 2**33 + 10))
     assert collector.read(2.0).values["fabric_rx_bytes_per_s"] == 20.0

@@ -20,17 +20,12 @@ from gputop.model.source import SourceError
 from gputop.output.snapshot_data import once_data
 from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.local import LocalSource, OneReading, incomplete, waiting_for
+from gputop.sources.local import LocalSource
+from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.readers import (
-    LEAST_HOST_S,
-    LIVE_PROC_GRACE_S,
-    NOTHING_READ,
-    HostReading,
-    MachineReader,
-    Readers,
-)
+from gputop.sources.one_reading import OneReading, incomplete, waiting_for
+from gputop.sources.readers import LIVE_PROC_GRACE_S, NOTHING_READ, Readers
 from gputop.sources.selection import MachineOptions
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_reader import Run

@@ -26,16 +26,9 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.paint.words import step_words
 from gputop.report.job_report import report_snapshots
-from gputop.sources.serving_reader import (
-    Histogram,
-    PageError,
-    ServerWatch,
-    ServerWindow,
-    addresses,
-    quantile,
-    read_page,
-    with_rows,
-)
+from gputop.sources.serving_page import Histogram, PageError, read_page
+from gputop.sources.serving_reader import ServerWatch, addresses, with_rows
+from gputop.sources.serving_window import ServerWindow, quantile
 from tests.support.command import gputop, is_one_line
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame

@@ -12,7 +12,7 @@ from gputop.diagnosis.rules import remedy_rows
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import UsageError
-from gputop.sources.simulation.life import busy_share, drift
+from gputop.sources.simulation.noise import busy_share, drift
 from gputop.sources.simulation.scenarios import SCENARIOS, find
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.expected_verdicts import EXPECTED

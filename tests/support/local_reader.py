@@ -27,7 +27,7 @@ from gputop.monitor import Monitor
 from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml import gpu_inventory
+from gputop.sources.nvml import gpu_sleep
 from gputop.sources.selection import MachineOptions
 from tests.nvml.stand_in import Scenario
 
@@ -116,7 +116,7 @@ def main() -> int:
     least = options.pop("least", 2)
     own = {name: options.pop(name) for name in ("own_process",) if name in options}
     local.SM_READER_WAIT_S = wait_s
-    gpu_inventory.RELEASED_AFTER_S = options.pop("released_after_s", gpu_inventory.RELEASED_AFTER_S)
+    gpu_sleep.RELEASED_AFTER_S = options.pop("released_after_s", gpu_sleep.RELEASED_AFTER_S)
     source = LocalSource(MachineOptions(**options), **own)
     began = time.monotonic()
     try:

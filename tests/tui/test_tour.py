@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from gputop.commands.demo import Remedied
+from gputop.commands.demo_node import Remedied
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame, Monitor
@@ -21,7 +21,8 @@ from gputop.paint.line import cells
 from gputop.paint.process_actions import environment_rows, look_rows
 from gputop.paint.tour_rows import STEPS, tour_rows
 from gputop.paint.view import View
-from gputop.sources.simulation.simulated import SIMULATED, SimulatedAccess, SimulatedSource
+from gputop.sources.simulation.simulated import SimulatedSource
+from gputop.sources.simulation.simulated_access import SIMULATED, SimulatedAccess
 from tests.support.expected_verdicts import EXPECTED
 from tests.support.fake_app import app_on, screen_text
 from tests.support.frames import MOMENT, demo_frame

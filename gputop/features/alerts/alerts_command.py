@@ -197,7 +197,7 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
 
 def _runtime_directory() -> str:
     """Return the directory of this user's lock file."""
-    from gputop.sources.step_datagrams import login_directories, prepare
+    from gputop.sources.runtime_directories import login_directories, prepare
 
     directory = login_directories()[0]
     with suppress(OSError):

@@ -16,8 +16,8 @@ from gputop.config import Settings
 from gputop.features.export.scrape_server import DEFAULT
 from gputop.model.quantity import clean_text
 from gputop.sources.activity.http_get import get
-from gputop.sources.marks import STEPS_SOCKET
-from gputop.sources.procfs import PatientReader
+from gputop.sources.patient_reader import PatientReader
+from gputop.sources.step_socket import STEPS_SOCKET
 
 TIMEOUT_S = 0.5
 MOST_EXPORTERS = 16

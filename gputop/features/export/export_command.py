@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from gputop.commands.demo import DEMO, PAST_S
+from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import (
     redacted_snapshot,

@@ -22,7 +22,7 @@ from gputop.output.messages import say
 from gputop.session.arrivals import Arrivals
 from gputop.session.session import Session
 from gputop.sources.marked import Marked
-from gputop.sources.marks import STEPS_SOCKET, StepListener
+from gputop.sources.step_socket import STEPS_SOCKET, StepListener
 from gputop.system.safe_open import is_named_pipe
 
 STALE_INTERVALS = 2.5

@@ -28,7 +28,7 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.gpu_state import judged, lost_hours
 from gputop.model.snapshot import POD
-from gputop.sources.simulation.life import chance, drift
+from gputop.sources.simulation.noise import chance, drift
 
 GIB = 2.0**30
 LIMIT_W = 700.0

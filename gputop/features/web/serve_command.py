@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gputop.commands.demo import DEMO
+from gputop.commands.demo_node import DEMO
 from gputop.commands.registry import Needs
 from gputop.config import Settings
 from gputop.model.extras import install

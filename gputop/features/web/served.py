@@ -12,7 +12,7 @@ import msgspec
 from textual.driver import Driver
 from textual.drivers.web_driver import WebDriver
 
-from gputop.commands.demo import DEMO, PAST_S, Remedied, session_on
+from gputop.commands.demo_node import DEMO, PAST_S, Remedied, session_on
 from gputop.commands.screen import first_view
 from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
 from gputop.config import Settings

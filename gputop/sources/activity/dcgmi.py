@@ -15,7 +15,8 @@ from typing import Literal
 
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting, believed
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, believed
+from gputop.sources.activity.sm_remedies import NO_DCGM_FIX
 from gputop.system.children import WITH_STDOUT, Child, TooLate, end, ours, start, until_we_end
 from gputop.system.worker import Worker
 

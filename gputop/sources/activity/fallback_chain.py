@@ -13,8 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
-from gputop.model.sm import CONSUMER, INTEGRATED, LackKind, SmLack, SmSource
-from gputop.sources.surroundings import is_wsl
+from gputop.model.sm import LackKind, SmLack, SmSource
 
 BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0
@@ -236,102 +235,3 @@ class FallbackChain:
             next((step.fix for step in below if step.fix), ""),
             next((step.kind for step in below if step.kind), None),
         )
-
-
-# Whether the hardware counters can be right beside NVML's utilisation: an independent check at each tick.
-
-TIMES = 10
-"""Contradictions in a row before the counters are distrusted [judged]."""
-MARGIN_PCT = 25.0
-"""SM activity cannot exceed utilisation, but for the clock: one is a share of cycles, the other of time, and the two
-windows are not the same."""
-IDLE_SM_PCT = 5.0
-
-
-class CrossCheck:
-    """Compares counters with NVML's utilisation at each tick."""
-
-    def __init__(self) -> None:
-        self._contradictions = 0
-
-    def refutes(self, sm_pct: float | None, util_pct: float | None) -> str | None:
-        """Return why SM activity is not trusted, or None.
-
-        A tick without both numbers does not count.
-        """
-        if sm_pct is None or util_pct is None:
-            return None
-        if sm_pct <= util_pct + MARGIN_PCT and not (util_pct == 0.0 and sm_pct > IDLE_SM_PCT):
-            self._contradictions = 0
-            return None
-        self._contradictions += 1
-        if self._contradictions < TIMES:
-            return None
-        return (
-            f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % utilisation): not shown"
-        )
-
-    def standing(self, chain: FallbackChain, now: float, util_pct: float | None) -> ChainState:
-        """Read the chain, without counters that utilisation contradicts."""
-        standing = chain.read(now)
-        if standing.source == "counters" and standing.activity is not None:
-            why = self.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
-            if why is not None:
-                chain.reject("counters", why)
-                return chain.read(now)
-        return standing
-
-
-# The last source: what utilisation alone proves about SM activity.
-#
-# Over one window, time-weighted SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel
-# runs, and a running kernel holds at least one SM. A bound is never exported as a value.
-
-
-def bound(util_pct: float | None, sm_count: int | None) -> tuple[float | None, float | None]:
-    """Return the lowest and highest possible SM activity in percent.
-
-    Over one window, SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel runs, and a
-    running kernel holds at least one SM. A bound is never exported as a value.
-    """
-    if util_pct is None:
-        return None, None
-    return (util_pct / sm_count if sm_count else None), float(util_pct)
-
-
-# How to get SM activity on a GPU where NVML measures none, by the kind of GPU.
-
-EXPORTER_FIX = "run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
-COUNTERS_FIX = "start gputop with --perf"
-NO_DCGM_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
-
-_HAVE_GPM = ("hopper", "blackwell")
-"""Architectures whose driver is known to answer GPM: data-centre cards, GeForce Blackwell and MIG instances do."""
-_HAVE_COUNTERS = ("turing", "ampere", "ada", *_HAVE_GPM)
-"""Architectures whose counters can be read; older ones need other libraries for theirs."""
-
-
-def dcgm_counts(name: str) -> bool:
-    """Whether DCGM has profiling metrics for a GPU.
-
-    It has none for consumer and integrated GPUs.
-    """
-    return not any(word in name.lower() for word in INTEGRATED + CONSUMER)
-
-
-def sm_fix(name: str, architecture: str | None) -> str:
-    """Return how to get SM activity; empty where nothing helps."""
-    if dcgm_counts(name):
-        return EXPORTER_FIX
-    if any(word in name.lower() for word in INTEGRATED):
-        return ""
-    return COUNTERS_FIX if architecture in _HAVE_COUNTERS and not is_wsl() else ""
-
-
-def no_gpm(architecture: str | None) -> str:
-    """Return why NVML has no GPM for a GPU."""
-    if architecture is None:
-        return "this GPU has no GPM counters (Hopper and newer have)"
-    if architecture in _HAVE_GPM:
-        return f"the driver gives no GPM counters of this {architecture.capitalize()} GPU (as in virtual machines)"
-    return f"{architecture.capitalize()} has no GPM counters (Hopper and newer have)"

@@ -14,7 +14,8 @@ import pynvml
 
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
-from gputop.sources.nvml.handle import LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
+from gputop.sources.nvml.handle import Handle, LostGpu
+from gputop.sources.nvml.nvml_errors import LOST_CODES, NEVER_CODES, reason
 
 CLOSEST_PAIR_S = 0.11
 """Pairs closer than about 100 ms give NaN: NVIDIA asks for more than that (nvmlGpmMetricsGet). A tenth to spare."""
@@ -109,7 +110,7 @@ class Gpm:
     @property
     def _fix(self) -> str:
         """Return another way to measure SM activity here."""
-        from gputop.sources.activity.fallback_chain import sm_fix
+        from gputop.sources.activity.sm_remedies import sm_fix
 
         return sm_fix(self._name, self._architecture)
 
@@ -126,7 +127,7 @@ class Gpm:
             supported = False
         if not supported:
             # Where GPM works nothing of this is needed, and it is not loaded before the first picture.
-            from gputop.sources.activity.fallback_chain import no_gpm
+            from gputop.sources.activity.sm_remedies import no_gpm
 
             raise SmReadFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:

@@ -19,27 +19,18 @@ from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.quantity import clean_text
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
-from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, FallbackChain, SmReader, bound
+from gputop.sources.activity.cross_check import CrossCheck, bound
+from gputop.sources.activity.fallback_chain import ChainState, FallbackChain, SmReader
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
+from gputop.sources.nvml.field_values import FieldValues
 from gputop.sources.nvml.gpm import Gpm
-from gputop.sources.nvml.gpu_questions import (
-    EVERY_TICK,
-    POWER_LIMIT,
-    SM_CLOCK_MAX,
-    FieldValues,
-    Seldom,
-    ask_memory_into,
-    facts,
-    gpu_instance,
-    is_vgpu,
-    mig_facts,
-    mig_slots,
-    more_facts,
-)
-from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, reason
+from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
+from gputop.sources.nvml.gpu_questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
+from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers
+from gputop.sources.nvml.nvml_errors import reason
+from gputop.sources.pci_cards import PciCard, card_name
 from gputop.sources.selection import MachineOptions
-from gputop.sources.surroundings import PciCard, card_name
 
 PROCESSES_S = 2.0
 SPLIT = "split into MIG instances: see each instance"
@@ -132,8 +123,6 @@ class Device:
     def process_trouble(self) -> str | None:
         """Return why the process list could not be read, or None."""
         return self._lister.reason
-
-    # -- found, lost, asleep -------------------------------------------------------------------------------------------
 
     def fall_asleep(self, why: str, card: PciCard) -> None:
         """Mark the GPU as asleep without asking the driver."""
@@ -253,8 +242,6 @@ class Device:
         if on is not None and on != self.static.mig_enabled:
             self._take_facts(self.static.uuid, self.static.driver)
         return on is not None
-
-    # -- read ----------------------------------------------------------------------------------------------------------
 
     def read(self, now: float, t: float, xid: int | str) -> GpuSample:
         """Return one sample.

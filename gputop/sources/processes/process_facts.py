@@ -20,7 +20,8 @@ from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import POD, CgroupName
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota
-from gputop.sources.procfs import PatientReader, parse_stat, read_small
+from gputop.sources.patient_reader import PatientReader
+from gputop.sources.procfs import parse_stat, read_small
 
 # Which batch job and which container a process belongs to, from its /proc/PID/cgroup.
 #

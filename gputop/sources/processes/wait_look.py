@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.sources.procfs import PatientReader, ProcessFiles, Stat, io_delay_ticks, parse_stat, read_file, read_small
+from gputop.sources.patient_reader import PatientReader
+from gputop.sources.procfs import ProcessFiles, Stat, io_delay_ticks, parse_stat, read_file, read_small
 
 # A table of names is never complete, and some functions serve several kinds of files.
 

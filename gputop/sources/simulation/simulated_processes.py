@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from gputop.model.feeders import MainLooks, server_in
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
-from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers, chance, ripple
+from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers
+from gputop.sources.simulation.noise import chance, ripple
 
 _TICKS_PER_S = 100
 _MB = 1e6

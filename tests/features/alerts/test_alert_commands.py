@@ -45,7 +45,7 @@ def configured(folder: Path, text: str) -> tuple[Any, Settings]:
 def test_a_command_from_a_file_that_others_could_have_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gputop.sources.step_datagrams.login_directories", lambda: [str(tmp_path / "run")])
+    monkeypatch.setattr("gputop.sources.runtime_directories.login_directories", lambda: [str(tmp_path / "run")])
     args, settings = configured(tmp_path / "c", 'run = ["true", "hunter2"]')
     assert alerts_here(args, settings) is not None
     said: list[str] = []
@@ -142,9 +142,9 @@ def test_what_a_command_gets_and_what_is_kept_of_it(monkeypatch: pytest.MonkeyPa
 
 RECORDER = """
 import sys
-from gputop.sources import step_datagrams
+from gputop.sources import runtime_directories
 place = sys.argv.pop(1)
-step_datagrams.login_directories = lambda: [place]
+runtime_directories.login_directories = lambda: [place]
 from gputop.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -35,9 +35,9 @@ PAGE = ROOT / "docs" / "alerts.md"
 with_slurm = pytest.mark.skipif(bool(no_slurm()), reason=no_slurm() or "it is here")
 RECORD = """
 import os, sys
-from gputop.sources import step_datagrams
+from gputop.sources import runtime_directories
 place = sys.argv.pop(1)
-step_datagrams.login_directories = lambda: [place]
+runtime_directories.login_directories = lambda: [place]
 from gputop.cli import main
 sys.exit(main(sys.argv[1:]))
 """

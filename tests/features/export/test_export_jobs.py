@@ -26,8 +26,8 @@ from gputop.model.snapshot import (
 )
 from gputop.model.steps import StepRow
 from gputop.sources.marked import Marked
-from gputop.sources.marks import StepSender
 from gputop.sources.simulation.life import slurm
+from gputop.sources.step_socket import StepSender
 from tests.support.exported import demo_feed, feed, gpu_of, read, snapshot_of, value
 
 NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")

@@ -14,32 +14,19 @@ from types import SimpleNamespace
 import pytest
 
 from gputop.model.sm import SmLack
-from gputop.sources.activity.counters import abi, access
+from gputop.sources.activity.counters import abi
 from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS, NvperfError, structure
-from gputop.sources.activity.counters.access import (
-    FOR_EVERYBODY,
-    WITH_PERFMON,
-    NoLibraries,
-    Others,
-    Rights,
-    advice,
-    find,
-    rights,
-    wanted_cuda,
-)
+from gputop.sources.activity.counters.access import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
+from gputop.sources.activity.counters.counter_libraries import NoLibraries, find, wanted_cuda
+from gputop.sources.activity.counters.counter_plan import host_library, plan_for
 from gputop.sources.activity.counters.helper import Helper
 from gputop.sources.activity.counters.helper_protocol import SampleLine, doubt
-from gputop.sources.activity.counters.sampler import host_library, places, plan_for, target_library
-from gputop.sources.activity.fallback_chain import (
-    TIMES,
-    CrossCheck,
-    FallbackChain,
-    MeasuredActivity,
-    SmReadFailed,
-    Waiting,
-)
-from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities
-from gputop.sources.surroundings import kernel_address
+from gputop.sources.activity.counters.other_profilers import Others
+from gputop.sources.activity.counters.sampler import places, target_library
+from gputop.sources.activity.cross_check import TIMES, CrossCheck
+from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting
+from gputop.sources.capabilities import PERFMON, SYS_ADMIN, Capabilities
+from gputop.sources.pci_cards import kernel_address
 from tests.nvperf.stand_in import Counters
 from tests.support.held import held
 
@@ -103,7 +90,7 @@ def test_the_command_is_valid_shell_and_keeps_the_users_surroundings(tmp_path: P
 
 CHILDREN = """
 import json, subprocess, sys
-from gputop.sources.own_process import PERFMON, ambient, capabilities, clear_ambient
+from gputop.sources.capabilities import PERFMON, ambient, capabilities, clear_ambient
 from gputop.system.children import end, ours, start
 def seen():
     return subprocess.run(["grep", "CapEff", "/proc/self/status"], capture_output=True, text=True).stdout.split()[1]
@@ -210,8 +197,10 @@ def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
 
 def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others, pids = Others("/proc", str(tmp_path)), list[str]()
-    monkeypatch.setattr(access, "names_in", lambda folder: pids if folder == "/proc" else [])
-    monkeypatch.setattr(access, "text_of", lambda path: "ncu" if int(path.split("/")[2]) % 100 == 0 else "python")
+    monkeypatch.setattr(other_profilers, "names_in", lambda folder: pids if folder == "/proc" else [])
+    monkeypatch.setattr(
+        other_profilers, "text_of", lambda path: "ncu" if int(path.split("/")[2]) % 100 == 0 else "python"
+    )
     for look in range(1000):
         pids = [str(10 * look + number) for number in range(10)]
         assert (others.reason_to_wait(2.0 * look) is None) == (look % 10 != 0)

@@ -6,7 +6,8 @@ import pytest
 
 from gputop.model.snapshot import GpuStatic
 from gputop.model.source import UsageError
-from gputop.sources.activity.dcgm_exporter import BLANK, FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of, parse
+from gputop.sources.activity.dcgm_exporter import FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
+from gputop.sources.activity.exporter_page import BLANK, parse
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from tests.dcgm.exporter import TEXTS, row
 from tests.nvml.stand_in import uuid_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.activity.counters.abi import TARGET_CALLS, TARGET_LIBRARY, Library, NvperfError
-from gputop.sources.activity.counters.access import NoLibraries, find
-from gputop.sources.activity.counters.sampler import Evaluator, configure, host_library, plan_for
+from gputop.sources.activity.counters.counter_libraries import NoLibraries, find
+from gputop.sources.activity.counters.counter_plan import Evaluator, configure, host_library, plan_for
 
 pytestmark = pytest.mark.slow
 ALL = ["sm", "gr", "tensor", "dram", "issue"]

@@ -11,7 +11,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting, bound, sm_fix
+from gputop.sources.activity.cross_check import bound
+from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting
+from gputop.sources.activity.sm_remedies import sm_fix
 from gputop.sources.nvml.gpm import METRICS, Gpm
 from gputop.sources.nvml.handle import Handle, LostGpu
 
@@ -203,7 +205,7 @@ def test_the_remedy_is_one_that_such_a_gpu_has(
 
 
 def test_the_counters_are_no_remedy_where_the_gpu_is_the_windows_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.sources.activity.fallback_chain.is_wsl", lambda: True)
+    monkeypatch.setattr("gputop.sources.activity.sm_remedies.is_wsl", lambda: True)
     assert sm_fix("NVIDIA GeForce RTX 4070", "ada") == ""
 
 

@@ -10,9 +10,11 @@ import pynvml
 import pytest
 
 from gputop.sources.nvml.driver_processes import NO_SAMPLES, TOO_LONG, GpuProcesses
-from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, FieldValues, Question, Rate, Seldom
-from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, cannot_start
-from gputop.sources.nvml.nvml_session import NONE_SEEN, XidWatch
+from gputop.sources.nvml.field_values import FieldValues, Rate
+from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question, Seldom
+from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers
+from gputop.sources.nvml.nvml_errors import cannot_start
+from gputop.sources.nvml.xid_watch import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script
 
 knows_mma_stall = pytest.mark.skipif(

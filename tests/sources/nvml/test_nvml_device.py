@@ -10,10 +10,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, MeasuredActivity
+from gputop.sources.activity.cross_check import CrossCheck
+from gputop.sources.activity.fallback_chain import ChainState, MeasuredActivity
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, Sleep, kernel_gpus
-from gputop.sources.nvml.handle import Handle, reason
+from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, kernel_gpus
+from gputop.sources.nvml.gpu_sleep import Sleep
+from gputop.sources.nvml.handle import Handle
+from gputop.sources.nvml.nvml_errors import reason
 from gputop.sources.selection import MachineOptions
 from tests.support.held import held
 

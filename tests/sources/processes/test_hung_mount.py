@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from gputop.model.snapshot import ProcessSample
 from gputop.output.snapshot_data import snapshot_data
 from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.patient_reader import MOST_STUCK, PatientReader
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.procfs import MOST_STUCK, PatientReader
 from tests.proc_trees.running import running
 from tests.support.hung_mount import HungMount, why_not
 from tests.support.pace import slowness

@@ -18,7 +18,8 @@ from msgspec import Struct
 from gputop.model.quantity import clean_text
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.counters.access import NoLibraries, find, rights, shortest_fix
+from gputop.sources.activity.counters.access import rights, shortest_fix
+from gputop.sources.activity.counters.counter_libraries import NoLibraries, find
 from gputop.sources.activity.counters.helper_protocol import (
     Bye,
     CostLine,
@@ -31,13 +32,12 @@ from gputop.sources.activity.counters.helper_protocol import (
     shown,
 )
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
-from gputop.sources.own_process import PERFMON, ambient
-from gputop.sources.surroundings import is_wsl, kernel_address
+from gputop.sources.capabilities import PERFMON, ambient
+from gputop.sources.pci_cards import kernel_address
+from gputop.sources.surroundings import is_wsl
 from gputop.system.children import our_program, ours
 from gputop.system.dialogue import Dialogue, ProgramGone
 from gputop.system.worker import Worker
-
-# What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.
 
 NOT_COUNTED = "not among the counters of this chip's one pass"
 
@@ -118,8 +118,6 @@ class CountersClient:
         self.cost: CostLine | None = None
         """The running helper's own cost, as last reported."""
 
-    # -- asked by the sources, on the thread that reads the GPUs -------------------------------------------------------
-
     def activity(self, gpu: GpuStatic, now: float) -> MeasuredActivity | Waiting:
         """Return a GPU's newest mean; starts the helper if needed.
 
@@ -198,8 +196,6 @@ class CountersClient:
         """End the helper within 0.3 s, by force if needed."""
         self._worker.stop()
         self._end(END_S)
-
-    # -- the thread that reads the helper ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -307,9 +303,6 @@ class CountersClient:
             helper, self._helper, self.cost = self._helper, None, None
         if helper is not None:
             helper.close(wait_s)
-
-
-# The hardware counters as a source of one GPU.
 
 
 class CounterReader:

@@ -1,0 +1,120 @@
+"""Parses an answer of dcgm-exporter.
+
+Prometheus text, one sample a line. Read line by line, so that a damaged one takes no other with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+
+from msgspec import Struct
+
+from gputop.model.metrics import ROUNDED_PCT
+
+BLANK = 2.0**47
+"""DCGM's blank values, which mean that there is none, begin here (DCGM_FP64_BLANK in dcgm_structs.h)."""
+PERCENT_ABOVE = 1.5
+"""Ratios are 0 to 1, but some builds print percent: a value above this, and not above 100, gives such a build away."""
+LONGEST_LINE = 8192
+
+NAMES = {
+    "DCGM_FI_PROF_SM_ACTIVE": "sm_active_pct",
+    "DCGM_FI_PROF_SM_UTIL_RATIO": "sm_active_pct",
+    "DCGM_FI_PROF_SM_OCCUPANCY": "sm_occupancy_pct",
+    "DCGM_FI_PROF_SM_OCCUPANCY_RATIO": "sm_occupancy_pct",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "tensor_active_pct",
+    "DCGM_FI_PROF_TENSOR_UTIL_RATIO": "tensor_active_pct",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "dram_active_pct",
+    "DCGM_FI_PROF_DRAM_UTIL_RATIO": "dram_active_pct",
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": "fp64_active_pct",
+    "DCGM_FI_PROF_FP64_UTIL_RATIO": "fp64_active_pct",
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": "fp32_active_pct",
+    "DCGM_FI_PROF_FP32_UTIL_RATIO": "fp32_active_pct",
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": "fp16_active_pct",
+    "DCGM_FI_PROF_FP16_UTIL_RATIO": "fp16_active_pct",
+    "DCGM_FI_PROF_PIPE_INT_ACTIVE": "int_active_pct",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "graphics_active_pct",
+    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": "graphics_active_pct",
+}
+"""Exporter names of both generations (dcgm_fields.h renamed them, the numbers stayed) → catalogue key."""
+
+Entity = tuple[str, int | None]
+"""UUID of a physical GPU, and NVML's id of the GPU instance where it is one of a MIG GPU."""
+
+_ROW = r'(DCGM_FI_\w+)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*'
+_UUID = r'[{,](?:UUID|uuid)="([^"\\]+)"'
+_LABEL = r'(\w+)="((?:[^"\\]|\\.)*)"'
+
+
+class Exported(Struct, frozen=True):
+    """One answer of an exporter.
+
+    ``rows`` are ratios as printed, by entity and catalogue key; a blank is None. ``uuids`` are all GPUs that any row
+    names. ``profiling`` and ``others`` are numbers that change with a profiling value, or with any other value of a
+    GPU; ``others`` is None where there are only profiling rows. The exporter's own figures and the order of rows do
+    not count.
+    """
+
+    rows: Mapping[Entity, Mapping[str, float | None]]
+    uuids: frozenset[str]
+    profiling: int
+    others: int | None
+
+    def prints_percent(self) -> bool:
+        """Whether a value shows that this build prints percent, not ratios."""
+        return any(PERCENT_ABOVE < (v or 0.0) <= ROUNDED_PCT for row in self.rows.values() for v in row.values())
+
+
+def parse(text: str) -> Exported:
+    """Parse an answer.
+
+    A last line without its newline was cut off and is left out.
+    """
+    row_of, owner_of, labels_of = re.compile(_ROW).fullmatch, re.compile(_UUID).search, re.compile(_LABEL).findall
+    rows: dict[Entity, dict[str, float | None]] = {}
+    uuids: set[str] = set()
+    profiling: set[str] = set()
+    others: set[str] = set()
+    for line in text[: text.rfind("\n") + 1].split("\n"):
+        if not line.startswith("DCGM_FI_") or len(line) > LONGEST_LINE:
+            continue
+        if not line.startswith("DCGM_FI_PROF_"):
+            # Most rows are of this kind; only whether they differ, and whose they are, matters.
+            if (owner := owner_of(line)) is not None:
+                uuids.add(owner[1])
+                others.add(line)
+            continue
+        if (match := row_of(line)) is None:
+            continue
+        name, labels, number = match.groups()
+        label = {key.lower(): value for key, value in labels_of(labels)}
+        uuid = label.get("uuid")
+        if not uuid:
+            continue
+        uuids.add(uuid)
+        profiling.add(line)
+        key, entity = NAMES.get(name), _entity(uuid, label)
+        if key is not None and entity is not None:
+            rows.setdefault(entity, {})[key] = _number(number)
+    return Exported(rows, frozenset(uuids), hash(frozenset(profiling)), hash(frozenset(others)) if others else None)
+
+
+def _entity(uuid: str, label: Mapping[str, str]) -> Entity | None:
+    """Return the owner of a row.
+
+    None for a MIG instance without its number, which cannot be assigned.
+    """
+    instance = label.get("gpu_i_id", "")
+    if not instance and not label.get("gpu_i_profile"):
+        return uuid, None
+    return (uuid, int(instance)) if instance.isascii() and instance.isdigit() and len(instance) < 4 else None
+
+
+def _number(word: str) -> float | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if isfinite(value) and 0.0 <= value < BLANK else None

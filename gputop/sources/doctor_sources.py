@@ -1,0 +1,146 @@
+"""The sources of SM activity in doctor's report."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+
+from gputop.model.metrics import GPU_METRICS
+from gputop.model.quantity import seconds
+from gputop.model.sm import COUNTERS_DENIED, MEASURED
+from gputop.model.snapshot import GpuSample
+from gputop.sources.activity.counters.access import advice, rights
+from gputop.sources.activity.counters.counter_libraries import NoLibraries, find
+from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
+from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
+from gputop.sources.activity.sm_remedies import NO_DCGM_FIX, dcgm_counts, sm_fix
+from gputop.sources.nvml.gpm import OTHER_STRUCTURE
+from gputop.sources.nvml.gpu_device import SPLIT
+
+EACH_FIX = "look at the MIG instances, each has its own"
+
+
+def source_row(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
+    """Return one source's row; ``fix`` counts only if not ``ok``."""
+    return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
+
+
+def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
+    """Check what the hardware counters need, without taking any.
+
+    ``advice`` are the lines to show where counters are denied, commands among them as they are to be typed.
+    """
+    may = rights(driver, proc)
+    found: dict[str, Any] = {"library": None, "missing": None, "fix": None}
+    try:
+        found["library"] = find(driver, perf_lib)
+    except NoLibraries as none:
+        found.update(missing=none.reason, fix=none.fix)
+    told = [] if may.allowed else list(advice(may))
+    return {**found, "admin_only": may.admin_only, "allowed": may.allowed, "advice": told}
+
+
+def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one GPU's row from the result of ``counters_here``."""
+    row = partial(source_row, "counters")
+    if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
+        fix = EACH_FIX if gpu.static.is_split else "use GPM"
+        return row(False, "not read under MIG: they are of the whole GPU", fix)
+    if gpu.sm_source == "counters" and gpu.sm_active_pct is not None:
+        return row(True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile")
+    if counters["missing"] is not None:
+        return row(False, counters["missing"], counters["fix"])
+    if counters["allowed"] is False:
+        return row(False, COUNTERS_DENIED, "see counters, below")
+    return row(False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
+
+
+def gpm_row(gpu: GpuSample) -> dict[str, Any]:
+    if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
+        return source_row("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
+    other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
+    in_use = "it gave nothing, so another source is in use" if other else None
+    # The reasons of all sources, from the top.
+    reasons, kind = (gpu.sm_lack.reasons, gpu.sm_lack.kind) if gpu.sm_lack is not None else ((), None)
+    why = gpu.lost_reason or in_use or next(iter(reasons), "another source is in use")
+    if gpu.static.is_split:
+        fix = EACH_FIX
+    elif gpu.lost_reason is not None:
+        fix = "fix the GPU first"
+    elif kind == "collecting":
+        fix = "give the driver longer: --wait 1m"
+    elif why == OTHER_STRUCTURE:
+        fix = "a newer nvidia-ml-py, or another driver"
+    else:
+        others = sm_fix(gpu.static.name, gpu.static.architecture)
+        fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (
+            f"; {others}" if others else ""
+        )
+    return source_row("gpm", False, why, fix)
+
+
+def exporter_row(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
+    row, entity = partial(source_row, "dcgm-exporter"), entity_of(gpu.static)
+    if gpu.static.is_split:
+        return row(False, SPLIT, EACH_FIX)
+    if entity is None:
+        return row(False, "the driver does not number this MIG instance", "use GPM")
+    try:
+        got = exporter.newest(entity, 0.0)
+    except SmReadFailed as failure:
+        begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
+        return row(False, failure.reason, failure.fix or begin)
+    whose = "this GPU" if entity[1] is None else "this MIG instance"
+    if not isinstance(got, MeasuredActivity):
+        return row(False, got.reason, EXPORTER_FIX)
+    if "sm_active_pct" in got.values:
+        return row(True, f"exports SM activity of {whose}")
+    others = ", ".join(GPU_METRICS[key].label for key in got.values)
+    return row(False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
+
+
+def ask_dcgmi(may_ask: bool) -> Collection[str] | SmReadFailed:
+    """Return the UUIDs known to dcgmi, or why it was not asked."""
+    from gputop.sources.activity.dcgmi import FIX, NOT_INSTALLED, Dmon
+
+    if shutil.which("dcgmi") is None:
+        return SmReadFailed(NOT_INSTALLED, fix="use dcgm-exporter")
+    if not may_ask:
+        return SmReadFailed(
+            "installed, but never used unasked: before Hopper it takes the profiling unit from ncu and nsys",
+            fix="gputop --dcgmi",
+        )
+    try:
+        return set(Dmon().discover().values())
+    except SmReadFailed as failure:
+        return failure
+    except OSError as error:
+        return SmReadFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
+
+
+def dcgmi_row(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> dict[str, Any]:
+    from gputop.sources.activity.dcgmi import INSTANCE
+
+    row = partial(source_row, "dcgmi")
+    if gpu.static.is_split:
+        return row(False, SPLIT, EACH_FIX)
+    if gpu.static.mig_parent is not None:
+        return row(False, INSTANCE, "use GPM or dcgm-exporter")
+    if isinstance(dcgmi_uuids, SmReadFailed):
+        return row(False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
+    if gpu.static.uuid not in dcgmi_uuids:
+        return row(False, "dcgmi does not know this GPU", "use dcgm-exporter")
+    return row(True, "dcgmi knows this GPU")
+
+
+def bound_row(gpu: GpuSample) -> dict[str, Any]:
+    row = partial(source_row, "bound")
+    if gpu.static.mig_enabled:
+        return row(False, "a MIG GPU's utilisation bounds nothing", "use GPM")
+    if gpu.util_pct is None:
+        why = gpu.lost_reason or gpu.unavailable.get("util_pct") or "no utilisation"
+        return row(False, why, "needs utilisation from NVML")
+    return row(True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")

@@ -1,0 +1,99 @@
+"""Lists graphics cards on the PCI bus from the kernel's files."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gputop.sources.procfs import names_in, number_of, text_of
+
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+VENDORS = {NVIDIA: "NVIDIA", AMD: "AMD", INTEL: "Intel"}
+_DISPLAY, _ACCELERATOR = 0x03, 0x12
+"""Base classes of the PCI code and ID assignment specification. AMD's Instinct cards are of the second one."""
+NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
+
+
+class PciCard(Struct, frozen=True):
+    """One graphics card or accelerator on the PCI bus.
+
+    ``address`` is domain:bus:device.function in small letters.
+    """
+
+    address: str
+    vendor: int
+    device: int
+    may_sleep: bool
+    """Whether the kernel may switch it off at run time."""
+
+    @property
+    def id(self) -> str:
+        """Return vendor and device, as lspci -n prints them: ``10de:2684``."""
+        return f"{self.vendor:04x}:{self.device:04x}"
+
+
+def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
+    """Return all cards in the order of their addresses.
+
+    Read from the kernel's files, which wakes no card. Empty where the bus cannot be read.
+    """
+    folder = f"{sys}/bus/pci/devices"
+    gpu_cards = []
+    for address in names_in(folder):
+        kind = number_of(f"{folder}/{address}/class", 16)
+        if kind is None or kind >> 16 not in (_DISPLAY, _ACCELERATOR):
+            continue
+        vendor, device = number_of(f"{folder}/{address}/vendor", 16), number_of(f"{folder}/{address}/device", 16)
+        if vendor is not None and device is not None:
+            gpu_cards.append(PciCard(address, vendor, device, text_of(f"{folder}/{address}/power/control") == "auto"))
+    return tuple(gpu_cards)
+
+
+def kernel_address(bus_id: str | None) -> str | None:
+    """Convert NVML's PCI address to the kernel's form.
+
+    ``00000000:3B:00.0`` is ``0000:3b:00.0``.
+    """
+    domain, _, rest = (bus_id or "").lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else None
+    except ValueError:
+        return None
+
+
+def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
+    """Whether the kernel has switched the card off now.
+
+    A card with ``power/control`` ``auto`` is switched off when unused: its ``power/runtime_status`` is then
+    ``suspended`` (Documentation/ABI/testing/sysfs-devices-power of the kernel). An unreadable state counts as awake.
+    """
+    return card.may_sleep and text_of(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
+
+
+def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
+    """Return vendor and name from the system's PCI ids, else the id."""
+    vendor = VENDORS.get(card.vendor, "")
+    for path in names:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as lines:
+                name = _named(lines.read(), card)
+        except OSError:
+            continue
+        if name:
+            return f"{vendor} {name} [{card.id}]".strip()
+    return f"{vendor} GPU [{card.id}]".strip()
+
+
+def _named(text: str, card: PciCard) -> str | None:
+    """Return a device's name from pci.ids.
+
+    Vendors begin at the margin, their devices after a tab.
+    """
+    _, vendor_line, after = f"\n{text}".partition(f"\n{card.vendor:04x}  ")
+    if not vendor_line:
+        return None
+    for line in after.splitlines()[1:]:
+        if line[:1] not in ("\t", "#", ""):
+            return None
+        if line.startswith(f"\t{card.device:04x}  "):
+            return line[7:].strip()
+    return None

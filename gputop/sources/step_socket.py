@@ -1,0 +1,121 @@
+"""Sends and receives announced steps over Unix sockets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+from contextlib import suppress
+
+from gputop.model.steps import StepRow
+from gputop.sources.marks import MOST_AT_ONCE, datagram_socket, listeners
+from gputop.sources.step_datagrams import MOST_DATAGRAM, Emptier, StepIntake, datagram, received, with_credentials
+
+STEPS_SOCKET = "/run/gputop/steps.sock"
+
+
+class StepSender:
+    """Announces this process's steps; never waits and never raises.
+
+    One datagram a second, to all mark listeners and to ``/run/gputop/steps.sock``, where an exporter has created it.
+    The kernel names the sender. What does not fit is dropped and counted. The socket is opened with the first row.
+    """
+
+    def __init__(self, system_socket: str = STEPS_SOCKET) -> None:
+        self._system = system_socket
+        self._socket: socket.socket | None = None
+        self.lost = 0
+        """Datagrams that a listener had no room for."""
+
+    def send(self, row: StepRow, but: str | None = None) -> int:
+        """Send a row; return the number of listeners reached.
+
+        ``but`` is the socket of a listener that already has it.
+        """
+        reached = 0
+        try:
+            if self._socket is None:
+                self._socket = datagram_socket()
+            data = datagram(row)
+            for path in (*listeners(), self._system):
+                if path == but:
+                    continue
+                try:
+                    self._socket.sendto(data, path)
+                    reached += 1
+                except BlockingIOError:
+                    self.lost += 1
+                except OSError:
+                    # Nothing listens there, or it does not accept ours.
+                    continue
+        except (OSError, ValueError):
+            pass
+        return reached
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class StepListener:
+    """The machine's step socket of an exporter, open to any user.
+
+    A thread empties it. Raises OSError where it cannot be bound. The directory is created by the user who runs the
+    exporter.
+    """
+
+    def __init__(self, path: str = STEPS_SOCKET) -> None:
+        self._intake = StepIntake()
+        self._path = path
+        self._socket = datagram_socket()
+        try:
+            with_credentials(self._socket)
+            _unlink_stale(path)
+            self._socket.bind(path)
+            os.chmod(path, 0o666)
+        except OSError:
+            self._socket.close()
+            raise
+        self._lock = threading.Lock()
+        self._emptier = Emptier(self._socket, self._empty)
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of dropped datagrams."""
+        return self._intake.dropped
+
+    def drain(self) -> tuple[StepRow, ...]:
+        """Return the rows since the last call, without blocking."""
+        self._empty()
+        with self._lock:
+            return self._intake.drain()
+
+    def close(self) -> None:
+        self._emptier.close()
+        self._socket.close()
+        with suppress(OSError):
+            os.unlink(self._path)
+
+    def _empty(self) -> bool:
+        with self._lock, suppress(OSError):
+            for _ in range(MOST_AT_ONCE):
+                self._intake.accept(*received(self._socket, MOST_DATAGRAM + 1))
+        return True
+
+
+def _unlink_stale(path: str) -> None:
+    """Remove the socket of a dead exporter.
+
+    Raises OSError where a living one holds it.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(path)
+        except FileNotFoundError:
+            return
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, "another exporter listens there", path)
