@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
 from gputop.commands.registry import COMMANDS, PURPOSES, TOPICS, commands, commands_and_parts, module_of, parts
-from gputop.commands.shared_options import (
-    NO_DEMO,
-    filterable,
-    options,
-    printable,
-    serving,
-)
+from gputop.commands.shared_options import NO_DEMO, filterable, options, printable, serving
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice

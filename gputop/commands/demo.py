@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.demo_node import PAST_S, Remedied, session_on
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import (
-    filterable,
-    options,
-    printable,
-    redacted_snapshot,
-    redacted_source,
-)
+from gputop.commands.shared_options import filterable, options, printable, redacted_snapshot, redacted_source
 from gputop.config import Settings
 from gputop.model.source import UsageError
 

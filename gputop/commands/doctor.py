@@ -12,13 +12,7 @@ import sys
 from typing import Any
 
 from gputop.commands.doctor_bundle import checked, write_bundle
-from gputop.commands.shared_options import (
-    options,
-    redactor_of,
-    stdout_is_text,
-    wait_of,
-    waiting,
-)
+from gputop.commands.shared_options import options, redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.redaction import Redactor

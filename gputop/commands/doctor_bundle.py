@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gputop.commands.shared_options import (
-    redacted_source,
-)
+from gputop.commands.shared_options import redacted_source
 from gputop.config import Settings, declared
 from gputop.model.quantity import file_size
 from gputop.model.redaction import Redactor

@@ -6,13 +6,7 @@ import argparse
 
 from gputop.commands.registry import Needs
 from gputop.commands.screen import app_of, end, guarded, screen_options
-from gputop.commands.shared_options import (
-    filterable,
-    moment_in,
-    options,
-    recording_argument,
-    recording_filter_of,
-)
+from gputop.commands.shared_options import filterable, moment_in, options, recording_argument, recording_filter_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.recording.reader import Recording

@@ -14,15 +14,7 @@ from threading import Event
 from typing import Protocol
 
 from gputop.model.sm import sm_options
-from gputop.model.snapshot import (
-    NOT_READ_YET,
-    NOTHING_LATE,
-    Collector,
-    HostSample,
-    Machine,
-    ProcessSample,
-    Snapshot,
-)
+from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader

@@ -8,10 +8,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gputop.model.quantity import numbers
-from gputop.model.snapshot import (
-    GpuStatic,
-    Snapshot,
-)
+from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.sources.nvml.gpu_device import GpusReading
 
 WAIT_S = 10.0
@@ -47,10 +44,7 @@ class OneReading(Struct, frozen=True):
 
     def data(self) -> dict[str, Any]:
         """Return the reading's own keys of a JSON object."""
-        return {
-            "complete": self.complete,
-            "missing_gpus": to_builtins(self.missing),
-        }
+        return {"complete": self.complete, "missing_gpus": to_builtins(self.missing)}
 
 
 def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_once: bool) -> OneReading:

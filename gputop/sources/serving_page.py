@@ -62,33 +62,18 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
             "prompt_tokens": ("vllm:prompt_tokens_total",),
             "queue": ("vllm:num_requests_waiting",),
             "running": ("vllm:num_requests_running",),
-            "kv_cache": (
-                "vllm:kv_cache_usage_perc",
-                "vllm:gpu_cache_usage_perc",
-            ),
+            "kv_cache": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
             "preemptions": ("vllm:num_preemptions_total",),
-            "prefix_hits": (
-                "vllm:prefix_cache_hits_total",
-                "vllm:gpu_prefix_cache_hits_total",
-            ),
-            "prefix_queries": (
-                "vllm:prefix_cache_queries_total",
-                "vllm:gpu_prefix_cache_queries_total",
-            ),
+            "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
             "first_token": ("vllm:time_to_first_token_seconds",),
-            "between_tokens": (
-                "vllm:inter_token_latency_seconds",
-                "vllm:time_per_output_token_seconds",
-            ),
+            "between_tokens": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
         },
     ),
     "sglang": ServerDialect(
         ("sglang:",),
         {
-            "requests": (
-                "sglang:num_requests_total",
-                "sglang:e2e_request_latency_seconds_count",
-            ),
+            "requests": ("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
             "tokens": ("sglang:generation_tokens_total",),
             "prompt_tokens": ("sglang:prompt_tokens_total",),
             "queue": ("sglang:num_queue_reqs",),
@@ -99,10 +84,7 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
             "prefix_hits": ("sglang:cached_tokens_total",),
             "prefix_queries": ("sglang:prompt_tokens_total",),
             "first_token": ("sglang:time_to_first_token_seconds",),
-            "between_tokens": (
-                "sglang:inter_token_latency_seconds",
-                "sglang:time_per_output_token_seconds",
-            ),
+            "between_tokens": ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
         },
         counts_at_end=True,
     ),
@@ -110,10 +92,7 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
         ("nv_inference_", "nv_trt_llm_"),
         {
             "requests": ("nv_inference_request_success",),
-            "queue": (
-                "nv_trt_llm_request_metrics{request_type=waiting}",
-                "nv_inference_pending_request_count",
-            ),
+            "queue": ("nv_trt_llm_request_metrics{request_type=waiting}", "nv_inference_pending_request_count"),
             "running": ("nv_trt_llm_request_metrics{request_type=scheduled}",),
             "kv_cache": ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
             "first_response": ("nv_inference_first_response_histogram_ms",),
@@ -137,10 +116,7 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
             "running": ("tgi_batch_current_size",),
         },
         counts_at_end=True,
-        absent={
-            "first_token": "TGI does not time it",
-            "between_tokens": "TGI's mean time includes the prompt's",
-        },
+        absent={"first_token": "TGI does not time it", "between_tokens": "TGI's mean time includes the prompt's"},
     ),
 }
 

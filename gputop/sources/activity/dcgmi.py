@@ -20,12 +20,7 @@ from gputop.sources.activity.sm_remedies import NO_DCGM_FIX
 from gputop.system.children import WITH_STDOUT, Child, TooLate, end, ours, start, until_we_end
 from gputop.system.worker import Worker
 
-FIELDS = {
-    "1002": "sm_active_pct",
-    "1003": "sm_occupancy_pct",
-    "1004": "tensor_active_pct",
-    "1005": "dram_active_pct",
-}
+FIELDS = {"1002": "sm_active_pct", "1003": "sm_occupancy_pct", "1004": "tensor_active_pct", "1005": "dram_active_pct"}
 """DCGM's field ids (dcgm_fields.h, DCGM_FI_PROF_…) → catalogue key, in the order of the columns."""
 CLOSEST_MS = 100
 MOST_RESTARTS = 3

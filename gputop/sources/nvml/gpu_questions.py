@@ -82,8 +82,7 @@ EVERY_TICK = (
     Question(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,), core=True),
     _one("mem_clock_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
     Question(
-        ("throttle_reasons",),
-        ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+        ("throttle_reasons",), ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
     ),
 )
 

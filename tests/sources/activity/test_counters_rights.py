@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from gputop.model.sm import SmLack
-from gputop.sources.activity.counters import abi
+from gputop.sources.activity.counters import abi, other_profilers
 from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS, NvperfError, structure
 from gputop.sources.activity.counters.access import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find, wanted_cuda

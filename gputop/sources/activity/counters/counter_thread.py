@@ -16,11 +16,7 @@ from gputop.sources.activity.counters.abi import (
     Library,
     NvperfError,
 )
-from gputop.sources.activity.counters.helper_protocol import (
-    GpuLine,
-    SampleLine,
-    State,
-)
+from gputop.sources.activity.counters.helper_protocol import GpuLine, SampleLine, State
 from gputop.sources.activity.counters.sampler import CounterGpu, Sampler
 from gputop.system.dialogue import say
 

@@ -12,21 +12,12 @@ import sys
 import threading
 from time import monotonic
 
-from gputop.sources.activity.counters.abi import (
-    DRIVER_NOT_LOADED,
-    NvperfError,
-)
+from gputop.sources.activity.counters.abi import DRIVER_NOT_LOADED, NvperfError
 from gputop.sources.activity.counters.access import PERFMON_DRIVER
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, driver_major, find
 from gputop.sources.activity.counters.counter_plan import host_library
 from gputop.sources.activity.counters.counter_thread import ENDING, RELEASED, CounterThread
-from gputop.sources.activity.counters.helper_protocol import (
-    Bye,
-    CostLine,
-    Hello,
-    HelloGpu,
-    HelperCommand,
-)
+from gputop.sources.activity.counters.helper_protocol import Bye, CostLine, Hello, HelloGpu, HelperCommand
 from gputop.sources.activity.counters.other_profilers import Others
 from gputop.sources.activity.counters.sampler import places, target_library
 from gputop.sources.capabilities import PERFMON, SYS_ADMIN, keep_only
