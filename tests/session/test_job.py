@@ -171,7 +171,7 @@ def test_steps_after_the_last_snapshot_and_without_a_gpu_are_in_the_report(
     announce = (
         "import os, sys\n"
         "from gputop.model.steps import StepRow\n"
-        "from gputop.sources.marks import StepSender\n"
+        "from gputop.sources.step_socket import StepSender\n"
         "StepSender().send(StepRow(os.getpid(), None, None, 'x', 7, 0.7, 0.1, 0.1, 0.1, 0.1))\n"
     )
     result = watched([sys.executable, "-c", announce + JOB, str(tmp_path), "0"], ScriptedSource(tmp_path, lambda _: 1))

@@ -12,7 +12,7 @@ import pytest
 
 from gputop.model.snapshot import FabricPort, HostSample
 from gputop.sources import fabric as watching
-from gputop.sources import readers
+from gputop.sources import machine_reader
 from gputop.sources.fabric import FABRIC_KEYS, LOOK_S, NO_FABRIC, FabricCollector, FabricReading, FabricWatch
 from gputop.sources.fabric_port import FULL_32
 from gputop.sources.host import HostCollector
@@ -251,9 +251,9 @@ def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(
             read_at.append(at)
             return HostSample()
 
-    monkeypatch.setattr(readers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(machine_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("gputop.sources.host.HostCollector", Slow)
-    reader = readers.MachineReader(MachineOptions(proc=str(machine.proc)))
+    reader = machine_reader.MachineReader(MachineOptions(proc=str(machine.proc)))
     reader.read_host((), {}, knew_gpus=False)
     assert read_at == [100.4]
 
