@@ -254,15 +254,18 @@ def _seldom_awaited(
 
 
 def _busiest(workers: list[WorkerShares]) -> WorkerShares:
-    """The most useful worker, else one that polls.
-
-    Then the lowest key, to stay put.
-
-    Among those that do nothing useful, one that polls; then the lowest key, to stay put.
-    """
+    """The most useful worker; without any, one that asks nobody, then one that polls, then the lowest key."""
     nearly = max([worker.useful for worker in workers]) - 0.01
     most = [worker for worker in workers if worker.useful >= nearly]
-    return max(most, key=lambda worker: (round(worker.useful, 2), round(worker.part("poll"), 2), -abs(worker.key)))
+    return max(
+        most,
+        key=lambda worker: (
+            round(worker.useful, 2),
+            worker.latest.by != PEER,
+            round(worker.part("poll"), 2),
+            -abs(worker.key),
+        ),
+    )
 
 
 def _mean(peers: Sequence[WorkerShares]) -> FeederShares:

@@ -142,6 +142,10 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001, 4002)),)), *ASKS, SERVES], {},
          because("dataloader_cpu", "cpu", "process that the workers ask (pid 4009, this host) runnable",
                  never=("balance", "num_workers"))),
+        # What it waits for itself is no lock of the workers.
+        (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001, 4002)),)), *ASKS, replace(SERVES, run_pct=0.0,
+                feed=shares(lock=98.0))], {},
+         because("starved_unattributed", "unknown", "py-spy dump --pid 4009", never="file locks")),
         # A child computes for a worker in whose place nobody has counted that.
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001,)),)), *feeders({"lock": 95.0}), BELOW], {},
          because("dataloader_cpu", "cpu")),
@@ -323,6 +327,9 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (30.0, [replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT)], {},
          because("low_demand", None, "takes requests")),
         (30.0, [main_of(30.0, pipe=68.0)], {}, "starved_unattributed"),
+        # Who takes the requests beside it may compute a little.
+        (30.0, [replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT),
+                *kind(feeders({"run": 30.0}), "python", "R6 same session")], {}, "low_demand"),
         (30.0, [replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT), *feeders({"run": 97.0})], {},
          "dataloader_cpu"),
     ],

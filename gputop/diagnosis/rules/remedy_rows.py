@@ -354,6 +354,11 @@ REMEDIES: tuple[RemedyRow, ...] = (
         "every rank waits for the slowest one: look at the GPU, the workers and the CPU of the others", "slowest rank",
     ),
     RemedyRow(
+        ("unseen unknown",), "another process of this host is waited for, and rests",
+        "all wait for {name} (pid {pid_of_feeder}): see what it waits for (py-spy dump --pid {pid_of_feeder})",
+        "see what it waits for", lambda s, f: _is_kind("beside", s, f) and f is not None and f.n == 1,
+    ),
+    RemedyRow(
         ("unseen unknown",), "what is waited for is not seen",
         "dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks",
     ),

@@ -91,7 +91,7 @@ def _listens(s: Signals) -> bool:
     f = s.host.feeders
     if waits is None or ((s.host.mean.listens or 0.0) < 0.5 and not s.host.served) or main_runs(s):
         return False
-    if s.host.loaders and (f is None or f.what != "helpers"):
+    if s.host.loaders and (f is None or f.what not in ("helpers", "beside")):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
     if works(s) and f is not None and (f.what != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
@@ -349,6 +349,9 @@ def _unattributed_cause(s: Signals) -> Cause:
         return "compiling"
     if waits_for_ranks(s) and s.host.waits is not None and s.host.waits.lock >= FOR_BATCH * s.idle / 100.0:
         return "ranks"
+    if f is not None and f.what == "beside":
+        # A lock or a timer of whom the workers wait for is none of theirs.
+        return "unknown"
     if f is None or works(s) or f.what == "threads":
         # A thread that waits or sleeps is one of many that have nothing to do: that proves nothing.
         return "unknown"

@@ -177,7 +177,10 @@ class Manager(BaseManager):
 Manager.register("Index", Index)
 
 
-@case(("starved_unattributed",), ("unknown", "sleep", "lock"), 2, cores=0.1, never=("network", "fetch", "disk", "cpu"))
+@case(
+    ("starved_unattributed",), ("unknown",), 1, ("py-spy dump --pid",), cores=0.1,
+    never=("network", "fetch", "disk", "cpu", "lock", "sleep"),
+)  # fmt: skip
 def manager(gpu: Gpu) -> None:
     """Workers that ask a multiprocessing Manager for each item: a wait for another process here, and no network."""
     with Manager() as manager:
