@@ -1,1 +1,4 @@
-"""What a screen looks like, as rows of (text, style name). Pure: knows no terminal and no colours but the theme."""
+"""Paint screens as rows of (text, style name).
+
+Pure: knows no terminal, and no colours outside the theme.
+"""

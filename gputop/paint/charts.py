@@ -27,9 +27,10 @@ UNKNOWN = -1
 
 @lru_cache(maxsize=4096)
 def _eighths(value: Column, full_scale: float, most: int) -> int:
-    """Height of a value in eighths of a cell, ``most`` at full scale; anything above half a percent is at least one.
+    """Return a value's height in eighths of a cell.
 
-    Remembered: most columns stay on screen for a minute and longer.
+    ``most`` is full scale; anything above half a percent is at least one. Remembered: most columns stay on screen
+    for a minute and longer.
     """
     if value is None:
         return UNKNOWN
@@ -37,9 +38,9 @@ def _eighths(value: Column, full_scale: float, most: int) -> int:
 
 
 def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *, alone: bool) -> Span:
-    """One cell of the gap chart: ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util.
+    """Return one cell of the gap chart.
 
-    ``alone`` is the only row of its chart.
+    ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util. ``alone`` is the only row of its chart.
     """
     if not glyphs.solid:
         # One cell shows one of the two. A thin floor of SM tells little work from none, so it is preferred to the gap.
@@ -114,7 +115,7 @@ def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> l
 
 
 def with_marks(rows: list[list[Span]], columns: Sequence[int]) -> list[list[Span]]:
-    """The chart with a line down the columns at which something was marked."""
+    """Draw a line down the columns of marks."""
     marked_columns = sorted(set(columns))
     if not marked_columns:
         return rows
@@ -135,12 +136,15 @@ def with_marks(rows: list[list[Span]], columns: Sequence[int]) -> list[list[Span
 
 
 def lane(values: Sequence[Column], style: str) -> Span:
-    """One row of heights, for values of 0–100; an eighth stays free, so that full lanes do not run together."""
+    """Draw values of 0–100 as one row of heights.
+
+    An eighth stays free, so that full lanes do not run together.
+    """
     return area(values, 1, style, 100.0)[0][0]
 
 
 def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
-    """A horizontal bar of ``value`` out of ``full_scale``; blank where either is unknown."""
+    """Draw a horizontal bar; blank where a value is unknown."""
     if value is None or not full_scale:
         return [(" " * width, "text")]
     whole, rest = divmod(max(0, min(width * 8, round(value / full_scale * width * 8) or value > 0)), 8)
@@ -156,10 +160,10 @@ CURSOR_STYLE = "strong"
 
 
 def area(values: Sequence[Column], rows: int, style: str, top: float | None) -> list[list[Span]]:
-    """``rows`` rows of spans, top row first, of values from 0 to ``top``.
+    """Draw values from 0 to ``top`` as ``rows`` rows of spans.
 
-    An eighth stays free above the highest value, so that charts do not run together. Where ``top`` is unknown nothing
-    can be drawn to scale: blank.
+    The top row is the first. An eighth stays free above the highest value, so that charts do not run together.
+    Where ``top`` is unknown nothing can be drawn to scale: blank.
     """
     most = rows * 8 - 1
     heights = [_eighths(value, top, most) if value is not None and top else UNKNOWN for value in values]
@@ -172,7 +176,10 @@ def area(values: Sequence[Column], rows: int, style: str, top: float | None) -> 
 
 
 def round_top(highest: float) -> float:
-    """The smallest 1, 2 or 5 times a power of ten that is not below ``highest``: a scale that seldom changes."""
+    """Round a scale's top up to 1, 2 or 5 × 10ⁿ.
+
+    Such a scale seldom changes.
+    """
     if highest <= 0.0:
         return 1.0
     power = 10.0 ** math.floor(log10(highest))
@@ -180,7 +187,10 @@ def round_top(highest: float) -> float:
 
 
 def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> list[Span]:
-    """One row of letters: for each column the first of (letter, style, shares in percent) that is above zero."""
+    """Draw one row of letters, one for each column.
+
+    A column has the first of (letter, style, shares in percent) that is above zero.
+    """
     cells = (
         next(((letter, style) for letter, style, values in series if (values[column] or 0.0) > 0.0), (" ", "text"))
         for column in range(count)
@@ -189,10 +199,11 @@ def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> li
 
 
 def with_cursor(spans: Sequence[Span], column: int | None, *, over_text: bool = True) -> list[Span]:
-    """The row with a hair line through the cursor's column. Every character of the row is one cell wide.
+    """Draw the cursor's hair line through a row.
 
-    A character and not a background: a full block hides its background, and a plain terminal has none. Without
-    ``over_text`` it is drawn on a blank cell only, so that words stay whole.
+    Every character of the row is one cell wide. A character and not a background: a full block hides its
+    background, and a plain terminal has none. Without ``over_text`` it is drawn on a blank cell only, so that words
+    stay whole.
     """
     if column is None:
         return list(spans)

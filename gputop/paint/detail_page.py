@@ -1,7 +1,7 @@
-"""What the pages of a GPU and of a process share: one time axis, the rows on it, the cursor that reads a moment.
+"""Parts shared by the pages of a GPU and a process.
 
-The head and the foot stay; what is between them scrolls. Columns begin at multiples of their width in Unix time, as
-those of ``History.columns`` do.
+They have one time axis, the rows on it, and a cursor that reads a moment. Head and foot stay; the rows between them
+scroll. Columns begin at multiples of their width in Unix time, like ``History.columns`` do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ CURSOR = "^"
 
 
 class TimeAxis(Struct, frozen=True):
-    """``columns`` columns of ``width_s`` seconds each; the newest is number ``last`` since the Unix epoch."""
+    """A time axis of ``columns`` columns of ``width_s`` seconds.
+
+    The newest is number ``last`` since the Unix epoch.
+    """
 
     last: int
     width_s: float
@@ -56,21 +59,30 @@ class TimeAxis(Struct, frozen=True):
 
 
 def axis_for(latest_t: float, span_s: float, count: int) -> TimeAxis:
-    """The axis of a chart of ``count`` columns over the last ``span_s`` seconds before ``latest_t``."""
+    """Return the axis of the last ``span_s`` seconds.
+
+    It has ``count`` columns and ends at ``latest_t``.
+    """
     width_s = span_s / count
     last = floor(latest_t / width_s)
     return TimeAxis(last - 1 if latest_t == last * width_s else last, width_s, count)
 
 
 def stepped(axis: TimeAxis, cursor_t: float | None, columns: int) -> float | None:
-    """The cursor moved by ``columns`` to the right (left: negative); None, the newest moment, beyond the right end."""
+    """Move the cursor by ``columns`` to the right.
+
+    A negative number moves it left; beyond the right end it is None, the newest moment.
+    """
     at = axis.columns - 1 if cursor_t is None else axis.column_of(cursor_t)
     to = max(0, at + columns)
     return axis.middle(to) if to < axis.columns else None
 
 
 def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[Span]:
-    """The labels under the charts: how far back, clock times, now, and the cursor's own time in its place."""
+    """Return the labels under the charts.
+
+    They are the span, clock times, now, and the cursor's own time in its place.
+    """
     cells = [" "] * axis.columns
     _put(cells, 0, f"-{duration(round(axis.width_s * axis.columns))}")
     _put(cells, axis.columns - 3, "now")
@@ -100,7 +112,7 @@ def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[
 
 
 def _put(cells: list[str], at: int, text: str) -> None:
-    """Write a label where it and two free cells on each side have room; else leave it out."""
+    """Write a label if two free cells surround it."""
     end = at + len(text)
     if at < 0 or end > len(cells) or any(cell != " " for cell in cells[max(0, at - 2) : end + 2]):
         return
@@ -116,7 +128,10 @@ FAR_COLUMNS = 10
 
 
 class DetailsView(Struct, frozen=True):
-    """State of a detail screen. ``first`` is the first row shown of what scrolls; ``cursor_t`` is Unix time."""
+    """State of a detail screen.
+
+    ``first`` is the first row shown of the scrolled part; ``cursor_t`` is Unix time.
+    """
 
     view: View
     first: int = 0
@@ -124,8 +139,10 @@ class DetailsView(Struct, frozen=True):
 
 
 class DetailsPainted(Struct, frozen=True):
-    """Rows in exactly the asked size, how far the middle can scroll, how many of its rows show, the time axis, and what
-    a click on the last row means.
+    """A painted detail page.
+
+    It has the rows in exactly the asked size, how far the middle can scroll, how many of its rows show, the time
+    axis, and the target of a click on the last row.
     """
 
     rows: list[Row]
@@ -141,7 +158,10 @@ def chart_width(width: int) -> int:
 
 
 def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> DetailsView:
-    """The state after a key. Pure: everything that a key does to a detail screen is here."""
+    """Return the state after a key.
+
+    Pure: everything that a key does to a detail screen is here.
+    """
     scrolls = {"up": -1, "down": 1, "page_up": -painted.room, "page_down": painted.room}
     if key_id in scrolls:
         first = min(state.first, painted.most_first) + scrolls[key_id]
@@ -154,9 +174,10 @@ def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> Detai
 
 
 class Chart(Struct, frozen=True):
-    """One area chart: series, label, style, the top of its scale, how a value is written, and the top if otherwise.
+    """One area chart of a page.
 
-    ``instead`` are words that stand in its place, in one row.
+    Series, label, style, the top of its scale, the writer of a value, and words for the top. ``instead`` are words in
+    its place, in one row.
     """
 
     name: str
@@ -169,10 +190,11 @@ class Chart(Struct, frozen=True):
 
 
 class DetailPage:
-    """A page that is being painted: what scrolls is added row by row, ``painted`` puts head and foot around it.
+    """A page while it is painted.
 
-    ``sample`` is the newest one, None of what has ended; ``read`` gives columns of history by series, their width in
-    seconds and their number. Each series is read once, so that chart, label and line of values show the same.
+    Rows are added one by one; ``painted`` puts head and foot around them. ``sample`` is the newest one, None after
+    the end; ``read`` gives columns of history by series, their width in seconds and their number. Each
+    series is read once, so that chart, label and line of values show the same.
     """
 
     def __init__(
@@ -193,7 +215,7 @@ class DetailPage:
         self._first = state.first
 
     def at(self, name: str) -> Column:
-        """The column's mean under the cursor; without a cursor what was measured last."""
+        """Return the mean under the cursor, else the newest value."""
         if self.cursor is not None:
             return self.columns(name)[self.cursor]
         if self.sample is None or hasattr(self.sample, name):
@@ -202,7 +224,7 @@ class DetailPage:
         return next((value for value in reversed(self.columns(name)) if value is not None), None)
 
     def measured(self, name: str) -> list[float]:
-        """What is known of a series in this time."""
+        """Return the known values of a series in this time."""
         return [value for value in self.columns(name) if value is not None]
 
     # -- rows that scroll -------------------------------------------------------------------------------------------
@@ -218,19 +240,25 @@ class DetailPage:
         self.rows.append(heading(shorten(text, self.width - 6), self.width))
 
     def beside(self, label: Sequence[Span], chart: Sequence[Span], after: str = "") -> None:
-        """Label, chart and axis side by side; the label keeps to its width."""
+        """Add a label, a chart and its axis side by side.
+
+        The label keeps to its width.
+        """
         line = Line().add_all(list(label)).to(LABEL_WIDTH)
         line.add_all(with_cursor(chart, self.cursor))
         self.rows.append(line.add(" ").add(after, "dim").row(self.width))
 
     def words(self, label: str, text: str, style: str = "dim") -> None:
-        """Words in place of a chart; the cursor shows where they leave room."""
+        """Add words in place of a chart.
+
+        The cursor shows in the room that they leave.
+        """
         padded = shorten(text, self.axis.columns).ljust(self.axis.columns)
         spans = with_cursor([(padded, style)], self.cursor, over_text=False)
         self.rows.append(Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(self.width))
 
     def chart(self, chart: Chart, rows: int) -> None:
-        """One area chart: its name and value at the left, its scale at the right."""
+        """Add one area chart with its name, value and scale."""
         if chart.instead:
             self.words(chart.label, chart.instead)
             return
@@ -254,7 +282,7 @@ class DetailPage:
     # -- rows that stay ---------------------------------------------------------------------------------------------
 
     def foot(self, moment: Callable[[], list[Field]], most: int) -> list[Row]:
-        """The time axis and, where a moment is read, all that was measured then in at most so many rows."""
+        """Return the time axis and the values at a moment."""
         view, width = self.view, self.width
         rows = [Line().to(LABEL_WIDTH).add_all(axis_spans(self.axis, view.utc_offset_s, self.cursor)).row(width)]
         if self.cursor is None:
@@ -269,7 +297,7 @@ class DetailPage:
         return rows
 
     def painted(self, head: list[Row], foot: list[Row], height: int, *more_keys: tuple[str, str]) -> DetailsPainted:
-        """Head, what is scrolled to, foot and the keys in exactly ``height`` rows."""
+        """Return head, scrolled rows, foot and keys in ``height`` rows."""
         width, total = self.width, len(self.rows)
         room = max(0, height - len(head) - len(foot) - 1)
         most_first = max(0, total - room)
@@ -282,7 +310,7 @@ class DetailPage:
         return DetailsPainted(rows, most_first, room, self.axis, keys.target())
 
     def _keys(self, first: int, room: int, more_keys: Sequence[tuple[str, str]]) -> Line:
-        """What the keys do here, as many as fit; of a page without rows only that it can be left."""
+        """Return as many of the page's keys as fit."""
         across, along = (keys_shown(keys, self.glyphs) for keys in ("← →", "↑↓"))
         total = len(self.rows)
         parts: list[tuple[str, str | None]] = [("esc back", "escape")]

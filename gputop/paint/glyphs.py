@@ -1,4 +1,7 @@
-"""The characters that a screen is drawn with, in three sets: with colour, without colour, and plain ASCII."""
+"""The three sets of characters that screens are drawn with.
+
+With colour, without colour, and plain ASCII.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,30 @@ _LEVELS = {"green": "●", "info": "i", "yellow": "▲", "red": "■"}
 
 
 def level_glyph(level: str) -> str:
-    """The glyph of a level; each level has its own, so that colour is never alone."""
+    """Return the glyph of a level.
+
+    Each level has its own, so that colour is never alone.
+    """
     return _LEVELS.get(level, "·")
 
 
 class Glyphs(Struct, frozen=True):
-    """One set. With ``solid`` False a boundary cannot lie inside a cell."""
+    """One set of characters.
+
+    With ``solid`` False a boundary cannot lie inside a cell.
+    """
 
     name: str
     solid: bool = False
 
     @property
     def gap(self) -> str:
-        """What is drawn where no SM works."""
+        """Character of a chart's gap above SM."""
         return "█" if self.solid else "░"
 
     @property
     def track(self) -> str:
-        """What is drawn where a bar has not come to."""
+        """Character of a bar's empty part."""
         return " " if self.solid else "·"
 
 
@@ -45,7 +54,10 @@ def ascii_only(text: str) -> str:
 
 
 def ascii_cells(text: str) -> str:
-    """The text of a row for an ASCII terminal: every character that gputop draws with takes one cell there, too."""
+    """Convert a row's text for an ASCII terminal.
+
+    Every character of gputop takes one cell there, too.
+    """
     return _ascii(text, _CELL_FORMS)
 
 
@@ -54,7 +66,10 @@ def _ascii(text: str, forms: Mapping[int, str | int | None]) -> str:
 
 
 def keys_shown(shown: str, glyphs: Glyphs) -> str:
-    """Key names for people: an ASCII terminal has no arrows for the cursor keys."""
+    """Return key names for people.
+
+    An ASCII terminal has no arrows for the cursor keys.
+    """
     if glyphs.name == "ascii":
         for arrow, word in zip("↑↓←→", ("up", "down", "left", "right"), strict=True):
             shown = shown.replace(arrow, word)
@@ -86,7 +101,10 @@ class Terminal(Struct, frozen=True):
 
 
 def colour_depth(env: Mapping[str, str]) -> Depth:
-    """How many colours the terminal has: NO_COLOR first, then COLORTERM, then TERM."""
+    """Return how many colours the terminal has.
+
+    NO_COLOR counts first, then COLORTERM, then TERM.
+    """
     if env.get("NO_COLOR"):
         return "none"
     if env.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
@@ -107,10 +125,11 @@ def is_light(env: Mapping[str, str]) -> bool:
 
 
 def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_only: bool, no_color: bool) -> Terminal:
-    """The terminal to draw for. ``theme`` is a theme's name or ``auto``.
+    """Choose depth, theme and characters for a terminal.
 
-    The console of Linux knows of the blocks that charts are made of only the halves and the full one, whatever the
-    encoding is (drivers/tty/vt/cp437.uni): the others would all be the same square.
+    ``theme`` is a theme's name or ``auto``. The console of Linux knows of the blocks that charts are made of only
+    the halves and the full one, whatever the encoding is (drivers/tty/vt/cp437.uni): the others would all be the
+    same square.
     """
     depth: Depth = "none" if no_color else colour_depth(env)
     plain = (

@@ -1,4 +1,7 @@
-"""The one-line-a-GPU layout, for small terminals and for GPUs beyond what panes have room for."""
+"""The layout of one line for each GPU.
+
+It is used on small terminals, and for GPUs beyond the room of panes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ LEAST_STEP_ROOM = 12
 
 
 def list_header(width: int, chart_width: int, label_width: int, span_s: float) -> Row:
-    """Column heads of the one-line-a-GPU layout; above the charts stands how far back they go."""
+    """Return the list's column heads.
+
+    Above the charts is the span that they cover.
+    """
     line = Line().add(" GPU", "heading")
     back = f"-{duration(span_s)}"
     at = max(label_width + 3, line.width + 1)
@@ -33,7 +39,10 @@ def list_header(width: int, chart_width: int, label_width: int, span_s: float) -
 
 
 def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, selected: bool) -> Row:
-    """One GPU on one line: mini chart, UTIL, SM, memory, power, temperature, verdict."""
+    """Return one GPU as a line.
+
+    Mini chart, UTIL, SM, memory, power, temperature, verdict.
+    """
     d, gpu, newest = g.d, g.mean, is_newest(g.d)
     sm, sm_style = sm_text(gpu, d, newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
@@ -73,7 +82,10 @@ def _list_verdict(g: ShownGpu, room: int) -> list[Span]:
 
 
 def list_title(g: ShownGpu, room: int, width: int) -> Line:
-    """The title over the words of the selected GPU: whose it is, since when; ``room`` of the GPUs have rows."""
+    """Return the title above the selected GPU's words.
+
+    It names the owner and since when; ``room`` of the GPUs have rows.
+    """
     frame, gpu = g.frame, g.gpu
     count = len(frame.snapshot.gpus)
     others = f" {room} of {count} GPUs, " if room < count else ""

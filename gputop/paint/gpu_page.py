@@ -1,4 +1,7 @@
-"""One GPU in full: every series on one time axis, the lanes of its host, its verdicts, and where each value is from."""
+"""The page of one GPU.
+
+Every series on one time axis, the lanes of its host, its verdicts, and the source of each value.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ MARK_SERIES = (
 
 
 def _charts(page: DetailPage, gpu: GpuSample) -> list[Chart]:
-    """The charts that this GPU has something to draw in, in their order. Memory and temperature come last."""
+    """Return the charts that have values, in order.
+
+    Memory and temperature come last.
+    """
     slowdown = gpu.temp_slowdown_c
     power = gpu.power_limit_w or _round_top(page, "power_w")
     clock = gpu.sm_clock_max_mhz or _round_top(page, "sm_clock_mhz")
@@ -74,7 +80,10 @@ def _gib(value: float) -> str:
 
 
 def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> list[Chart]:
-    """Both directions of a link on one scale, so that they compare, never above what it can do; quiet, in one row."""
+    """Return charts of both directions of a link.
+
+    They share one scale, at most the link's peak; a quiet link takes one row.
+    """
     into, out = f"{key}_rx_bytes_per_s", f"{key}_tx_bytes_per_s"
     highest = max(page.measured(into) + page.measured(out), default=0.0)
     if not highest:
@@ -87,7 +96,10 @@ def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> 
 
 
 def _add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
-    """The gap chart with its marks, its numbers at the cursor or now, and its axis."""
+    """Add the gap chart with marks, numbers and axis.
+
+    The numbers are those at the cursor, else the newest.
+    """
     axis = page.axis
     labels = number_labels(g.mean, g.d)
     if page.cursor is not None:
@@ -108,7 +120,7 @@ def _add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
 
 
 def _add_throttling(page: DetailPage) -> None:
-    """Letters under the clock wherever something held it down, with their legend when there are any."""
+    """Add the letters of clock limits, with their legend."""
     columns = [(letter, style, page.columns(name)) for letter, style, name, _ in MARK_SERIES]
     legend = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
     if legend:
@@ -121,7 +133,10 @@ def _add_throttling(page: DetailPage) -> None:
 
 
 def _lanes(page: DetailPage) -> list[tuple[str, str, str]]:
-    """What the host did, as under the chart of the main screen; without loaders the first of their lanes alone."""
+    """Return the host's lanes.
+
+    They are the main screen's; without loaders the first of the loaders' lanes alone.
+    """
     fed = [lane for lane in LANES if lane[1].startswith("loader")]
     seen = any(page.measured(name) for _, name, _ in fed)
     return [lane for lane in LANES if seen or lane not in fed[1:]]
@@ -136,7 +151,10 @@ def _add_lanes(page: DetailPage, lanes: Sequence[tuple[str, str, str]]) -> None:
 
 
 def memory_words(g: ShownGpu) -> Span:
-    """Whether memory grows without an end, by the rule for leaks alone; (text, style)."""
+    """Return whether memory grows without end, as (text, style).
+
+    Only the rule for leaks decides.
+    """
     leak = next((badge for badge in g.d.badges if badge.id == "memory_leak"), None)
     if leak is not None:
         return terminal_safe(leak.evidence), f"level.{leak.level}"
@@ -149,7 +167,10 @@ def memory_words(g: ShownGpu) -> Span:
 
 
 def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
-    """All values at the cursor as fields, the most telling first; what is not known is left out."""
+    """Return all known values at the cursor as fields.
+
+    The most telling come first.
+    """
     util, sm = page.at("util_pct"), page.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
     percent, traffic = partial(number, width=3), partial(rate, width=9)
@@ -188,7 +209,7 @@ ONE_LINE = 240
 
 
 def position_of(frame: Frame, uuid: str) -> int | None:
-    """Where a GPU stands in the snapshot; None when it is gone."""
+    """Return a GPU's position in the snapshot, or None."""
     return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == uuid), None)
 
 
@@ -219,7 +240,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
 
 
 def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: int) -> None:
-    """All that is on the time axis, as tall as the room allows."""
+    """Add everything on the time axis, as tall as fits."""
     charts, lanes = _charts(page, g.gpu), _lanes(page)
     tall = sum(not chart.instead for chart in charts)
     fixed = 4 + len(lanes) + len(charts) - tall
@@ -242,7 +263,10 @@ def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: 
 
 
 def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
-    """The user's marks and changes of the source, each at its time, as far as the next one leaves room."""
+    """Return the marks of the user and of source changes.
+
+    Each begins at its time and is as long as the next one allows.
+    """
     axis = page.axis
     text = ""
     places = [(axis.column_of(t), words) for t, words in marked]

@@ -1,4 +1,7 @@
-"""The first two rows: machine, source of SM, gputop's own cost; and the state of the GPUs. And the last row."""
+"""The first two rows of the screen, and the last.
+
+The first has the machine, the source of SM and gputop's own cost, the second the state of the GPUs.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ LEAST_NOT_JUDGED = 0.1
 
 
 def header(frame: Frame, view: View, width: int) -> Line:
-    """The top bar; a click on a fact of it is the key that leads to more about it.
+    """Return the top bar.
 
-    Its parts give way in a fixed order as the width runs out; time and own cost keep their place.
+    A click on a fact is the key that leads to more about it. Its parts give way in a fixed order as the width runs
+    out; time and own cost keep their place.
     """
     snapshot = frame.snapshot
     right = _right(frame, view, width)
@@ -81,7 +85,10 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str, str | N
 
 
 def _own_cost(own_cost: OwnCost, cpu_pct: float, width: int) -> str:
-    """CPU and memory of gputop, and apart from them those of the helper that reads the hardware counters."""
+    """Return gputop's own CPU time and memory.
+
+    The helper that reads the hardware counters is counted apart.
+    """
     # The host's name matters more than the long form of the own cost.
     if width < 120:
         helper = "" if own_cost.helper_cpu_pct is None else f" + {_share(own_cost.helper_cpu_pct)}"
@@ -97,12 +104,15 @@ def _own_cost(own_cost: OwnCost, cpu_pct: float, width: int) -> str:
 
 
 def _share(cpu_pct: float) -> str:
-    """A share of a core in whole percent: the tenths never stand still."""
+    """Return a share of a core in whole percent.
+
+    Tenths change all the time.
+    """
     return "<1 %" if cpu_pct < 1.0 else f"{cpu_pct:2.0f} %"
 
 
 def _counted(names: list[str]) -> str:
-    """``8 × H100 80GB``, or the kinds one after another when they differ."""
+    """Return the GPUs by kind: ``8 × H100 80GB``."""
     kinds = dict.fromkeys(names)
     if len(names) == 1:
         return names[0]
@@ -110,13 +120,19 @@ def _counted(names: list[str]) -> str:
 
 
 def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
-    """How to get SM activity where a source measures all but that: panes often have no room to say it."""
+    """Return how to measure SM activity where it is missing.
+
+    Panes often have no room for it.
+    """
     fixes = dict.fromkeys(gpu.sm_lack.fix for gpu in gpus if gpu.sm_lack is not None and lacks_sm(gpu))
     return [f"for SM activity {fix}" for fix in fixes if fix]
 
 
 def waste_words(frame: Frame) -> str:
-    """How much of the node's GPU time was lost lately, and how much of it was not judged; empty before 10 s."""
+    """Return how much GPU time was lost lately.
+
+    The part that was not judged is named too; empty before 10 s.
+    """
     waste, gpus = frame.waste, len(frame.snapshot.gpus) - len(split_gpus(frame.snapshot))
     if waste.recent_gpus <= 0 or waste.recent_s < LEAST_WASTE_S:
         return ""
@@ -134,7 +150,10 @@ WASTE = "waste"
 
 
 def summary(frame: Frame, view: View, width: int) -> Line:
-    """Counts by state, a click on which goes through their GPUs, and how much of the GPUs' time was lost."""
+    """Return the counts by state and the lost time.
+
+    A click on a count goes through its GPUs.
+    """
     # Below the titles of the panes; on a narrow screen at the edge.
     line = Line().add(" " * (2 if width >= LEAST_INDENTED else 1))
     if view.message:
@@ -173,14 +192,20 @@ LEAST_HEIGHT = 16
 
 
 def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:
-    """The hint with the keys that these commands have at present; with the tour where there is one."""
+    """Return the hint with the commands' present keys.
+
+    The tour is in it where there is one.
+    """
     shown = {key.id: key.first for key in keys}
     words = (TOUR, *WORDS) if tour else WORDS
     return tuple((shown[key_id], does, key_id) for key_id, does in words if shown.get(key_id))
 
 
 def last_hint(frame: Frame, view: View) -> Hint:
-    """The GPU to look at first, which a click selects, and the keys for this frame."""
+    """Return the hint of a frame, worst GPU first.
+
+    A click selects that GPU.
+    """
     keys = hint_now(view.hint, frame.snapshot.gpus)
     words = look_first_words(frame)
     return ((LOOK_FIRST, words, "release"), *keys) if words else keys
@@ -190,7 +215,10 @@ LOOK_FIRST, IDLE = "look first:", STATE_WORDS["idle"]
 
 
 def look_first_words(frame: Frame) -> str:
-    """``GPU 7, idle for 13 min, holds 29 GiB``; empty where no GPU is in trouble."""
+    """Return ``GPU 7, idle for 13 min, holds 29 GiB``.
+
+    Empty where no GPU is in trouble.
+    """
     pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
     gpu, d = next(((gpu, d) for gpu, d in pairs if d.uuid == frame.look_first), (None, None))
     if gpu is None or d is None:
@@ -204,7 +232,10 @@ def look_first_words(frame: Frame) -> str:
 
 
 def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
-    """The hint for a frame: the key of the hardware counters is named while gputop keeps others from using them."""
+    """Return the hint for a frame.
+
+    The key of the hardware counters is named while gputop keeps others from using them.
+    """
     entry = next((entry for entry in hint if entry[2] == COUNTERS), None)
     if entry is None:
         return hint
@@ -217,7 +248,7 @@ def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
 
 
 def hint_line(hint: Hint, width: int) -> Line:
-    """As many of the keys as fit in one row, each a click away."""
+    """Return as many keys as fit, each a click away."""
     line = Line()
     for shown, words, key_id in hint:
         apart = GAP if line.width else " "

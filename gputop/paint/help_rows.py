@@ -1,4 +1,7 @@
-"""The help: keys from the bindings, the glossary from the catalogue, verdicts from the rules. Nothing typed twice."""
+"""The help, made of bindings, catalogue and rules.
+
+Nothing is typed twice.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,10 @@ ROLES = dict(
 
 
 class Selected(Struct, frozen=True):
-    """What the help begins with: the selected GPU's verdict, the chosen process, the columns and their order."""
+    """The selection that the help begins with.
+
+    The selected GPU's verdict, the chosen process, the columns and their order.
+    """
 
     verdict_id: str | None = None
     process: ProcessSample | None = None
@@ -124,7 +130,10 @@ PAST = REPLAY_KEYS[0].section
 def help_rows(
     glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_KEYS), selected: Selected | None = None
 ) -> list[Row]:
-    """All rows of the help at a width; the screen scrolls through them. It begins with what is selected."""
+    """Return all rows of the help at a width.
+
+    The screen scrolls through them.
+    """
     rows = [text_row(" gputop: its keys, and how to read it", width, "title"), *first_page(keys, width, glyphs)]
     rows.append(Line().row(width))
     selected = selected or Selected()
@@ -166,7 +175,7 @@ def help_rows(
 
 
 def _process_rows(process: ProcessSample, width: int) -> list[Row]:
-    """The role of the chosen process, and the rule that gave it."""
+    """Return the chosen process's role and its rule."""
     rows = section_rows(f"process {process.pid}, which is selected", width)
     rows += entry_rows("role", f"{process.role}: {ROLES.get(process.role, 'a process near the GPU')}", width)
     if process.static.why:
@@ -175,7 +184,10 @@ def _process_rows(process: ProcessSample, width: int) -> list[Row]:
 
 
 def _column_rows(selected: Selected, width: int) -> list[Row]:
-    """The columns of the process table with what they say; the one that it is sorted by comes first."""
+    """Return the table's columns with their definitions.
+
+    The sorted one comes first.
+    """
     rows = section_rows("columns of the process table", width)
     for key in sorted(existing_columns(selected.columns), key=lambda key: key != selected.sort):
         order = " (it is sorted by this)" if key == selected.sort else ""
@@ -184,7 +196,7 @@ def _column_rows(selected: Selected, width: int) -> list[Row]:
 
 
 def legend_rows(glyphs: Glyphs, width: int) -> list[Row]:
-    """What the colours of the gap charts mean, in as many rows as the width needs."""
+    """Return the legend of the gap charts' colours."""
     rows, line = [], Line().to(2)
     for glyph, style, words in (
         ("█", "gap.sm", "SM active"),
@@ -220,7 +232,7 @@ def first_page(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def key_rows(keys: Sequence[Key], width: int, glyphs: Glyphs) -> list[Row]:
-    """All keys under the titles of their sections, in the order of the table."""
+    """Return all keys by section, in the table's order."""
     rows: list[Row] = []
     for section in dict.fromkeys(key.section for key in keys):
         rows += section_rows(section, width)

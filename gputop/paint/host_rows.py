@@ -1,4 +1,4 @@
-"""The host's rows: what the machine does, and what it did while a GPU was idle."""
+"""The host's rows: load, and activity during idle time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def trouble_fields(fabric: FabricSignals | None) -> list[Field]:
 
 
 def traffic_fields(fabric: FabricSignals | None) -> list[Field]:
-    """What goes over the fabric each way; empty without one."""
+    """Return the fabric's traffic each way; empty without one."""
     if fabric is None or not fabric.has_fabric:
         return []
     both = (("↓", fabric.rx_bytes_per_s), ("↑", fabric.tx_bytes_per_s))
@@ -62,7 +62,10 @@ def title(frame: Frame, view: View, width: int) -> Row:
 
 
 def _served_elsewhere(frame: Frame, room: int) -> str:
-    """What the first server serves whose GPUs cannot be told, and how many more there are."""
+    """Return the work of servers without a known GPU.
+
+    The first is shown, the others are counted.
+    """
     snapshot = frame.snapshot
     apart = [row for row in snapshot.servers if row.error is None and not serving_on(snapshot, row)]
     if not apart:
@@ -79,7 +82,7 @@ def _steps(percent: float | None) -> str:
 
 
 def _mb_per_s(value: float | None) -> str:
-    """A rate without decimals, which never stand still."""
+    """Return a rate in whole MB/s."""
     return f"{number(None if value is None else value / 1e6, 5)} MB/s"
 
 
@@ -90,7 +93,10 @@ def _memory(host: HostSample) -> str:
 
 
 def load_fields(frame: Frame) -> list[Field]:
-    """Pressure and memory of the host as fields of fixed width, and the traffic that a verdict speaks of."""
+    """Return the host's pressure and memory as fields.
+
+    Their width is fixed; traffic is added where a verdict speaks of it.
+    """
     host = frame.snapshot.host
     causes = {d.cause for d in frame.diagnoses}
     fields: list[Field] = [
@@ -119,9 +125,10 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
 
 
 def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
-    """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle.
+    """Return the host's activity during a GPU's idle time.
 
-    None where no GPU waits for the host, one where what it did is not known.
+    Two rows for the selected GPU, else for the most idle one that is explained. None where no GPU waits for the
+    host, one where what it did is not known.
     """
     explained = _explained(frame, view)
     if explained is None:
@@ -165,7 +172,10 @@ def _least_width(lead: str, running: str) -> int:
 
 
 def _unknown(frame: Frame, view: View) -> str:
-    """Why it is not known what the host did while a GPU starved; empty where none does."""
+    """Return why the host's activity is not known.
+
+    Empty where no GPU starves.
+    """
     starved = [d for d in frame.diagnoses if d.state == "starved"]
     if not starved:
         return ""
@@ -213,7 +223,10 @@ LANE_STATES = {
 
 
 def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
-    """What the busiest feeder did of a lane's state, 0–1, where it stands out from the mean; else None."""
+    """Return the busiest feeder's share of a lane's state.
+
+    From 0 to 1; None where it is close to the mean.
+    """
     feeders = d.attribution.feeders if d.attribution is not None else None
     state = LANE_STATES.get(series)
     if feeders is None or state is None or feeders.n < 2:
@@ -223,7 +236,7 @@ def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
 
 
 def feeder_fields(a: Attribution) -> list[Field]:
-    """Who feeds the GPU and what the busiest of them did, what main waited for, who else takes the cores."""
+    """Return the feeders, their waits and other CPU users."""
     parts: list[Field] = []
     if a.feeders is not None and a.feeders.n:
         parts.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
@@ -238,7 +251,10 @@ def feeder_fields(a: Attribution) -> list[Field]:
 
 
 def _who(a: Attribution, feeders: Feeders) -> str:
-    """``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``."""
+    """Return the feeders' number and kind.
+
+    ``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``.
+    """
     kind = kind_of(feeders)
     if a.loader_kind and feeders.kind == "workers":
         kind = f"{a.loader_kind} {kind}"
@@ -262,7 +278,10 @@ SUMS_ONLY = "a recording keeps the sums over all ports"
 
 
 def add_ports(page: DetailPage) -> None:
-    """A heading and a row a port; nothing on a machine without a fabric."""
+    """Add a heading and a row for each port.
+
+    Nothing on a machine without a fabric.
+    """
     fabric, ports, width = page.frame.fabric, page.frame.snapshot.fabric_ports, page.width
     if fabric is None or not (fabric.has_fabric or ports):
         return
@@ -297,7 +316,7 @@ def _link(port: FabricPort) -> str:
 
 
 def _sums(fabric: FabricSignals, width: int) -> list[Row]:
-    """What a replay knows: the sums."""
+    """Return the sums over ports, which recordings keep."""
     line = Line().to(2)
     for text, style in (*traffic_fields(fabric), *trouble_fields(fabric)):
         line.add(text, style).add("   ")

@@ -1,4 +1,4 @@
-"""Every key, once: the screen's bindings, the help and the manual are made of these tables."""
+"""All keys: bindings, help and manual use these tables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ ALSO = ("equals_sign", "insert", "f15", "f18")
 
 
 class Key(Struct, frozen=True):
-    """A binding: id (stable, for remapping), keys in Textual's names, what it does, section of the help.
+    """A binding.
 
-    Without keys a command is in the palette alone, until the user or a preset gives it one. ``call`` is what a key of a
-    page makes the page do, where that is not what its id ends in.
+    Id (stable, for remapping), keys in Textual's names, its effect, section of the help. Without keys a command is
+    in the palette alone, until the user or a preset gives it one. ``call`` is what a key of a page makes the page
+    do, where that is not what its id ends in.
     """
 
     id: str
@@ -33,12 +34,12 @@ class Key(Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """What the key of a page makes its page do."""
+        """Name of the page's action."""
         return self.call or self.id.partition("_")[2]
 
     @property
     def shown(self) -> str:
-        """Its keys for people, two blanks between them."""
+        """Keys for people, two blanks between them."""
         return _shown(self.keys)
 
     @property
@@ -54,9 +55,10 @@ def _shown(keys: str) -> str:
 
 
 def _table(text: str) -> tuple[Key, ...]:
-    """Keys from a table: a section's name, and a row a key with at least two blanks between the columns.
+    """Parse keys from a table.
 
-    These are id, keys, of a key of a page its call, and what it does; a dash stands for nothing.
+    A section's name, then a row for each key with at least two blanks between the columns. They are id, keys, the
+    call of a page's key, and its effect; a dash means nothing.
     """
     keys, section = [], ""
     for line in text.strip().split("\n"):
@@ -246,7 +248,7 @@ USUAL: Mapping[str, Key] = {key.id: key for key in PAGE_KEYS}
 
 
 def keys_of(groups: Collection[str]) -> list[Key]:
-    """The keys of pages whose ids begin with the name of one of the groups."""
+    """Return the page keys of the named groups."""
     return [key for key in PAGE_KEYS if key.id.partition("_")[0] in groups]
 
 
@@ -335,7 +337,7 @@ ELSEWHERE = dict(
 
 
 def unknown_key(key: str) -> str:
-    """What to say of a key without a command, by Textual's name of it."""
+    """Return the message for a key without a command."""
 
     shown = shown_key(key)
     return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
@@ -388,7 +390,10 @@ _CHARACTERS: Mapping[str, str] = {_character_name(char): char for char in string
 
 
 def key_name(text: str) -> str | None:
-    """Textual's name of a key as the user wrote it; None where no terminal sends such a key."""
+    """Return Textual's name of a key that a user wrote.
+
+    None where no terminal sends such a key.
+    """
     text = text.strip()
     if len(text) == 1 and text not in _SPELLED:
         return _character_name(text) if text.isprintable() else None
@@ -417,14 +422,20 @@ def shown_key(name: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The keys of a setting: separated by commas; ``,`` itself is a comma between commas, or alone."""
+    """Split a setting's keys at commas.
+
+    ``,`` itself is a comma between commas, or alone.
+    """
     if text.strip() == ",":
         return [","]
     return [part.strip() or "," for part in text.replace(",,", ",comma").split(",")] if text.strip() else []
 
 
 class KeyProblem(Struct, frozen=True):
-    """What could not be bound, in one line, and the user's action that it comes from."""
+    """A key that could not be bound.
+
+    The reason in one line, and the user's action.
+    """
 
     action: str
     words: str
@@ -433,10 +444,10 @@ class KeyProblem(Struct, frozen=True):
 def rebound(
     keys: Sequence[Key], user_keys: Mapping[str, str], elsewhere: Collection[str] = ()
 ) -> tuple[tuple[Key, ...], list[KeyProblem]]:
-    """The table with the user's keys in it, and what could not be done.
+    """Return the table with the user's keys, and the problems.
 
     ``user_keys`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
-    ``elsewhere`` belong to another table and are passed over. What is wrong leaves the default in force.
+    ``elsewhere`` belong to another table and are passed over. A wrong key leaves the default in force.
     """
     problems: list[KeyProblem] = []
     taken: dict[str, str] = {}

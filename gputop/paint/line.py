@@ -1,4 +1,7 @@
-"""One row of a screen: spans of (text, style name), built from left to right and always exactly as wide as asked."""
+"""One row of a screen: spans of (text, style name).
+
+It is built from left to right and is exactly as wide as asked.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,20 @@ is_narrow = re.compile("[ -~\u00a1-\u02ff\u2010-\u2027\u2190-\u22ff\u2500-\u25fc
 
 
 def cells(text: str) -> int:
-    """How many terminal cells sanitised text takes: two for East Asian wide characters, else one."""
+    """Return how many terminal cells sanitised text takes.
+
+    Two for East Asian wide characters, else one.
+    """
     if text.isascii() or is_narrow(text):
         return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def fit(text: str, width: int) -> str:
-    """Text from outside in exactly ``width`` cells: sanitised, cut with an ellipsis or padded with spaces."""
+    """Return foreign text in exactly ``width`` cells.
+
+    It is sanitised, cut with an ellipsis or padded with spaces.
+    """
     # Cut before it is remembered: command lines have up to 4096 characters, and every process that ever ran has one.
     return _fitted(text[: 4 * width + 64], width)
 
@@ -49,7 +58,10 @@ def _fitted(text: str, width: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Text of our own in at most ``width`` cells, cut at a comma or a word, before a bracket that would stay open."""
+    """Cut gputop's own text to ``width`` cells.
+
+    At a comma or a word, before a bracket that would stay open.
+    """
     if len(text) <= width:
         return text
     cut = text[: max(0, width - 1)]
@@ -66,7 +78,10 @@ def shorten(text: str, width: int) -> str:
 
 
 def folded(text: str, room: int) -> list[str]:
-    """A long line in pieces of at most ``room`` cells, broken at spaces where there are some."""
+    """Split a long line into pieces of ``room`` cells.
+
+    At spaces where there are some.
+    """
     text, room = terminal_safe(text), max(10, room)
     parts = []
     while cells(text) > room:
@@ -83,9 +98,10 @@ Row = tuple[Span, ...]
 
 
 class Target(Struct, frozen=True):
-    """What a click on a row means: ``kind`` is gpu, process, header, count, key, time or finding; ``key`` names which.
+    """The target of a click on a row.
 
-    Where several stand side by side, ``beside`` has the column at which each ends, and its key.
+    ``kind`` is gpu, process, header, count, key, time or finding; ``key`` names which. Where several are side by
+    side, ``beside`` has the column at which each ends, and its key.
     """
 
     kind: str
@@ -100,7 +116,10 @@ class Target(Struct, frozen=True):
 
 
 class Painted(Struct, frozen=True):
-    """A painted screen: rows of equal width, and for each row what it stands for (None: nothing)."""
+    """A painted screen: rows and their targets.
+
+    Rows have equal width; a target is None where a click means nothing.
+    """
 
     rows: list[Row]
     targets: list[Target | None]
@@ -130,7 +149,10 @@ class ScreenRows:
 
 
 class Line:
-    """Builds one row. Neighbouring spans of the same style are joined, so that fewer segments reach the terminal."""
+    """Builds one row.
+
+    Neighbouring spans of the same style are joined, so that fewer segments reach the terminal.
+    """
 
     __slots__ = ("_ends", "_spans", "width")
 
@@ -173,16 +195,19 @@ class Line:
         return self
 
     def add_line(self, other: Line) -> Line:
-        """Append what was added to another line, with what its texts mean."""
+        """Append another line's texts with their targets."""
         self._ends += [(self.width + end, key) for end, key in other._ends]
         return self.add_all(other.spans)
 
     def fill(self, text: str, width: int, style: str = "text") -> Line:
-        """Append text from outside, cut to what is left of ``width`` cells but the last."""
+        """Append foreign text, cut to the remaining width."""
         return self.add(fit(text, max(1, width - self.width - 1)), style)
 
     def to(self, column: int, style: str = "text") -> Line:
-        """Pad with spaces up to a column; does nothing when the line is already past it."""
+        """Pad with spaces up to a column.
+
+        Does nothing when the line is already past it.
+        """
         if column > self.width:
             self.add(" " * (column - self.width), style)
         return self
@@ -195,15 +220,21 @@ class Line:
 
     @property
     def spans(self) -> Row:
-        """What was added so far."""
+        """Spans added so far."""
         return tuple(self._spans)
 
     def target(self, kind: str = "key") -> Target:
-        """What a click on the cells of this row means: the keys that were added with their texts, elsewhere nothing."""
+        """Return the click target of this row.
+
+        The keys added with their texts; elsewhere nothing.
+        """
         return Target(kind, None, (*self._ends, (self.width + 1000, None)))
 
     def row(self, width: int, background: str | None = None) -> Row:
-        """The finished row in exactly ``width`` cells; ``background`` is laid under every span of it."""
+        """Return the finished row in exactly ``width`` cells.
+
+        ``background`` is laid under every span.
+        """
         spans = list(self._spans)
         if self.width < width:
             spans.append((" " * (width - self.width), "text"))
@@ -242,7 +273,10 @@ def heading(text: str, width: int, style: str = "heading") -> Row:
 
 
 def for_terminal(rows: list[Row], glyphs: Glyphs, width: int) -> list[Row]:
-    """Finished rows in the characters of a terminal: in ASCII a character of others that takes two cells is one."""
+    """Convert finished rows to the terminal's characters.
+
+    In ASCII a wide character becomes one character.
+    """
     if glyphs.name != "ascii":
         return rows
     return [Line().add_all([(ascii_cells(text), style) for text, style in row]).row(width) for row in rows]

@@ -1,7 +1,7 @@
-"""The main screen: which block gets how many rows, and the rows themselves.
+"""The main screen: division of rows, and the rows.
 
 Height is given out in a fixed order: header, every GPU on at least one line, the selected GPU's words, the host, the
-processes; what is left makes panes taller. The result has exactly the asked size, whatever that is.
+processes; the rest makes panes taller. The result has exactly the asked size, whatever that is.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ WORDS_ROWS, TABLE_ROWS = 3, 5
 
 
 def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
-    """Rows of the selected GPU's block and of each other one in ``free`` rows; None where not even the least fits.
+    """Return the rows of the selected GPU and of others.
 
-    Where GPUs take one line each, the row of column heads is counted too.
+    In ``free`` rows; None where not even the least fits. Where GPUs take one line each, the row of column heads is
+    counted too.
     """
     for tall, other, process_rows in STACKED[density]:
         heads = 1 if other == 1 and gpus > 1 else 0
@@ -63,9 +64,10 @@ def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
 
 
 def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> list[int]:
-    """Rows of each line of panes beside each other; empty where not even the least fits.
+    """Return the rows of each line of panes.
 
-    What the lines cannot share evenly goes to the first ones, so that no row stays empty.
+    Empty where not even the least fits. What the lines cannot share evenly goes to the first ones, so that no row
+    stays empty.
     """
     lines = -(-gpus // per_line)
     if density == "compact":
@@ -76,21 +78,27 @@ def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> list[
 
 
 def kept_processes(free: int, gpus: int) -> int:
-    """Process rows left below the GPUs: a third of the room, and no more than so many GPUs need as a rule.
+    """Return the process rows kept below the GPUs.
 
-    Whatever runs, so that nothing moves when a job starts.
+    A third of the room, and no more than so many GPUs need as a rule. Whatever runs, so that nothing moves when a
+    job starts.
     """
     return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
 
 
 def grown(least: int, room: int, process_rows: int) -> int:
-    """A block of at least ``least`` rows, taller where ``process_rows`` rows of processes leave some of the
-    ``room``."""
+    """Return a block's rows, at least ``least``.
+
+    It is taller where ``process_rows`` rows of processes leave some of the ``room``.
+    """
     return max(least, min(room - process_rows, TALLEST))
 
 
 def listed(gpus: int, rows_left: int) -> int:
-    """GPUs on one line each in so many rows; a low screen gives all but two rows of words to them."""
+    """Return how many GPUs get a line each.
+
+    A low screen gives all but two rows of words to them.
+    """
     room = rows_left - WORDS_ROWS - TABLE_ROWS
     if room < LEAST_LISTED and rows_left - 2 < gpus <= rows_left:
         # Every GPU with its verdict is worth more than the words of one.
@@ -99,9 +107,10 @@ def listed(gpus: int, rows_left: int) -> int:
 
 
 def bar_room(below: int, wanted_rows: int) -> int:
-    """Rows that the time line of the past takes of those ``below`` GPUs and host, at most ``wanted_rows``.
+    """Return the rows of the time line of the past.
 
-    Whoever looks back wants to see who ran: title, heads and five processes stay where the live screen has them.
+    At most ``wanted_rows`` of those ``below`` GPUs and host. Whoever looks back wants to see who ran: title, heads
+    and five processes stay where the live screen has them.
     """
     return min(wanted_rows, max(1, below - KEPT_IN_THE_PAST))
 
@@ -128,7 +137,7 @@ def main_screen(frame: Frame, view: View, width: int, height: int) -> Painted:
 
 
 class Painter:
-    """Paints screen after screen and keeps what the last one had in common with the next.
+    """Paints screens and keeps their common part.
 
     While a key is held down only the process table changes; GPUs and host of the same frame are not painted again.
     """
@@ -147,7 +156,7 @@ class Painter:
         """Rows that the process table would take in full."""
 
     def paint(self, frame: Frame, view: View, width: int, height: int) -> Painted:
-        """The screen of one frame in exactly ``height`` rows of ``width`` cells."""
+        """Return the screen of one frame in exact size."""
         if width < LEAST_SIZE[0] or height < LEAST_SIZE[1]:
             rows = [text_row("too small", width), *[Line().row(width)] * (height - 1)][:height]
             return Painted(rows, [None] * height)
@@ -189,7 +198,10 @@ class Painter:
         return Painted(for_terminal(rows, view.glyphs, width), out.targets)
 
     def shown_rows(self, frame: Frame, view: View) -> list[process_table.ShownProcess]:
-        """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
+        """Return the table's rows, computed once per frame.
+
+        A key that is held asks often.
+        """
         key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs, selected_gpu(frame, view))
         if frame is not self._shown_for or key != self._shown_key:
             self._shown = process_table.shown_rows(frame, view)
@@ -223,7 +235,7 @@ class Painter:
             out.add(row, Target("process", process_table.key_of(shown[i].process)))
 
     def target(self, row: int, column: int = 0) -> Target | None:
-        """What a cell of the screen painted last stands for."""
+        """Return the target of a painted cell."""
         target = self._targets[row] if 0 <= row < len(self._targets) else None
         return target.at(column) if target is not None else None
 
@@ -253,7 +265,10 @@ def _big(gpus: int, width: int, height: int) -> bool:
 
 
 def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
-    """One or two GPUs: charts over the whole width with lanes, words and numbers, and the host on one line."""
+    """Add one or two GPUs over the whole width.
+
+    The host follows on one line.
+    """
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     host = [host_rows.load(frame, view, width), *host_rows.attribution_rows(frame, view, width)[:1]]
     room = out.left - len(host) - 2
@@ -267,7 +282,10 @@ def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
 
 
 def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
-    """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
+    """Add one line for each GPU.
+
+    Then the words of the selected one, and the host on one line where there is room.
+    """
     frame, view = gpus[0].frame, gpus[0].view
     selected = gpus[selected_gpu(frame, view)]
     chart = 0 if width < 60 else 11 if width < 100 else width // 4
@@ -296,7 +314,10 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
 
 
 def _columns(width: int, gpus: int) -> int:
-    """How many panes stand side by side: as many as divide the GPUs evenly, so that the grid has no hole."""
+    """Return the number of panes side by side.
+
+    As many as divide the GPUs evenly, so that the grid has no hole.
+    """
     if width < 2 * LEAST_PANE_WIDTH + 8:
         return 1
     most = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
@@ -304,7 +325,10 @@ def _columns(width: int, gpus: int) -> int:
 
 
 def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
-    """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
+    """Add panes as tall as the height allows.
+
+    False when even one row a GPU beside one small pane does not fit.
+    """
     if width < LEAST_PANE_WIDTH:
         return False
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
@@ -328,7 +352,10 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
 
 
 def _add_stack(out: ScreenRows, gpus: list[ShownGpu], width: int, tall: int, other: int) -> None:
-    """The selected GPU's pane in ``tall`` rows among those of the others; the first of one row has heads above."""
+    """Add the selected GPU's pane among the other GPUs.
+
+    The first GPU of one row has heads above.
+    """
     widths = panes.title_widths(gpus[0].frame)
     selected, chart = selected_gpu(gpus[0].frame, gpus[0].view), round((width - LABEL_WIDTH) * 0.3)
     has_heads = False
@@ -349,7 +376,10 @@ def _pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int]) -> list[R
 
 
 def _add_grid(out: ScreenRows, gpus: list[ShownGpu], width: int, per_line: int, heights: list[int]) -> None:
-    """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
+    """Add panes side by side, row by row.
+
+    If the last row has fewer panes, they are wider.
+    """
     title_widths = panes.title_widths(gpus[0].frame)
     for line, rows in enumerate(heights):
         group = gpus[line * per_line : (line + 1) * per_line]

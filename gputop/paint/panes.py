@@ -1,6 +1,7 @@
-"""One GPU as a pane: a title with the verdict, the gap chart, the numbers, the evidence and the remedy.
+"""One GPU as a pane.
 
-A pane is a title row and two or more body rows; with one or two GPUs it has the host's lanes on the chart's time axis.
+A title with the verdict, the gap chart, the numbers, the evidence and the remedy. A pane is a title row and two or more
+body rows; with one or two GPUs it has the host's lanes on the chart's time axis.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ LEAST_EVIDENCE = 0.6
 
 
 class ShownGpu:
-    """One GPU of a frame as a view shows it: what the rows of its pane, of its line and of its page have in common."""
+    """One GPU of a frame as a view shows it.
+
+    Its pane, its line and its page share it.
+    """
 
     def __init__(self, frame: Frame, view: View, position: int) -> None:
         self.frame, self.view, self.position = frame, view, position
@@ -73,11 +77,11 @@ class ShownGpu:
 
     @cached_property
     def mean(self) -> GpuSample:
-        """Its sample with the means that its verdict stands on."""
+        """Sample with the means of the verdict."""
         return averaged(self.frame, self.position)
 
     def columns(self, series: str, count: int) -> list[Column]:
-        """So many columns of a series over the view's span."""
+        """Return ``count`` columns of a series over the span."""
         return self.frame.history.columns(self.gpu.static.uuid, series, self.view.span_s / count, count)
 
 
@@ -87,7 +91,10 @@ def chart_width(width: int) -> int:
 
 
 def gap_rows(g: ShownGpu, columns: int, rows: int) -> list[list[Span]]:
-    """The gap chart over the view's time span, with a line wherever something was marked."""
+    """Return the gap chart over the view's time span.
+
+    A line goes through it wherever something was marked.
+    """
     util, sm = g.columns("util_pct", columns), g.columns("sm_active_pct", columns)
     measured = counts_truly(g.d) and (is_measured(g.gpu) or any(value is not None for value in sm))
     drawn = gap_chart(util, sm, rows, g.glyphs, alarm=g.alarm, measured=measured)
@@ -98,15 +105,16 @@ def gap_rows(g: ShownGpu, columns: int, rows: int) -> list[list[Span]]:
 
 
 def title_widths(frame: Frame) -> tuple[int, int]:
-    """The widths that the longest label and the longest model name of a frame's GPUs need in a title."""
+    """Return the widths of the longest label and model."""
     gpus = frame.snapshot.gpus
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
 
 
 def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row:
-    """The title row; red from edge to edge only while the GPU is busy and not working.
+    """Return the title row.
 
-    It names whose process a GPU in trouble is. ``widths`` are those of ``title_widths``, for callers that paint many.
+    It is red from edge to edge only while the GPU is busy and not working. It names the owner of a GPU in trouble.
+    Callers that paint many pass the ``widths`` from ``title_widths``.
     """
     alarm = g.alarm
     level = "alarm.title" if alarm else f"level.{LEVEL_OF_ROLE[g.told.role]}"
@@ -151,19 +159,28 @@ OWNED, LEAST_OWNER = " · ", 8
 
 
 def owner_of(told: GpuSummary, room: int) -> str:
-    """Whose process a GPU that is in trouble is, cut to ``room`` cells; empty for others, and where it is not known."""
+    """Return the owner of a GPU in trouble.
+
+    Cut to ``room`` cells; empty for others, and where it is not known.
+    """
     if told.owner is None or told.role not in ("not_working", "waiting") or room < LEAST_OWNER:
         return ""
     return shorten(terminal_safe(owner_words(told.owner)), room)
 
 
 def trouble_since(g: ShownGpu) -> str:
-    """Since when a GPU is in trouble, and how much of that it lost; empty for others."""
+    """Return since when a GPU is in trouble.
+
+    With the time lost since then; empty for others.
+    """
     return since_words(g.told, g.view.utc_offset_s, whole=True) if g.red else ""
 
 
 def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
-    """The verdict of a title, abbreviated to ``room`` cells as far as it stays readable."""
+    """Return a title's verdict in at most ``room`` cells.
+
+    It is abbreviated as far as it stays readable.
+    """
     gpu, d = g.gpu, g.d
     level = LEVEL_OF_ROLE[g.told.role]
     if gpu.lost_reason is not None:
@@ -181,7 +198,10 @@ def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
 
 
 def figure_words(told: GpuSummary) -> str:
-    """The number of the verdict with its word, in one form at every size; nothing before there is a verdict."""
+    """Return the verdict's number with its word.
+
+    In one form at every size; empty before there is a verdict.
+    """
     number = told.number
     if number is None:
         return ""
@@ -189,7 +209,10 @@ def figure_words(told: GpuSummary) -> str:
 
 
 def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list[Row]:
-    """The rows under the title: labels, gap chart of ``columns`` and text side by side; ``rows`` is at least 2."""
+    """Return the rows under the title.
+
+    Labels, gap chart of ``columns`` and text side by side; ``rows`` is at least 2.
+    """
     columns = chart_width(width) if columns is None else columns
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
@@ -214,12 +237,18 @@ def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list
 
 
 def facts(g: ShownGpu) -> list[Field]:
-    """Counters, board and buses of a GPU, the most telling first; of a lost one what it last showed."""
+    """Return counters, board and buses, the most telling first.
+
+    Of a lost GPU the last values.
+    """
     return last_seen(g) if g.gpu.lost_reason is not None else counters(g.mean) + board(g.mean) + buses(g.mean)
 
 
 def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
-    """Memory as a bar and in figures, and since when the GPU is in trouble where that has room."""
+    """Return memory as a bar and in figures.
+
+    Since when the GPU is in trouble follows where that has room.
+    """
     gpu = g.mean
     spans: list[Span] = [("MEM  ", "dim")]
     spans += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, g.glyphs, "bar.mem")
@@ -238,7 +267,10 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
 
 
 def last_seen(g: ShownGpu) -> list[Field]:
-    """What a lost GPU last showed, marked as past; values from too long ago are left out."""
+    """Return a lost GPU's last values, marked as past.
+
+    Values from too long ago are left out.
+    """
     gpu, frame = g.gpu, g.frame
     ago = LAST_SEEN_S if gpu.lost_since is None else frame.snapshot.t - gpu.lost_since + LAST_SEEN_S
     last_fields: list[Field] = []
@@ -302,7 +334,10 @@ LANES: tuple[tuple[str, str, str], ...] = (
 
 
 def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width: int = AXIS_WIDTH) -> list[Row]:
-    """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
+    """Return title, gap chart and time line.
+
+    They take ``rows`` + 2 rows.
+    """
     columns = width - LABEL_WIDTH - 1 - axis_width
     charts = gap_rows(g, columns, rows)
     labels = number_labels(g.mean, g.d)
@@ -321,9 +356,10 @@ def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width
 
 
 def lanes(g: ShownGpu, width: int) -> list[Row]:
-    """What the host did, on the chart's time axis; the number at the right is the mean over the diagnosis window.
+    """Return the host's activity on the chart's time axis.
 
-    Where the busiest feeder stands out from the mean, its share is added: ``25 % max 100``.
+    The number at the right is the mean over the diagnosis window. The busiest feeder's share is added where it is far
+    from the mean: ``25 % max 100``.
     """
     d = g.d
     columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
@@ -358,13 +394,16 @@ def _mean(values: Sequence[Column]) -> float | None:
 
 
 def evidence_rows(g: ShownGpu, width: int, rows: int) -> list[Row]:
-    """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
+    """Return evidence, remedy, badges and notes.
+
+    Over the full width, in at most ``rows`` rows.
+    """
     lines = verdict_lines(g.gpu, g.d, width - 4, rows)
     return [Line().to(2).add_all(spans).row(width) for spans in lines]
 
 
 def numbers(g: ShownGpu, width: int) -> Row:
-    """Memory as a bar and as many facts as fit, in one row."""
+    """Return memory and the facts that fit, in one row."""
     line = Line().to(2)
     if g.gpu.lost_reason is None:
         line.add_all(memory_spans(g, 0, 12)).add("   ")
@@ -378,7 +417,10 @@ LEAST_FULL, LEAST_WORDY, LEAST_WITH_LANES = 9, 11, 18
 
 
 def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None) -> list[Row]:
-    """Title, a chart over the whole width, the host's lanes where there is room, numbers and words: ``rows`` rows."""
+    """Return a pane with its chart over the whole width.
+
+    Below it the host's lanes where there is room, numbers and words: ``rows`` rows.
+    """
     has_lanes = rows >= LEAST_WITH_LANES
     # Fixed for a verdict, so that a chart does not move when a number of its evidence changes.
     words = 2 if not g.told.remedy else 3 if rows < LEAST_WORDY else 4

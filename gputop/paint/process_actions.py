@@ -1,4 +1,7 @@
-"""The environment of a process as rows. Values that look like secrets are masked until the user asks for them."""
+"""The environment of a process, looks into it, and signals.
+
+Secrets are masked until the user asks for them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def is_secret(name: str) -> bool:
 
 
 def shown_value(name: str, value: str, *, revealed: bool) -> str:
-    """A value as it may be shown: secrets masked whole by their names, others where they look like one."""
+    """Return a value with its secrets masked.
+
+    Whole by its name, else in part where it looks like a secret.
+    """
     if revealed:
         return value
     return MASK if is_secret(name) and value else masked_text(value)
@@ -43,7 +49,10 @@ def shown_value(name: str, value: str, *, revealed: bool) -> str:
 def environment_rows(
     environment: Environment, title: str, width: int, *, revealed: bool, search: str = ""
 ) -> list[Row]:
-    """A title and one row a variable; only those whose name or shown value holds ``search``."""
+    """Return a title and one row for each variable.
+
+    Only those whose name or shown value holds ``search``.
+    """
     head = Line().add(f" environment of {environment.identity.pid}  ", "title")
     rows = [head.add(fit(title, max(1, width - head.width - 1)), "dim").row(width)]
     if environment.reason:
@@ -74,21 +83,22 @@ def environment_rows(
 
 
 class Recipe(Struct, frozen=True):
-    """What a command is for, and its lines."""
+    """A command's purpose and its lines."""
 
     purpose: str
     lines: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """What is copied."""
+        """Lines to copy."""
         return "\n".join(self.lines) + "\n"
 
 
 def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, ...]:
-    """py-spy on the running process, Nsight Systems on a new run of it, torch.profiler for its training loop.
+    """Return commands that profile a process.
 
-    Non-printing characters are dropped: an escape sequence in a command line could end a paste and start to run.
+    py-spy on the running process, Nsight Systems on a new run, torch.profiler for its training loop. Non-printing
+    characters are dropped: an escape sequence in a command line could end a paste and start to run.
     """
     command = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
     where = (f"cd {shlex.quote(folder)}",) if folder and folder.isprintable() else ()
@@ -132,7 +142,10 @@ STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "s
 
 
 def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
-    """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
+    """Return the stacks seen, and commands to see more.
+
+    Commands are numbered, so that a key can copy each.
+    """
     rows = [text_row(f"  {look.note}", width, "level.info")] if look.note else []
     rows += _process_rows(look.process, "process", command, width)
     if look.loader is not None:
@@ -149,7 +162,7 @@ def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
 
 
 def waiting_rows(pid: int, error: Exception | None, width: int) -> list[Row]:
-    """What is shown while the look is under way, and where it has ended with an error."""
+    """Return the rows of a look under way or failed."""
     text = f"  looking at {pid} three times in 1.5 s…"
     if error is not None:
         text = f"  looking at {pid} has failed: {type(error).__name__}"
@@ -159,7 +172,10 @@ def waiting_rows(pid: int, error: Exception | None, width: int) -> list[Row]:
 def _process_rows(
     process: InspectedProcess, role: str, command: str, width: int, *, reason_shown: bool = False
 ) -> list[Row]:
-    """One process. ``reason_shown`` leaves out the reason, which the process above already gave."""
+    """Return one process.
+
+    ``reason_shown`` leaves out the reason, which the process above already gave.
+    """
     title = f"{role} {process.identity.pid}"
     if command:
         title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8))).rstrip()}"
@@ -179,7 +195,7 @@ def _process_rows(
 
 
 def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
-    """Stacks that are equal are shown once, with how often they were seen; the most frequent first."""
+    """Return each stack once, the most frequent first."""
     stacks_of_frames: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = {}
     for stack in stacks:
         stacks_of_frames.setdefault(stack.frames, []).append(stack)
@@ -237,7 +253,7 @@ MOST_NAMED = 8
 
 
 class Addressee(Struct, frozen=True):
-    """A process that a signal is meant for, and how people know it."""
+    """A process that a signal is meant for."""
 
     identity: ProcessIdentity
     user: str | None
@@ -253,7 +269,10 @@ class SignalChoice(Struct, frozen=True):
 
 
 def signal_choices() -> tuple[SignalChoice, ...]:
-    """The signals of this system: the usual ones first, SIGTERM at the top, then the others by number."""
+    """Return this system's signals, the usual ones first.
+
+    SIGTERM is at the top, the others follow by number.
+    """
     named = {s.name: int(s) for s in signal.Signals if "RT" not in s.name}
     usual = [SignalChoice(named[name], name, meaning) for name, meaning in _MEANINGS.items() if name in named]
     others = sorted((number, name) for name, number in named.items() if name not in _MEANINGS)
@@ -261,7 +280,10 @@ def signal_choices() -> tuple[SignalChoice, ...]:
 
 
 def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:
-    """Each process by pid, user and command; one row more counts the rest."""
+    """Return each process by pid, user and command.
+
+    One row more counts the rest.
+    """
     rows = []
     for addressee in addressees[:MOST_NAMED]:
         line = Line().add(f"  {addressee.identity.pid:>7}  ", "value").add(fit(addressee.user or "–", 10), "text")
@@ -273,7 +295,10 @@ def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:
 
 
 def question(choice: SignalChoice, addressees: Sequence[Addressee]) -> str:
-    """The confirmation asked before a signal is sent; names the process, or how many there are."""
+    """Return the confirmation asked before a signal is sent.
+
+    It names the process, or how many there are.
+    """
     whom = f"process {addressees[0].identity.pid}" if len(addressees) == 1 else f"these {len(addressees)} processes"
     return f"Send {choice.name} to {whom}?"
 
@@ -286,7 +311,10 @@ def signal_rows(
     *,
     is_chosen: bool,
 ) -> list[Row]:
-    """The processes, then the list with its cursor; once chosen, the question stands below the processes."""
+    """Return the processes and the list of signals.
+
+    Once one is chosen, the question is below the processes.
+    """
     title = "signal to one process" if len(addressees) == 1 else f"signal to {len(addressees)} processes"
     rows = [text_row(f" {title}", width, "title"), *addressee_rows(addressees, width), Line().row(width)]
     if is_chosen:
@@ -318,7 +346,7 @@ def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, width: int) -> li
 
 
 def outcome_words(outcomes: Sequence[SignalOutcome], name: str) -> str:
-    """The same in one line, for the message on the main screen."""
+    """Return the outcome in one line for the main screen."""
     sent = [outcome for outcome in outcomes if outcome.sent]
     failed = [outcome for outcome in outcomes if not outcome.sent]
     if not failed:

@@ -1,7 +1,7 @@
-"""The columns of the process table, one for every process key of the catalogue, and its filter by their values.
+"""The columns of the process table, and its filter.
 
-Heads, units and definitions come from the catalogue. Totals over a process and its descendants are columns of their
-own (``tree_…``), so that one column never means two things.
+There is one for every process key of the catalogue. Heads, units and definitions come from the catalogue. Totals over a
+process and its descendants are columns of their own (``tree_…``), so that one column never means two things.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ MOST_STATES = "RDSTZ?"
 
 
 class ProcessColumn(Struct, frozen=True):
-    """A column: catalogue key, head, width in cells, sort letter, what it shows and sorts by, its rank in giving way.
+    """A column of the process table.
 
-    ``text`` columns stand on the left and sort from A to Z, the others on the right and from large to small.
-    ``flexible`` ones take what the others leave.
+    Catalogue key, head, width in cells, sort letter, text, sort value, its rank in giving way. ``text`` columns are
+    on the left and sort from A to Z, the others on the right and from large to small. ``flexible`` ones take the
+    remaining width.
     """
 
     key: str
@@ -55,7 +56,7 @@ class ProcessColumn(Struct, frozen=True):
 
 
 class Placed(Struct, frozen=True):
-    """A column where it stands: first cell and width."""
+    """A column's place: first cell and width."""
 
     column: ProcessColumn
     begin: int
@@ -118,7 +119,10 @@ DEFAULT = (
 
 
 def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> str | None:
-    """``threads 6 R2``: host threads that feed a GPU process without workers, and how many cores' worth of them run."""
+    """Return ``threads 6 R2`` for feeding host threads.
+
+    How many feed a GPU process without workers, and how many cores' worth of them run.
+    """
     if workers or not process.feeder_threads:
         return None
     running = round((process.pool_run_pct or 0.0) / 100.0)
@@ -126,7 +130,10 @@ def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> st
 
 
 def loader_words(process: ProcessSample, children: Children, *, states: bool = False) -> str:
-    """``8 torch``: how many workers of which kind; with ``states`` also how many of them do what: ``8 torch R6 D2``."""
+    """Return the number and kind of workers: ``8 torch``.
+
+    With ``states`` also how many of them do what: ``8 torch R6 D2``.
+    """
     if process.role == "loader":
         return f"{process.static.loader or 'python'} worker"
     if process.role != "gpu":
@@ -143,7 +150,10 @@ def loader_words(process: ProcessSample, children: Children, *, states: bool = F
 
 
 def _total(process: ProcessSample, children: Children, key: str) -> float | None:
-    """The sum over a process and its descendants; what is not measured is left out, None when nothing is."""
+    """Return the sum over a process and its descendants.
+
+    Values that are not measured are left out; None when nothing is.
+    """
     measured = [number for p in (process, *children) if (number := value(p, key)) is not None]
     return sum(measured) if measured else None
 
@@ -219,7 +229,10 @@ COLUMNS: dict[str, ProcessColumn] = _columns()
 
 
 def existing_columns(keys: Iterable[str]) -> tuple[str, ...]:
-    """Those of the keys that are columns, each once, in their order; DEFAULT when none is left."""
+    """Return the keys that are columns, each once.
+
+    In their order; DEFAULT when none is left.
+    """
     return tuple(dict.fromkeys(key for key in keys if key in COLUMNS)) or DEFAULT
 
 
@@ -256,7 +269,10 @@ def columns_for(width: int, chosen: tuple[str, ...] = DEFAULT) -> tuple[Placed, 
 
 
 def column_at(x: int, width: int, chosen: tuple[str, ...] = DEFAULT) -> str | None:
-    """The key of the column whose head stands at a screen column; None right of the last one."""
+    """Return the key of the column at a cell.
+
+    None right of the last one.
+    """
     for place in columns_for(width, chosen):
         if place.begin <= x < place.begin + place.width + GUTTER:
             return place.column.key
@@ -270,12 +286,15 @@ NAME_WIDTH = 24
 
 
 def listed(chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """All columns in the order of the list: the chosen ones as they stand in the table, then the others."""
+    """Return all columns, the chosen ones first."""
     return (*chosen, *(key for key in COLUMNS if key not in chosen))
 
 
 def toggled(chosen: tuple[str, ...], key: str) -> tuple[str, ...]:
-    """With a column added at the end (before COMMAND, which takes the remaining width) or removed; one stays."""
+    """Add or remove a column.
+
+    It is added before COMMAND, which takes the remaining width; the last column stays.
+    """
     if key in chosen:
         return tuple(k for k in chosen if k != key) if len(chosen) > 1 else chosen
     if chosen and chosen[-1] == "command":
@@ -284,7 +303,10 @@ def toggled(chosen: tuple[str, ...], key: str) -> tuple[str, ...]:
 
 
 def moved(chosen: tuple[str, ...], key: str, step: int) -> tuple[str, ...]:
-    """With a chosen column one place further left (-1) or right (1)."""
+    """Move a chosen column by one place.
+
+    -1 is left, 1 is right.
+    """
     if key not in chosen:
         return chosen
     at = chosen.index(key)
@@ -295,7 +317,10 @@ def moved(chosen: tuple[str, ...], key: str, step: int) -> tuple[str, ...]:
 
 
 def heading_rows(chosen: tuple[str, ...], width: int) -> list[Row]:
-    """What stands above the list: a title, and the line for the configuration that keeps the choice."""
+    """Return the heading of the list of columns.
+
+    A title, and the line for the configuration that keeps the choice.
+    """
     keep = f"""to keep them, in the configuration file: columns = [{", ".join(f'"{key}"' for key in chosen)}]"""
     return [
         text_row(" columns of the process table", width, "title"),
@@ -305,7 +330,10 @@ def heading_rows(chosen: tuple[str, ...], width: int) -> list[Row]:
 
 
 def column_rows(chosen: tuple[str, ...], at: str, width: int) -> list[Row]:
-    """The list. A chosen column that does not fit this width says so."""
+    """Return the list of columns.
+
+    A chosen column that does not fit this width says so.
+    """
     fits = {place.column.key for place in columns_for(width, chosen)}
     rows = heading_rows(chosen, width)
     for key in listed(chosen):
@@ -335,8 +363,9 @@ NO_FILTER = Expression()
 
 
 def passes(expression: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
-    """Whether a process passes. ``children`` are its descendants, ``verdict`` what its GPU's diagnosis says of it, in
-    lower case.
+    """Return whether a process passes a filter.
+
+    ``children`` are its descendants, ``verdict`` the words of its GPU's diagnosis, in lower case.
     """
     return expression.holds(lambda term: _answer(term, process, children, verdict)) is True
 
@@ -370,20 +399,23 @@ def _measured(field: str, p: ProcessSample, children: Sequence[ProcessSample]) -
 
 
 def searchable(process: ProcessSample) -> tuple[str, ...]:
-    """The texts of a process that a search or a word without a field looks into."""
+    """Return the texts of a process that a search covers."""
     s = process.static
     return s.command or "", s.name or "", s.user or "", str(process.pid), s.job or "", s.container or ""
 
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> Expression:
-    """The filter of processes that a text means. Raises ExpressionError with the position of the first mistake."""
+    """Parse a filter of processes.
+
+    Raises ExpressionError with the position of the first mistake.
+    """
     return parse_expression(text, process_vocabulary())
 
 
 @lru_cache(maxsize=1)
 def process_vocabulary() -> Vocabulary:
-    """What can be asked of a process."""
+    """Return the fields that a filter can use."""
     return Vocabulary(
         "filter",
         {**{field: _unit(field) for field in COLUMNS}, "verdict": "text"},
@@ -401,14 +433,20 @@ def _unit(field: str) -> Unit:
 
 
 def may_become_field(text: str) -> bool:
-    """Whether the last word of a filter that is being typed is the beginning of a field's name, such as ``gp``."""
+    """Return whether the last word begins a field's name.
+
+    Such as ``gp`` while a filter is being typed.
+    """
     fields = process_vocabulary()
     word = text.rpartition(" ")[2].lstrip("!").lower()
     return bool(word) and any(name.startswith(word) for name in (*fields.aliases, *fields.units))
 
 
 def remembered(history: tuple[str, ...], text: str) -> tuple[str, ...]:
-    """A history of filters with one more, newest last, each once, at most MOST_REMEMBERED."""
+    """Return a history of filters with one more.
+
+    Newest last, each once, at most MOST_REMEMBERED.
+    """
     text = text.strip()
     if not text:
         return history
@@ -431,7 +469,10 @@ WITH_VALUE = frozenset(("-X", "-W", "-c"))
 
 @lru_cache(maxsize=512)
 def job_words(command: str) -> str:
-    """``python train.py --lr 1``, ``python -m vllm.serve``, ``torchrun 4 × train.py``; other programs by their name."""
+    """Return a command line as the job that it is.
+
+    ``python train.py --lr 1``, ``python -m vllm.serve``, ``torchrun 4 × train.py``; other programs by their name.
+    """
     words = command.split()
     if not words:
         return command
@@ -457,7 +498,10 @@ def _base(word: str) -> str:
 
 
 def _launched(launcher: str, rest: list[str]) -> str:
-    """The launcher, how many processes it starts, and what: the first word that is a script, or -m's module."""
+    """Return the launcher, its process count and its program.
+
+    The program is the first word that is a script, or -m's module.
+    """
     number = ""
     for place, word in enumerate(rest):
         count_option = re.match(COUNTS, word)

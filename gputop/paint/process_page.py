@@ -1,4 +1,7 @@
-"""One process in full: what it is, what it did on one time axis, its family with roles and reasons, its threads."""
+"""The page of one process.
+
+Its facts, its activity on one time axis, its family with roles and reasons, its threads.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ CHARTS: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], flo
 
 
 def _charts(page: DetailPage, now: ProcessSample | None, device_memory: float | None) -> list[Chart]:
-    """A chart for each series that has values or a reason; quiet and missing ones take one row."""
+    """Return a chart for each series with values or a reason.
+
+    Quiet and missing ones take one row.
+    """
     charts = []
     for name, label, style, show, top in CHARTS:
         measured = page.measured(name)
@@ -78,7 +84,7 @@ def _charts(page: DetailPage, now: ProcessSample | None, device_memory: float | 
 
 
 def _moment(page: DetailPage) -> list[Field]:
-    """All values at the cursor; what is not known is left out."""
+    """Return all known values at the cursor."""
     parts = [
         (f"{label} {show(value)}", "text") for name, label, _, show, _ in CHARTS if (value := page.at(name)) is not None
     ]
@@ -93,29 +99,35 @@ STATE_WORDS = {**STATES, "R": "runs"}
 
 
 def is_awake(state: str | None, run_pct: float | None) -> bool:
-    """Whether a process or thread was asleep in the moment of the look alone: its CPU time says that it runs."""
+    """Return whether CPU time contradicts a sleeping state.
+
+    The process or thread was asleep in one moment alone.
+    """
     return state == "S" and (run_pct or 0.0) > AWAKE_PCT
 
 
 def state_words(state: str | None, run_pct: float | None) -> str:
-    """What a process or thread does, in words that its CPU time does not contradict."""
+    """Return a state in words that CPU time supports."""
     return STATE_WORDS["R"] if is_awake(state, run_pct) else STATE_WORDS.get(state or "", state or "n/a")
 
 
 def _waits(state: str | None, run_pct: float | None, waiting_on: str | None) -> str | None:
-    """What it waits on, where it waits."""
+    """Return the wait state and its place."""
     return None if is_awake(state, run_pct) else waiting_on
 
 
 class Branch(Struct, frozen=True):
-    """One process of the tree and how deep it stands."""
+    """One process of the tree and its depth."""
 
     process: ProcessSample
     depth: int
 
 
 def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Branch]:
-    """The tree that the process belongs to, from the topmost process that is known; each process once."""
+    """Return the tree that a process belongs to.
+
+    From the topmost known process; each process once.
+    """
     by_pid = {p.pid: p for p in reversed(processes)}
     parents = parents_of(processes)
     root, steps = chosen.pid, 0
@@ -136,7 +148,10 @@ def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Br
 
 
 def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:
-    """Workers that a dead job left behind, on the same GPU or of the same user."""
+    """Return workers left behind by a dead job.
+
+    On the same GPU or of the same user.
+    """
     user = chosen.static.user
     return [
         p
@@ -146,7 +161,10 @@ def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> l
 
 
 def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> list[Row]:
-    """Heads and one row a process: its place, role, state, what it waits on, and the rule that gave it its role."""
+    """Return heads and one row for each process.
+
+    Its place, role, state, wait, and the rule that gave its role.
+    """
     head = Line().add(f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ", "heading")
     rows = [head.add("WHY IT IS HERE", "heading").row(width)]
     for i, branch in enumerate(branches):
@@ -166,7 +184,7 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> 
 
 
 def orphan_rows(orphans: Sequence[ProcessSample], width: int) -> list[Row]:
-    """What a dead job left behind, and what to do about it."""
+    """Return a dead job's leftovers and the remedy."""
     rows = []
     for p in orphans:
         line = Line().add(f"  {p.pid:<8}", "level.yellow")
@@ -183,7 +201,10 @@ MOST_GROUPS = 12
 
 
 def add_sockets(page: DetailPage, sockets: SocketList | None) -> None:
-    """A heading and a row a port; nothing where the process has no TCP socket, or they were not read."""
+    """Add a heading and a row for each port.
+
+    Nothing where the process has no TCP socket, or they were not read.
+    """
     if sockets is None or not (sockets.groups or sockets.reason):
         return
     rates = [group.rx_bytes_per_s for group in sockets.groups if group.rx_bytes_per_s is not None]
@@ -279,7 +300,10 @@ def _title(frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: Proc
 
 
 def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, room: int) -> None:
-    """What it did: charts, and where its time went, on a core, queued for one, in disk wait, on the network, asleep."""
+    """Add charts, and the shares of the process's time.
+
+    On a core, queued for one, in disk wait, on the network, asleep.
+    """
     gpus = page.frame.snapshot.gpus
     charts = _charts(page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None))
     lanes = [lane for lane in LANES if page.measured(lane[1])]
@@ -293,7 +317,7 @@ def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, ro
 
 
 def _add_facts(page: DetailPage, p: ProcessSample) -> None:
-    """The command in full, who and where it belongs to, and what could not be learned."""
+    """Add the full command, the owner and missing facts."""
     width = page.width
     command_text = (p.static.command or p.static.name or "")[:MOST_COMMAND]
     command = terminal_safe(command_text) or "(its command line is not visible)"
@@ -337,7 +361,10 @@ def _status_fields(p: ProcessSample) -> list[Field]:
 
 
 def _add_threads(page: DetailPage, threads: ThreadList | None) -> None:
-    """Heads and one row a thread, the busiest first; one row of words where there is no list."""
+    """Add one row for each thread, the busiest first.
+
+    One row of words where there is no list.
+    """
     if threads is None or threads.reason is not None:
         page.heading("threads")
         page.text(NOT_RECORDED if threads is None else threads.reason or "")

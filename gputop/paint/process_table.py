@@ -1,7 +1,7 @@
-"""The process table: which rows, in which order, painted in which columns.
+"""The process table: its rows, order and columns.
 
-GPU processes are sorted by the chosen column; below each stand its loaders, helpers and orphans, if its tree is open.
-A filter keeps what passes it, and above a child that passes, its GPU process.
+GPU processes are sorted by the chosen column; below each are its loaders, helpers and orphans, if its tree is open. A
+filter keeps what passes it, and above a child that passes, its GPU process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def key_of(process: ProcessSample) -> ProcessKey:
 
 
 class ShownProcess(Struct, frozen=True):
-    """One row of the table: the process, its descendants, and the branch drawn before it.
+    """One row: the process, its descendants, its branch.
 
     ``feeds`` says that its GPU is the selected one and waits: then it matters what its loaders do.
     """
@@ -60,7 +60,7 @@ Families = tuple[list[ShownProcess], list[ProcessSample]]
 
 
 def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
-    """All rows of the table in order, whether or not they fit the screen."""
+    """Return all rows of the table in order."""
     selected = frame.diagnoses[selected_gpu(frame, view)] if frame.diagnoses else None
     parents, strays = families(frame.snapshot.processes)
     verdicts = verdict_words(frame) if view.filter else {}
@@ -101,7 +101,10 @@ def _branches(children: Sequence[ProcessSample]) -> list[ShownProcess]:
 
 
 def families(processes: Sequence[ProcessSample]) -> Families:
-    """(each GPU process, by GPU and pid, with what is below it by pid; what is below none)."""
+    """Return the GPU processes with their descendants.
+
+    By GPU and pid; then the processes below none.
+    """
     parents = sorted([p for p in processes if p.role == "gpu"], key=_by_place)
     ancestor = _gpu_ancestors(processes, {p.pid for p in parents})
     below: dict[int, list[ProcessSample]] = {}
@@ -119,9 +122,10 @@ def families(processes: Sequence[ProcessSample]) -> Families:
 
 
 def parents_of(processes: Sequence[ProcessSample]) -> dict[int, int | None]:
-    """Pid -> pid of the parent, where that is in the snapshot.
+    """Map each pid to its parent in the snapshot.
 
-    A loader whose parent is not there (a forkserver) belongs to the one GPU process of its GPU, if it is the only one.
+    A loader whose parent is not there (a forkserver) belongs to the one GPU process of its GPU, if it is the only
+    one.
     """
     pids = {p.pid for p in processes}
     on_gpu: dict[int | None, set[int]] = {}
@@ -137,7 +141,7 @@ def parents_of(processes: Sequence[ProcessSample]) -> dict[int, int | None]:
 
 
 def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dict[int, int]:
-    """For each process below one that holds a GPU context, the pid of the nearest such ancestor."""
+    """Map each pid to its nearest ancestor on a GPU."""
     parents = parents_of(processes)
     ancestors: dict[int, int] = {}
     for p in processes:
@@ -150,7 +154,10 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
 
 
 def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[ProcessSample]:
-    """A process and everything below it, whether or not its tree is open."""
+    """Return a process and everything below it.
+
+    Whether or not its tree is open.
+    """
     branch, pids = [root], {root.pid}
     while below := [p for p in processes if p.ppid in pids and p.pid not in pids]:
         branch += below
@@ -159,7 +166,10 @@ def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[P
 
 
 def _by_verdict(rows: list[ShownProcess], frame: Frame, view: View) -> list[ShownProcess]:
-    """The processes of the selected GPU, then of those in trouble, the worst first, then the others; each by memory."""
+    """Return the processes by their GPU's verdict.
+
+    The selected GPU first, then those in trouble, the worst first, then the others; each by memory.
+    """
     selected = frame.diagnoses[selected_gpu(frame, view)].index if frame.diagnoses else None
     kinds = {d.index: kind for d in frame.diagnoses if (kind := trouble(d)) is not None}
 
@@ -172,7 +182,10 @@ def _by_verdict(rows: list[ShownProcess], frame: Frame, view: View) -> list[Show
 
 
 def _sorted(rows: list[ShownProcess], view: View) -> list[ShownProcess]:
-    """By the chosen column, equal ones as they stood; what is not known stands last, whichever way the order goes."""
+    """Return the processes by the chosen column.
+
+    Equal ones keep their order; unknown values are last either way.
+    """
     value = COLUMNS[view.sort].value
     keyed: list[tuple[tuple[float, str], ShownProcess]] = []
     unknown: list[ShownProcess] = []
@@ -195,12 +208,15 @@ def _descending(view: View) -> bool:
 
 
 def order_words(key: str) -> str:
-    """What the table is sorted by, in a word."""
+    """Return the name of the table's order."""
     return key if key == BY_VERDICT else COLUMNS[key].head
 
 
 def verdict_words(frame: Frame) -> dict[int | None, str]:
-    """GPU index → what its diagnosis says, in lower case, for the filter."""
+    """Map each GPU index to its diagnosis's words.
+
+    In lower case, for the filter.
+    """
     return {d.index: " ".join((d.verdict, d.state, d.title, d.short, *_flag(d))).lower() for d in frame.diagnoses}
 
 
@@ -209,7 +225,10 @@ def _flag(diagnosis: GpuDiagnosis) -> tuple[str, ...]:
 
 
 def next_match(rows: Sequence[ShownProcess], text: str, at: int, step: int) -> int | None:
-    """Position of the next (1) or previous (-1) row whose command, name, user, pid or job holds a text; goes round."""
+    """Return the position of the next matching row.
+
+    1 is forward, -1 backward, round the end. Command, name, user, pid and job are searched.
+    """
     lowered, count = text.lower(), len(rows)
     for away in range(1, count + 1):
         position = (at + step * away) % count
@@ -219,7 +238,10 @@ def next_match(rows: Sequence[ShownProcess], text: str, at: int, step: int) -> i
 
 
 def title(view: View, width: int, count: int) -> Line:
-    """The row above the heads: how many processes, filter and tags, order, keys."""
+    """Return the row above the heads.
+
+    Number of processes, filter and tags, order, keys.
+    """
     strong = "title" if view.focus == "processes" else "dim"
     line = Line().add("─ ", "rule").add(f"processes {count}", strong)
     if view.filter:
@@ -259,13 +281,16 @@ SETTLED, SETTLED_S = ("cpu_pct", "gpu_time_pct"), 30.0
 
 
 def settled(process: ProcessSample, history: ProcessHistory) -> ProcessSample:
-    """A process with means in place of what never stands still."""
+    """Return a process with means of its restless values."""
     means = {key: history.columns(key_of(process), key, SETTLED_S, 2)[0] for key in SETTLED}
     return replace(process, **{key: mean for key, mean in means.items() if mean is not None})
 
 
 def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *, selected: bool) -> Row:
-    """One process. Rows below a GPU process are dimmed and carry a branch instead of the GPU's number."""
+    """Return one process as a row.
+
+    Rows below a GPU process are dimmed and carry a branch instead of the GPU's number.
+    """
     process = settled(shown.process, history)
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
     line = Line()
@@ -290,7 +315,10 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
 
 
 def _command(process: ProcessSample, scrolled: int) -> str:
-    """The job that a command line is; the command itself, from some place on, once it is scrolled."""
+    """Return the command as its job.
+
+    The command line itself, from some place on, once it is scrolled.
+    """
     text = process.static.command or process.static.name
     if text:
         return text[(scrolled - 1) * SCROLL_CELLS :] if scrolled else job_words(text)
@@ -316,14 +344,20 @@ def selected_process(frame: Frame, view: View) -> ProcessSample | None:
 
 
 def chosen_process(frame: Frame, view: View) -> ProcessSample | None:
-    """The process that the user has chosen, if it still runs; the cursor alone is not a choice."""
+    """Return the process that the user has chosen.
+
+    None once it has ended; the cursor alone is not a choice.
+    """
     if view.process is None:
         return None
     return next((p for p in frame.snapshot.processes if key_of(p) == view.process), None)
 
 
 def cursor(rows: Sequence[ShownProcess], frame: Frame, view: View) -> int:
-    """Position of the highlighted row: the chosen process, else the first of the selected GPU; -1 where none is."""
+    """Return the position of the highlighted row.
+
+    The chosen process, else the first of the selected GPU; -1 without either.
+    """
     if view.process is not None:
         for i, shown in enumerate(rows):
             if key_of(shown.process) == view.process:
@@ -346,7 +380,10 @@ GPU_WIDTH = 8
 
 
 class ProcessGroup(Struct, frozen=True):
-    """The processes of one user or job. Sums are None where nothing of them was measured."""
+    """The processes of one user or job.
+
+    Sums are None where nothing was measured.
+    """
 
     name: str
     gpu_mem_by_gpu: Mapping[int, float | None]
@@ -400,7 +437,10 @@ def _sum(values: list[float | None]) -> float | None:
 
 
 def summary_head(frame: Frame, by: Grouping, width: int) -> Row:
-    """The heads of the columns; one a GPU at the end, as far as they fit."""
+    """Return the column heads of the summary.
+
+    One for each GPU at the end, as far as they fit.
+    """
     line = Line().add(
         f" {'USER' if by == 'user' else 'JOB':<{NAME_WIDTH}} GPUS  NOT WORKING   GPU-MEM  PROCESSES", "heading"
     )
@@ -419,7 +459,7 @@ LEAST_SAID = 80
 
 
 def hidden_words(frame: Frame, width: int) -> str:
-    """What of the summary does not fit; empty where all does."""
+    """Return which part of the summary does not fit."""
     gpus = len(frame.snapshot.gpus)
     shown = len(_gpus(frame, width - SUMMARY_WIDTH))
     if shown == gpus:
@@ -431,7 +471,10 @@ def hidden_words(frame: Frame, width: int) -> str:
 
 
 def summary_row(frame: Frame, group: ProcessGroup, width: int, *, selected: bool) -> Row:
-    """One group; a GPU on which it does no work is a yellow count."""
+    """Return one group as a row.
+
+    GPUs on which it does no work are a yellow count.
+    """
     line = Line().add(f" {fit(group.name, NAME_WIDTH)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
     line.add(f"{group.not_working or '–':>11}", "level.yellow" if group.not_working else "dim")
     line.add(f"  {size(group.gpu_mem_bytes, 8)}  {group.processes:>9}  {group.loaders:>7}")
@@ -445,5 +488,8 @@ def summary_row(frame: Frame, group: ProcessGroup, width: int, *, selected: bool
 
 
 def _gpus(frame: Frame, room: int) -> list[int]:
-    """The GPUs that get a column; no column is cut in two."""
+    """Return the GPUs that get a column.
+
+    No column is cut in two.
+    """
     return [gpu.static.index for gpu in frame.snapshot.gpus][: max(0, room // (GPU_WIDTH + 2))]

@@ -1,4 +1,7 @@
-"""The time line under a screen that shows the past: where we are, and what the verdicts were, GPU by GPU."""
+"""The time line under a screen of the past.
+
+The position, and the verdicts GPU by GPU.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ PARTS = (
 
 
 def shown_keys(keys: Iterable[Key]) -> tuple[tuple[str, str], ...]:
-    """(id, key as shown) of the commands of the past that have a key."""
+    """Return (id, key as shown) of the replay's commands.
+
+    Commands without a key are left out.
+    """
     ids = {key_id for part in (LIVE, *PARTS) for key_id, _ in part}
     return tuple((key.id, key.first) for key in keys if key.id in ids and key.keys)
 
@@ -76,7 +82,10 @@ LEGEND = (
 
 
 def _position(view: View, replay: Replay, width: int, label: int, columns: int) -> Row:
-    """Where in the past this is, its first and its last time, and where there is room what the colours mean."""
+    """Return the row of the position in the past.
+
+    Its first and its last time, and the legend where there is room.
+    """
     offset = view.utc_offset_s
     span = max(replay.end - replay.begin, 1e-9)
     at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
@@ -106,7 +115,10 @@ def _cell(glyphs: Glyphs, level: str) -> str:
 
 
 def _named(view: View, *, own_past: bool) -> list[list[tuple[str, str]]]:
-    """(words of one key, its id) of each group of commands; groups of which one has no key are left out."""
+    """Return (words of one key, its id) of each group.
+
+    Groups with a command that has no key are left out.
+    """
     shown = {key_id: keys_shown(key, view.glyphs) for key_id, key in view.past_keys or USUAL}
     groups = [*((LIVE,) if own_past else ()), *PARTS]
     return [

@@ -1,4 +1,4 @@
-"""From style names to colours. The only place that knows a colour.
+"""The themes: style names to colours.
 
 A style name is semantic (``gap.alarm``, ``level.yellow``, ``dim``); ``"a|b"`` lays b under a: what a leaves open, b
 decides. A theme is a palette; the table of styles is the same for all of them.
@@ -91,7 +91,10 @@ def theme_words() -> str:
 
 
 class Look(Struct, frozen=True):
-    """How a span looks. Colours are ``#rrggbb`` or, in an ANSI theme, names of the sixteen; None is the default."""
+    """The look of a span.
+
+    Colours are ``#rrggbb`` or, in an ANSI theme, names of the sixteen; None is the default.
+    """
 
     fg: str | None = None
     bg: str | None = None
@@ -112,7 +115,10 @@ class Theme(Struct, frozen=True):
     colourless: bool = False
 
     def look(self, style: str) -> Look:
-        """The look of a style name or of names joined with ``|``. Raises KeyError for a name that does not exist."""
+        """Return the look of names joined with ``|``.
+
+        Raises KeyError for a name that does not exist.
+        """
         return _resolve(self.name, style)
 
 
@@ -184,7 +190,10 @@ QUIET = ("dim", "title.key", "rule", "heading", "level.grey", "gap.unknown", "la
 
 
 def _terminal_looks(palette: Palette) -> dict[str, Look]:
-    """The looks of a theme that leaves the ground, and what its palette leaves empty, to the terminal."""
+    """Return a theme's looks without its background.
+
+    The terminal's own colours show where the palette is empty.
+    """
     looks = _looks(palette)
     for name in QUIET:
         looks[name] = replace(looks[name], faint=True, bold=False)
@@ -220,7 +229,10 @@ def _resolve(theme: str, style: str) -> Look:
 
 
 def _laid(look: Look, below: Look, *, area: bool) -> Look:
-    """A look on another one. On reversed ground text leaves its colour, which would become a block of that colour."""
+    """Lay a look on another one.
+
+    On reversed ground text leaves its colour, which would become a block of that colour.
+    """
     if below.reverse:
         return look if area else Look(bold=look.bold or below.bold, reverse=True, underline=look.underline)
     return replace(

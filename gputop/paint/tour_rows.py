@@ -1,4 +1,4 @@
-"""The tour of the demo: what happens on each GPU of the simulated node, and what its remedy changes.
+"""The tour of the demo: a page for each GPU.
 
 Each step is one page: what one sees, the chart as it is, the chart of the same job after the remedy, and what changed.
 """
@@ -30,7 +30,7 @@ FREED_SHARE = 0.5
 
 
 class Step(Struct, frozen=True):
-    """One GPU of the node: what one sees on it, in plain words, and what was done about it.
+    """One GPU of the tour: title, words and remedy.
 
     Without a ``remedy`` nothing has to be done.
     """
@@ -103,9 +103,10 @@ STEPS = (
 
 
 def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height: int) -> list[Row]:
-    """The page of one step. ``now`` and ``after`` are frames of the node before and after its remedies.
+    """Return the page of one step.
 
-    ``at`` counts the steps. The charts get what height is left; what does not fit is scrolled to.
+    ``now`` and ``after`` are frames of the node before and after its remedies. ``at`` counts the steps. The charts
+    get what height is left; what does not fit is scrolled to.
     """
     step = STEPS[at]
     air = [Line().row(width)] if height >= LEAST_AIRY else []
@@ -135,7 +136,10 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
 
 
 def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) -> list[Row]:
-    """One chart with its verdict, what is said of it and, where there is room, the host's lanes, under a heading."""
+    """Return one chart with its verdict and words.
+
+    The host's lanes follow where there is room, under a heading.
+    """
     position = position_of(frame, at)
     rows = [Line().add("─ ", "rule").add(words, "heading").add(" ", "rule").rule(width).row(width)]
     words_rows = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
@@ -155,12 +159,15 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
 
 
 def position_of(frame: Frame, at: int) -> int | None:
-    """Where the GPU of a step stands in a frame; None where it is not watched."""
+    """Return the position of a step's GPU, or None."""
     return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.index == at), None)
 
 
 def changed(now: Frame, after: Frame, at: int) -> str:
-    """What the remedy changed, in the means of both sides over the window of the verdicts."""
+    """Return the remedy's changes as means of both sides.
+
+    Over the window of the verdicts.
+    """
     position, other = position_of(now, at), after.snapshot.gpus[at].static.uuid
     if position is None:
         return ""

@@ -1,4 +1,4 @@
-"""What was found, over time: one GPU's verdicts as a strip and as a list, every change with its reason, and alerts."""
+"""Verdicts, findings and alerts over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ LEAST_NAME = 6
 
 
 class VerdictSpan(Struct, frozen=True):
-    """A verdict while it stood, in Unix time; ``end`` is None for the one that still stands."""
+    """A verdict's span in Unix time.
+
+    ``end`` is None for the current one.
+    """
 
     begin: float
     end: float | None
@@ -32,7 +35,10 @@ class VerdictSpan(Struct, frozen=True):
 
 
 def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> list[VerdictSpan]:
-    """Every verdict of one GPU since the monitor began, oldest first; of ``limit`` the newest of them."""
+    """Return every verdict of one GPU, oldest first.
+
+    Since the monitor began; with ``limit`` the newest.
+    """
     findings: dict[tuple[float, str, Flag | None], Finding] = {
         (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
     }
@@ -60,9 +66,10 @@ def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> li
 
 
 def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[list[Span], list[Span]]:
-    """Two rows on the time axis: each column in the level of its verdict, and names where they have room.
+    """Return verdicts as two rows on the time axis.
 
-    Without colour each level is its own glyph.
+    Each column in the level of its verdict, and names where they have room. Without colour each level is its own
+    glyph.
     """
     colours: list[Span] = []
     names: list[Span] = []
@@ -79,7 +86,7 @@ def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[li
 
 
 def _runs(listed: list[VerdictSpan], axis: TimeAxis) -> list[tuple[VerdictSpan | None, int]]:
-    """(verdict, columns) from the oldest column to the newest; a column belongs to what stood in its middle."""
+    """Return (verdict, columns), oldest first. A column has the verdict of its middle."""
     runs: list[tuple[VerdictSpan | None, int]] = []
     at = -1
     for column in range(axis.columns):
@@ -100,7 +107,10 @@ def verdict_at(listed: list[VerdictSpan], t: float) -> VerdictSpan | None:
 
 
 def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, limit: int) -> list[Row]:
-    """The newest first: since when, how long, the verdict, and what proved it when it was given."""
+    """Return the verdicts as rows, the newest first.
+
+    Begin, length, the verdict, and its evidence.
+    """
     rows = []
     for span in list(reversed(listed))[:limit]:
         lasted = (now if span.end is None else span.end) - span.begin
@@ -120,7 +130,10 @@ STICKY_WORDS = "stays until acknowledged (a)"
 
 
 def finding_blocks(frame: Frame, width: int, offset: float) -> list[tuple[Finding, list[Row]]]:
-    """Each finding with its rows, the newest first. ``offset`` is the viewer's distance from UTC in seconds."""
+    """Return each finding with its rows, the newest first.
+
+    ``offset`` is the viewer's distance from UTC in seconds.
+    """
     now = frame.snapshot.t
     return [(finding, _rows(finding, now, width, offset)) for finding in reversed(frame.findings)]
 
@@ -160,7 +173,10 @@ def alert_title(board: AlertBoard, width: int) -> Row:
 
 
 def alert_rows(alert: AlertRow, now: float, width: int, offset: float) -> list[Row]:
-    """One alert; ``now`` is Unix time, ``offset`` the viewer's distance from UTC in seconds."""
+    """Return one alert as rows.
+
+    ``now`` is Unix time, ``offset`` the viewer's distance from UTC in seconds.
+    """
     glyph, state, style = _state(alert, now)
     line = Line().add(f" {glyph} ", style).add(fit(alert.name, NAME_WIDTH).ljust(NAME_WIDTH), "text")
     line.add(f"  {state}", style)

@@ -1,4 +1,7 @@
-"""What the viewer has chosen: selection, sorting, span, glyphs. Frozen; the screen makes a new one for every key."""
+"""The viewer's choices: selection, sorting, span, glyphs.
+
+Frozen; the screen makes a new one for every key.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ SPANS_S = (60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0, 86400.0)
 
 
 class Replay(Struct, frozen=True):
-    """The position of a replay. ``own_past`` means the past of this run; ``changes`` are in order of time."""
+    """The position of a replay.
+
+    ``own_past`` means the past of this run; ``changes`` are in order of time.
+    """
 
     begin: float
     end: float
@@ -42,10 +48,11 @@ class Replay(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """The state of the main screen. ``gpu`` is a UUID; None follows what needs attention most.
+    """The state of the main screen.
 
-    ``count`` is the word of a count of the summary, while the focus is on the counts; None is the first of them.
-    ``columns`` are keys of ``process_columns.COLUMNS``; ``tagged`` processes are those that the next signal is for.
+    ``gpu`` is a UUID; None follows the GPU that needs attention most. ``count`` is the word of a count of the
+    summary, while the focus is on the counts; None is the first of them. ``columns`` are keys of
+    ``process_columns.COLUMNS``; ``tagged`` processes are those that the next signal is for.
     """
 
     glyphs: Glyphs = COLOUR
@@ -77,7 +84,10 @@ class View(Struct, frozen=True):
 
 
 def selected_count(frame: Frame, view: View) -> str | None:
-    """The word of the count under the cursor; None where the focus is elsewhere or there is no GPU."""
+    """Return the word of the count under the cursor.
+
+    None where the focus is elsewhere or there is no GPU.
+    """
     if view.focus != "counts":
         return None
     groups = counted_groups(frame.snapshot, frame.diagnoses)
@@ -85,8 +95,10 @@ def selected_count(frame: Frame, view: View) -> str | None:
 
 
 def selected_gpu(frame: Frame, view: View) -> int:
-    """Position of the selected GPU among the snapshot's: the chosen one, else the one to look at first, else the first
-    that MIG has not split."""
+    """Return the selected GPU's position in the snapshot.
+
+    The chosen one, else the one to look at first, else the first that MIG has not split.
+    """
     positions = {gpu.static.uuid: position for position, gpu in enumerate(frame.snapshot.gpus)}
     whole = [uuid for uuid in positions if uuid not in split_gpus(frame.snapshot)]
     wanted = (view.gpu, frame.look_first, *whole)
@@ -94,7 +106,10 @@ def selected_gpu(frame: Frame, view: View) -> int:
 
 
 def zoomed(view: View, step: int) -> View:
-    """The next longer (step 1) or shorter (step -1) span of time."""
+    """Return the next longer or shorter time span.
+
+    ``step`` is 1 or -1.
+    """
     at = min(range(len(SPANS_S)), key=lambda i: abs(SPANS_S[i] - view.span_s))
     return replace(view, span_s=SPANS_S[max(0, min(len(SPANS_S) - 1, at + step))])
 

@@ -1,4 +1,7 @@
-"""What a key does to the main screen's view. Pure: a view and a frame in, a view out."""
+"""Effects of keys on the main screen's view.
+
+Pure: a view and a frame in, a view out.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +59,10 @@ VIEW_KEYS = (*MOVES, *CYCLES, *SET, *STEPS, "invert", "release")
 
 
 def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[ShownProcess]) -> View:
-    """The view after a key of ``VIEW_KEYS``, by its id in ``gputop.paint.keys``. Raises KeyError for any other.
+    """Return the view after a key of ``VIEW_KEYS``.
 
-    ``page`` is the height of the process table, ``rows`` are all of its rows.
+    The id is the one in ``gputop.paint.keys``. Raises KeyError for any other. ``page`` is the height of the process
+    table, ``rows`` are all of its rows.
     """
     if key_id in SET:
         return replace(view, **SET[key_id])
@@ -94,7 +98,10 @@ def _stepped(view: View, key_id: str, frame: Frame, step: int) -> View:
 
 
 def next_counted(view: View, frame: Frame, group: str) -> View:
-    """The next of the GPUs that the summary counts under a word, wrapping around."""
+    """Return the next GPU that a count includes.
+
+    It wraps around.
+    """
     gpus, at = frame.snapshot.gpus, selected_gpu(frame, view)
     positions = [i for i, d in enumerate(frame.diagnoses) if group_of(d) == group]
     if not positions:

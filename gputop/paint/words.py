@@ -1,4 +1,7 @@
-"""A snapshot in words and numbers: product names, where SM comes from, a verdict's evidence and remedy, the counts."""
+"""A snapshot in words and numbers.
+
+Product names, the source of SM, a verdict's evidence and remedy, the counts.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ LONGEST_NAME = 24
 
 @lru_cache(maxsize=64)
 def model_name(name: str) -> str:
-    """A product name as people say it: ``NVIDIA A100-SXM4-40GB`` is an A100."""
+    """Return a short product name.
+
+    ``NVIDIA A100-SXM4-40GB`` is an A100.
+    """
     text = terminal_safe(name)
     mig = re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE) if "g." in text.lower() else None
     for word in ("NVIDIA", "GeForce", "Tesla", "Quadro"):
@@ -71,7 +77,10 @@ def model_name(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def product(name: str, mem_total_bytes: float | None) -> str:
-    """Model and memory size as sold: ``H100 80GB``. The size is read off the name, else rounded from the total."""
+    """Return model and memory size: ``H100 80GB``.
+
+    The size is read off the name, else rounded from the total.
+    """
     size = re.search(r"(\d+)\s?GB", terminal_safe(name))
     if "MIG" in name:
         return model_name(name)
@@ -83,7 +92,10 @@ def product(name: str, mem_total_bytes: float | None) -> str:
 
 
 def gpu_label(gpu: GpuSample) -> str:
-    """A GPU's number, for people; a MIG instance is named after its parent and instance."""
+    """Return a GPU's number for people.
+
+    A MIG instance is named after its parent and instance.
+    """
     static = gpu.static
     return f"{static.index}/{static.mig_instance}" if static.mig_instance else str(static.index)
 
@@ -94,22 +106,29 @@ def is_measured(gpu: GpuSample) -> bool:
 
 
 def counts_truly(d: GpuDiagnosis) -> bool:
-    """Whether the GPU's counters can be trusted: a broken one measures nothing, whatever it reads."""
+    """Return whether the GPU's counters can be trusted.
+
+    A broken counter measures nothing, whatever it reads.
+    """
     return not any(badge.id == "counter_fault" for badge in d.badges)
 
 
 def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
-    """The sample without a broken counter's values, so that its 0 is not shown as a measurement."""
+    """Return the sample without a broken counter's values.
+
+    Its 0 is not shown as a measurement.
+    """
     if counts_truly(d):
         return gpu
     return replace(gpu, **dict.fromkeys(ACTIVITY_KEYS))
 
 
 def averaged(frame: Frame, position: int) -> GpuSample:
-    """A GPU's sample with the means that its verdict stands on, so that numbers and words agree; believed in any case.
+    """Return a sample with the means of its verdict.
 
-    While there are too few samples for a verdict, and where a value has no mean yet, its newest value stands. What no
-    verdict stands on and never stands still, such as power, is the mean of the last full ten seconds.
+    Numbers and words agree; values of a broken counter are left out in any case. While there are too few samples
+    for a verdict, and where a value has no mean yet, its newest value is kept. Restless values without a verdict,
+    such as power, are means of the last full ten seconds.
     """
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     means: dict[str, float | None] = {}
@@ -123,7 +142,10 @@ def averaged(frame: Frame, position: int) -> GpuSample:
 
 
 def is_newest(d: GpuDiagnosis) -> bool:
-    """Whether the numbers of a row are those of the newest second, and not the means of a verdict."""
+    """Return whether numbers are a single second's.
+
+    Otherwise they are the means of a verdict.
+    """
     return d.means is None or d.means.is_few
 
 
@@ -132,17 +154,20 @@ CHANGED_S = 1.0
 
 
 def just_changed(snapshot: Snapshot, d: GpuDiagnosis) -> bool:
-    """Whether a GPU's verdict has changed within the last second; its first one is no change."""
+    """Return whether the verdict changed in the last second.
+
+    The first one is no change.
+    """
     return len(d.timeline) > 1 and d.since is not None and snapshot.t - d.since < CHANGED_S
 
 
 def emphasised(spans: list[Span], *, changed: bool) -> list[Span]:
-    """A verdict on the ground of what is selected while it is new."""
+    """Highlight a verdict while it is new."""
     return [(text, f"{style}|select") for text, style in spans] if changed else spans
 
 
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
-    """(words, style) for the header: where SM activity comes from, over all GPUs.
+    """Return SM's source over all GPUs as (words, style).
 
     It is called measured only where it is on every one of them; a GPU in MIG mode is its instances.
     """
@@ -161,7 +186,10 @@ def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
 
 
 def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
-    """A source's name, and of a slow one also over what time its values are means and how old they are."""
+    """Return a source's name.
+
+    For a slow one also the span of its means and their age.
+    """
     words = SM_SOURCES[source].label
     if not SM_SOURCES[source].slow:
         return words
@@ -172,17 +200,26 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
 
 
 def is_red(d: GpuDiagnosis) -> bool:
-    """Whether a GPU is in trouble: nothing on it may look like praise then."""
+    """Return whether a GPU is in trouble.
+
+    Nothing on it may look like praise then.
+    """
     return summarize(d).role in ("not_working", "waiting")
 
 
 def split_gpus(snapshot: Snapshot) -> frozenset[str]:
-    """The GPUs that MIG has split and whose instances are listed: those are counted in their place."""
+    """Return the GPUs that MIG has split.
+
+    Their listed instances are counted in their place.
+    """
     return frozenset(gpu.static.mig_parent for gpu in snapshot.gpus if gpu.static.mig_parent is not None)
 
 
 def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dict[str, int]:
-    """How many GPUs each group has, in the order of the summary; without the empty ones."""
+    """Return the number of GPUs in each group.
+
+    In the order of the summary, without the empty ones.
+    """
     split = split_gpus(snapshot)
     groups = [group_of(d) for d in diagnoses if d.uuid not in split]
     return {word: n for word in GROUPS if (n := groups.count(word))}
@@ -201,10 +238,10 @@ _LEVELS: dict[str, Level] = {
 
 
 def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], width: int) -> list[tuple[str, str, str]]:
-    """The summary's counts as (text, style, group), in the order in which they matter; empty groups are left out.
+    """Return the counts as (text, style, group).
 
-    Each text begins with its distance from the one before. Where ``width`` is too narrow all are shortened, so that
-    none is hidden.
+    In the order in which they matter; empty groups are left out. Each text begins with its distance from the one
+    before. Where ``width`` is too narrow all are shortened, so that none is hidden.
     """
     groups = counted_groups(snapshot, diagnoses)
     texts: list[tuple[str, str, str]] = []
@@ -220,7 +257,10 @@ def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], width: in
 
 
 def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
-    """(evidence, style): what proves the verdict, or why nothing can be said."""
+    """Return the first evidence as (text, style).
+
+    Without evidence, why nothing can be said.
+    """
     told = summarize(d)
     if told.evidence:
         return terminal_safe(told.evidence[0]), "dim" if told.role in ("work", "unknown") else "evidence"
@@ -232,7 +272,10 @@ def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
 
 
 def first_rows(lines: list[list[Span]], rows: int, width: int) -> list[list[Span]]:
-    """The first rows of wrapped words; a sentence that is cut off by it ends in an ellipsis."""
+    """Return the first rows of wrapped words.
+
+    A sentence that is cut ends in an ellipsis.
+    """
     if not 0 < rows < len(lines) or not lines[rows][0][0].isspace():
         return lines[: max(0, rows)]
     *before, (text, style) = lines[rows - 1]
@@ -243,10 +286,10 @@ def first_rows(lines: list[list[Span]], rows: int, width: int) -> list[list[Span
 def verdict_lines(
     gpu: GpuSample, d: GpuDiagnosis, width: int, rows: int, above: Sequence[list[Span]] = ()
 ) -> list[list[Span]]:
-    """Evidence, remedy, and then badges and notes, wrapped to ``width``, in at most ``rows`` rows.
+    """Return evidence, remedy, badges and notes in lines.
 
-    If need be with the short remedy, then with less evidence. Words matter more than the rows that stand ``above`` them
-    but for the first.
+    Wrapped to ``width``, in at most ``rows`` rows. If need be with the short remedy, then with less evidence. Words
+    matter more than the rows ``above`` them but for the first.
     """
     told = summarize(d)
     first, style = because(d, gpu)
@@ -273,7 +316,10 @@ def verdict_lines(
 
 @lru_cache(maxsize=64)
 def _lines(text: str, width: int) -> Sequence[str]:
-    """Remembered: a verdict's remedy stays the same for minutes, and is wrapped at every paint."""
+    """Wrap a text, and remember the result.
+
+    A verdict's remedy stays the same for minutes, and is wrapped at every paint.
+    """
     safe = terminal_safe(text)
     if len(safe) <= width and safe == " ".join(safe.split()):
         return [safe]
@@ -281,7 +327,10 @@ def _lines(text: str, width: int) -> Sequence[str]:
 
 
 def wrapped_lines(glyph: str, text: str, width: int, style: str) -> list[list[Span]]:
-    """A text behind a glyph, wrapped to ``width`` cells; nothing of an empty one."""
+    """Wrap a text behind a glyph.
+
+    An empty text has no lines.
+    """
     lines = _lines(text, max(8, width - 2)) if text else ()
     lead = len(glyph) + 1
     return [[(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)]
@@ -291,9 +340,10 @@ def wrapped_lines(glyph: str, text: str, width: int, style: str) -> list[list[Sp
 
 
 def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
-    """The SM number: measured, a bound, or n/a; never one under another's name.
+    """Return SM's number: measured, a bound, or n/a.
 
-    Green praises, so not on a red GPU, nor at 0. ``newest`` is a single second, on which no verdict stands: dim.
+    Never one under another's name. Green praises, so not on a red GPU, nor at 0. ``newest`` is a single second,
+    without a verdict: dim.
     """
     if gpu.sm_active_pct is not None:
         praised = not is_red(d) and gpu.sm_active_pct >= 0.5
@@ -304,25 +354,34 @@ def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
 
 
 def _is_coming(gpu: GpuSample) -> bool:
-    """Whether SM activity is measured and only waits for its second sample."""
+    """Return whether SM waits for its second sample."""
     lack = gpu.sm_lack
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
 
 
 def shown_gap(gpu: GpuSample) -> int | None:
-    """UTIL − SM in points, of the two as they are shown: who subtracts them finds the same. Never below 0."""
+    """Return UTIL − SM in points, never below 0.
+
+    Both as they are shown: subtracting them gives the same.
+    """
     if gpu.util_pct is None or gpu.sm_active_pct is None:
         return None
     return max(0, int(number(gpu.util_pct, 3)) - int(number(gpu.sm_active_pct, 3)))
 
 
 def gap_style(gap: float | None, *, alarm: bool) -> str:
-    """How a gap in points, as shown, is drawn; ``alarm`` is that of a GPU that is busy and not working."""
+    """Return the style of a gap in points.
+
+    ``alarm`` is that a GPU is busy and not working.
+    """
     return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
 
 
 def number_labels(gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: bool | None = None) -> list[list[Span]]:
-    """The first ``rows`` of UTIL, SM and GAP with their labels, one row each; those of one second are dim."""
+    """Return UTIL, SM and GAP with labels, a row each.
+
+    The first ``rows`` of them; the values of one second are dim.
+    """
     newest = is_newest(d) if newest is None else newest
     sm, sm_style = sm_text(gpu, d, newest=newest)
     gap = shown_gap(gpu)
@@ -337,7 +396,10 @@ def number_labels(gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: boo
 
 
 def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
-    """As many fields as fit, from the left; a field is never cut."""
+    """Return as many fields as fit, from the left.
+
+    A field is never cut.
+    """
     spans: list[Span] = []
     used = 0
     for text, style in parts:
@@ -352,14 +414,20 @@ def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
 
 
 def memory(gpu: GpuSample) -> str:
-    """Memory in use and in all: ``58.0 / 80.0 GiB``, and whether it is the host's."""
+    """Return used and total memory: ``58.0 / 80.0 GiB``.
+
+    Memory of the host is named as such.
+    """
     total = gib(gpu.mem_total_bytes)
     unified = " unified" if gpu.static.unified_memory else ""
     return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB{unified}"
 
 
 def counters(gpu: GpuSample) -> list[Field]:
-    """Tensor and DRAM activity as fields; left out together where neither is measured."""
+    """Return tensor and DRAM activity as fields.
+
+    Left out together where neither is measured.
+    """
     if gpu.tensor_active_pct is None and gpu.dram_active_pct is None:
         return []
     return [
@@ -386,7 +454,10 @@ LEAST_TRAFFIC = 5e8
 
 
 def busiest_bus(gpu: GpuSample) -> list[Field]:
-    """The one link direction that carries most, for rows that have room for one only."""
+    """Return the link direction with the most traffic.
+
+    For rows that have room for one only.
+    """
     links = (
         (gpu.pcie_rx_bytes_per_s or 0.0, "PCIe ↓"),
         (gpu.pcie_tx_bytes_per_s or 0.0, "PCIe ↑"),
@@ -398,7 +469,10 @@ def busiest_bus(gpu: GpuSample) -> list[Field]:
 
 
 def board(gpu: GpuSample) -> list[Field]:
-    """Power and temperature; the clock where something slows it, and memory errors where there are any."""
+    """Return power and temperature as fields.
+
+    The clock where something slows it, and memory errors where there are any.
+    """
     limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
     parts: list[Field] = []
     if gpu.power_w is not None:
@@ -419,18 +493,27 @@ def board(gpu: GpuSample) -> list[Field]:
 
 
 def step_words(frame: Frame, gpu: GpuSample, room: int | None = None) -> str:
-    """``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``, or as much of it as there is room for, down to
-    ``412 ms/step``, or what its server serves; empty where neither is known, or no form fits."""
+    """Return a job's step time or a server's work.
+
+    ``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``, or as much as fits, down to ``412 ms/step``; empty where
+    neither is known, or no form fits.
+    """
     return longest_that_fits(useful_forms(frame, gpu), room)
 
 
 def longest_that_fits(forms: Sequence[str], room: int | None) -> str:
-    """The first of these forms with at most ``room`` cells; empty where none has."""
+    """Return the first form of at most ``room`` cells.
+
+    Empty where there is no such form.
+    """
     return next((form for form in forms if room is None or len(form) <= room), "")
 
 
 def step_forms(snapshot: Snapshot, steps: Sequence[StepPace], gpu: GpuSample) -> tuple[str, ...]:
-    """The step time of the slowest process on this GPU, the longest form first; none where no job announces steps."""
+    """Return the slowest process's step time, longest form first.
+
+    None where no job announces steps.
+    """
     if not steps:
         return ()
     pace = slowest([pace for pace in steps if gpu.static.index in stepping_on(snapshot, pace)])
@@ -438,8 +521,10 @@ def step_forms(snapshot: Snapshot, steps: Sequence[StepPace], gpu: GpuSample) ->
 
 
 def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
-    """The useful work done on this GPU, the longest form first: the steps that its job announces, else what its
-    server serves, else the step that its rhythm shows."""
+    """Return a GPU's useful work, the longest form first.
+
+    The steps that its job announces, else its server's work, else the step that its rhythm shows.
+    """
     forms = step_forms(frame.snapshot, frame.steps, gpu)
     if forms:
         return forms
@@ -451,13 +536,16 @@ def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
 
 
 def period_forms(period: StepPeriod) -> tuple[str, ...]:
-    """``step ≈ 5.8 s (from NVLink)`` and shorter ones; never to more digits than the samples allow."""
+    """Return ``step ≈ 5.8 s (from NVLink)`` and shorter forms.
+
+    Never to more digits than the samples allow.
+    """
     about = f"step ≈ {period.period_s:.{1 if period.period_s < 99.95 else 0}f} s"
     return f"{about} (from {SOURCE_WORDS[period.source]})", about
 
 
 def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:
-    """The server whose program runs on this GPU, where one was asked and answers."""
+    """Return the server on this GPU, if it answers."""
     if not frame.snapshot.servers:
         return None
     index = gpu.static.index
@@ -486,7 +574,10 @@ def _forms(steps: Sequence[StepPace], pace: StepPace) -> tuple[str, ...]:
 
 
 def _growth_words(pace: StepPace) -> str:
-    """``, between steps grew 4.2 → 9.8 ms``: the phase of the step, in host time, that grew; empty where none did."""
+    """Return the phase of the step that grew.
+
+    ``, between steps grew 4.2 → 9.8 ms``, in host time; empty where none did.
+    """
     growth = pace.growth
     if growth is None:
         return ""
