@@ -41,6 +41,7 @@ SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "psutil")
+KERNEL_FILES = {"schedstat": "self/schedstat", "psi": "pressure/cpu", "wait_channel": "self/wchan"}
 
 
 def examine(
@@ -80,7 +81,7 @@ def examine(
         "gpus": [],
         **(reading.data() if reading is not None else {"complete": False, "missing_gpus": []}),
         "host": platform.node(),
-        "kernel": _kernel(proc),
+        "kernel": {"release": platform.release(), **{key: _readable(proc, name) for key, name in KERNEL_FILES.items()}},
         "permissions": _permissions(proc),
         "pid_namespace": _pid_namespace(proc),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in DISTRIBUTIONS}},
@@ -171,11 +172,6 @@ def _machine_problems(report: Mapping[str, Any]) -> list[str]:
         ),
     }
     return [problem for problem, is_there in problems.items() if is_there]
-
-
-def _kernel(proc: str) -> dict[str, Any]:
-    files = {"schedstat": "self/schedstat", "psi": "pressure/cpu", "wait_channel": "self/wchan"}
-    return {"release": platform.release(), **{key: _readable(proc, name) for key, name in files.items()}}
 
 
 def _permissions(proc: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def why_no_thread() -> str:
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     needed = _STACK_BYTES if stack == resource.RLIM_INFINITY else stack
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    is_memory = most != resource.RLIM_INFINITY and most - _address_space() < 2 * needed
+    is_memory = most != resource.RLIM_INFINITY and most - address_space_bytes() < 2 * needed
     return f"no thread can be started: {_memory_limit() if is_memory else _PROCESSES}"
 
 
@@ -45,7 +45,7 @@ def _memory_limit() -> str:
     return f"the limit on memory is reached, {most >> 20} MiB of address space (ulimit -v)"
 
 
-def _address_space() -> int:
+def address_space_bytes() -> int:
     """Return the address space in bytes; 0 where /proc is missing."""
     try:
         with open("/proc/self/statm", "rb") as file:

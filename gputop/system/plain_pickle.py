@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from gputop.system.limits import address_space_bytes
 from gputop.system.safe_open import open_regular
 
 LARGEST_FILE = 4 << 30
@@ -63,7 +64,7 @@ def load_plain(path: str) -> Any:
 def _bounded(growth_bytes: int) -> Iterator[None]:
     """Limit the growth of the address space within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _address_space() + growth_bytes
+    limit = address_space_bytes() + growth_bytes
     if soft != resource.RLIM_INFINITY:
         limit = min(limit, soft)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
@@ -71,8 +72,3 @@ def _bounded(growth_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()

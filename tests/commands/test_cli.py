@@ -396,7 +396,7 @@ def test_a_thread_that_cannot_be_started_names_the_limit_that_was_hit(monkeypatc
 
     soft = {resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_AS: resource.RLIM_INFINITY}
     monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (soft[which], soft[which]))
-    monkeypatch.setattr(limits, "_address_space", lambda: 90 << 20)
+    monkeypatch.setattr(limits, "address_space_bytes", lambda: 90 << 20)
     assert "limit on processes" in limits.why_no_thread()
     soft[resource.RLIMIT_AS] = 100 << 20
     assert "limit on memory is reached, 100 MiB of address space (ulimit -v)" in limits.why_no_thread()

@@ -167,17 +167,14 @@ class FallbackChain:
                 # what stood before is not left for the bound in between.
                 if partly is not None:
                     break
-                return ChainState(self._source_in_use(), None, self._lack())
+                in_use = next((step.sm_reader.name for step in self._steps if step.in_use), None)
+                return ChainState(in_use, None, self._lack())
             # After a failure a source that only collects is still bad: it has dropped its pair and given no value.
             if step.failed and self._still_bad(step, now):
                 continue
             if partly is None or step.in_use:
                 return ChainState(step.sm_reader.name, None, step.lack(got))
         return self._at_the_end(partly)
-
-    def _source_in_use(self) -> SmSource | None:
-        """Return the source that was in use before."""
-        return next((step.sm_reader.name for step in self._steps if step.in_use), None)
 
     def _at_the_end(self, partly: tuple[SmSource, MeasuredActivity] | None) -> ChainState:
         """Return other counters where no source measures SM activity."""

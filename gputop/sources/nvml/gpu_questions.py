@@ -25,10 +25,6 @@ def _thousandth(value: int) -> tuple[Any, ...]:
     return (value / 1000 if value != NO_VALUE else value,)
 
 
-def _memory(memory: Any) -> tuple[Any, ...]:
-    return float(memory.used), float(memory.total)
-
-
 class Question(Struct, frozen=True):
     """Catalogue keys filled by an answer, equivalent calls, and arguments.
 
@@ -58,7 +54,12 @@ def _one(key: str, name: str, *arguments: Any, as_: Callable[[Any], tuple[Any, .
     return Question((key,), (name,), arguments, as_)
 
 
-MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), convert=_memory, core=True)
+MEMORY_V1 = Question(
+    ("mem_used_bytes", "mem_total_bytes"),
+    ("nvmlDeviceGetMemoryInfo",),
+    convert=lambda memory: (float(memory.used), float(memory.total)),
+    core=True,
+)
 """Of drivers before R510: ``used`` then holds the driver's reserve as well."""
 MEMORY_V2 = replace(MEMORY_V1, arguments=(pynvml.nvmlMemory_v2,))
 

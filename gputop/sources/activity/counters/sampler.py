@@ -79,13 +79,8 @@ def places(library: Library) -> list[CounterGpu]:
     for device in range(count):
         at = ids[device]
         chip = library.call("NVPW_Device_GetNames", device=device).chip.decode(errors="replace")
-        gpus.append(CounterGpu(device, pci_text(at.domain, at.bus, at.device), chip))
+        gpus.append(CounterGpu(device, f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0", chip))
     return gpus
-
-
-def pci_text(domain: int, bus: int, device: int) -> str:
-    """Format a PCI address as the kernel does; a GPU is function 0."""
-    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
 
 
 class Sampler:
