@@ -132,6 +132,7 @@ EXAMPLES = {
 
 
 def options_page() -> Document:
+    """Return the page of all options, from the parsers."""
     live = live_parser()
     sections = [
         section("Options of every command", (), HEAD, _rows(_common(live))),
@@ -192,6 +193,7 @@ def _names_of(action: argparse.Action) -> str:
 
 
 def settings_page() -> Document:
+    """Return the page of all settings, from their declarations."""
     flags = {
         action.dest: action.option_strings[-1] for action in reversed(live_parser()._actions) if action.option_strings
     }

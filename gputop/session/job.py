@@ -164,9 +164,11 @@ class _Watch:
             self._alerts.close()
 
     def path(self) -> str | None:
+        """Return the recording's path, None without one."""
         return None if self._recorder is None else self._recorder.path
 
     def notes(self) -> list[str]:
+        """Return the report's notes: problems, alerts, dropped frames."""
         notes = [*self._problems, *(self._alerts.messages if self._alerts is not None else ())]
         if self._recorder is not None and self._recorder.error is not None:
             notes.append(self._recorder.error)

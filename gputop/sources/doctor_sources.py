@@ -59,6 +59,7 @@ def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gpm_row(gpu: GpuSample) -> dict[str, Any]:
+    """Return GPM's row for one GPU."""
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
         return source_row("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
@@ -83,6 +84,7 @@ def gpm_row(gpu: GpuSample) -> dict[str, Any]:
 
 
 def exporter_row(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
+    """Return dcgm-exporter's row for one GPU."""
     row, entity = partial(source_row, "dcgm-exporter"), entity_of(gpu.static)
     if gpu.static.is_split:
         return row(False, SPLIT, EACH_FIX)
@@ -122,6 +124,7 @@ def ask_dcgmi(may_ask: bool) -> Collection[str] | SmReadFailed:
 
 
 def dcgmi_row(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> dict[str, Any]:
+    """Return dcgmi's row for one GPU."""
     from gputop.sources.activity.dcgmi import INSTANCE
 
     row = partial(source_row, "dcgmi")
@@ -137,6 +140,7 @@ def dcgmi_row(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> di
 
 
 def bound_row(gpu: GpuSample) -> dict[str, Any]:
+    """Return the row of the bound by utilisation."""
     row = partial(source_row, "bound")
     if gpu.static.mig_enabled:
         return row(False, "a MIG GPU's utilisation bounds nothing", "use GPM")

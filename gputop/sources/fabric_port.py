@@ -236,4 +236,5 @@ def _gigabits(bytes_per_s: float) -> str:
 
 
 def count_sum(counts: Mapping[str, int]) -> int | None:
+    """Return the sum of counters, None without any."""
     return sum(counts.values()) if counts else None

@@ -35,6 +35,7 @@ MOST_AT_ONCE = 1024
 
 
 def datagram_socket() -> socket.socket:
+    """Create a non-blocking Unix datagram socket."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
@@ -121,6 +122,7 @@ class MarkListener:
         return earliest - MOST_OFF_S <= t <= now + MOST_OFF_S
 
     def close(self) -> None:
+        """Stop receiving and remove the socket."""
         if self._emptier is not None:
             self._emptier.close()
             self._emptier = None

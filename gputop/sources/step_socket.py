@@ -54,6 +54,7 @@ class StepSender:
         return reached
 
     def close(self) -> None:
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -93,6 +94,7 @@ class StepListener:
             return self._intake.drain()
 
     def close(self) -> None:
+        """Stop receiving and remove the socket."""
         self._emptier.close()
         self._socket.close()
         with suppress(OSError):

@@ -110,7 +110,7 @@ def node(gpus: int = 8) -> NodeLife:
 
 
 def changed(life: GpuLife, job: dict[str, Any], **changes: Any) -> GpuLife:
-    """A GPU of which something is different, and something of its job."""
+    """Return a GPU with changes to it and its first job."""
     return replace(life, jobs=(replace(life.jobs[0], **job),), **changes)
 
 
