@@ -14,7 +14,7 @@ from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter, main_screen
-from gputop.paint.panes import chart_width
+from gputop.paint.panes import ShownGpu, chart_width
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View, selected_gpu
 from gputop.sources.simulation.scenarios import SCENARIOS
@@ -82,3 +82,22 @@ def test_in_a_quiet_second_almost_nothing_changes() -> None:
         if ceil(t / column_s) == ceil((t - 1.0) / column_s):
             quiet.append(changed)
     assert len(quiet) > 15 and sum(quiet) / len(quiet) <= 12
+
+
+@pytest.mark.parametrize("columns", [32, 61, 82, 134])
+def test_a_column_fills_in_place_and_the_chart_shifts_only_when_it_is_full(columns: int) -> None:
+    monitor = Monitor()
+    for snapshot in SimulatedSource(None, clock=lambda: MOMENT).past(150):
+        monitor.feed(snapshot)
+    frame = monitor.feed(snapshot_at(MOMENT, started=MOMENT))
+    column_s = VIEW.span_s / columns
+    before, t = ShownGpu(frame, VIEW, 3).columns("util_pct", columns), frame.snapshot.t
+    shifts = 0
+    for second in range(1, 21):
+        frame = monitor.feed(snapshot_at(MOMENT + second, started=MOMENT))
+        after = ShownGpu(frame, VIEW, 3).columns("util_pct", columns)
+        by = ceil((MOMENT + second) / column_s) - ceil(t / column_s)
+        # Every column whose time was over stays as it was, only further left.
+        assert after[: columns - by - 1] == before[by : columns - 1]
+        before, t, shifts = after, MOMENT + second, shifts + by
+    assert abs(shifts - 20 / column_s) <= 1
