@@ -6,118 +6,20 @@ processes; the rest makes panes taller. The result has exactly the asked size, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint import gpu_list, header, host_rows, panes, process_table
+from gputop.paint import gpu_list, header, host_rows, panes, process_table, screen_division
 from gputop.paint.header import LEAST_HEIGHT, hint_line, last_hint
 from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten, text_row
 from gputop.paint.panes import LABEL_WIDTH, ShownGpu
 from gputop.paint.process_columns import NO_FILTER
-from gputop.paint.view import Density, View, selected_gpu
+from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label, verdict_lines
 
-# How the height is divided: a pure choice of rows, from roomy to tight.
-#
-# It knows the size of the screen and the number of GPUs, never how many processes run: nothing jumps when a job starts.
-
-STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = {
-    "standard": ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2)),
-    "compact": ((6, 1, 3), (3, 1, 2)),
-}  # fmt: skip
-"""(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
-LEAST_GRID, COMPACT_GRID, TALLEST_GRID = 3, 3, 24
-"""Rows of a pane side by side with others."""
-TALLEST = 14
-"""No chart of a single column grows beyond this."""
-LEAST_PROCESSES = 8
-"""Process rows that a chart leaves before it grows."""
-LEAST_PROCESSES_OF_FEW, MOST_PROCESSES = 5, 24
-"""Process rows that a chart of one or two GPUs leaves on a low screen, and those reserved on a high one."""
-PROCESSES_OF_NONE, PROCESSES_OF_A_GPU = 4, 2
-"""Process rows that are kept beside those of each GPU, and of each GPU: what is more is worth more in charts."""
-LEAST_LISTED = 8
-"""Fewer GPUs than this keep their panes even if that leaves less room for processes."""
-KEPT_IN_THE_PAST = 7
-"""Rows of the process table beside the time line of the past: title, heads and five processes."""
-WORDS_ROWS, TABLE_ROWS = 3, 5
-"""Rows left below a list of GPUs: a title and two rows of words; the process table's heads and three rows."""
-
-
-def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
-    """Return the rows of the selected GPU and of others.
-
-    In ``free`` rows; None where not even the least fits. Where GPUs take one line each, the row of column heads is
-    counted too.
-    """
-    for tall, other, process_rows in STACKED[density]:
-        heads = 1 if other == 1 and gpus > 1 else 0
-        if tall + heads + (gpus - 1) * other <= free - process_rows:
-            if density == "compact":
-                return tall, other
-            return grown(tall, free - heads - (gpus - 1) * other, kept_processes(free, gpus)), other
-    return None
-
-
-def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> list[int]:
-    """Return the rows of each line of panes.
-
-    Empty where not even the least fits. What the lines cannot share evenly goes to the first ones, so that no row
-    stays empty.
-    """
-    lines = -(-gpus // per_line)
-    if density == "compact":
-        return [COMPACT_GRID] * lines if lines * COMPACT_GRID <= free - LEAST_PROCESSES else []
-    # Beside each other GPUs take fewer rows: a sixth of the room is enough for their processes.
-    rows, more = divmod(free - kept_processes(free // 2, gpus), lines)
-    return [min(TALLEST_GRID, rows + (line < more)) for line in range(lines)] if rows >= LEAST_GRID else []
-
-
-def kept_processes(free: int, gpus: int) -> int:
-    """Return the process rows kept below the GPUs.
-
-    A third of the room, and no more than so many GPUs need as a rule. Whatever runs, so that nothing moves when a
-    job starts.
-    """
-    return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
-
-
-def grown(least: int, room: int, process_rows: int) -> int:
-    """Return a block's rows, at least ``least``.
-
-    It is taller where ``process_rows`` rows of processes leave some of the ``room``.
-    """
-    return max(least, min(room - process_rows, TALLEST))
-
-
-def listed(gpus: int, rows_left: int) -> int:
-    """Return how many GPUs get a line each.
-
-    A low screen gives all but two rows of words to them.
-    """
-    room = rows_left - WORDS_ROWS - TABLE_ROWS
-    if room < LEAST_LISTED and rows_left - 2 < gpus <= rows_left:
-        # Every GPU with its verdict is worth more than the words of one.
-        return gpus
-    return max(1, min(gpus, room if room >= LEAST_LISTED else rows_left - 2))
-
-
-def bar_room(below: int, wanted_rows: int) -> int:
-    """Return the rows of the time line of the past.
-
-    At most ``wanted_rows`` of those ``below`` GPUs and host. Whoever looks back wants to see who ran: title, heads
-    and five processes stay where the live screen has them.
-    """
-    return min(wanted_rows, max(1, below - KEPT_IN_THE_PAST))
-
-
-# The rows.
-
-LEAST_PANE_WIDTH = 96
 LEAST_SIZE = (20, 4)
 LEAST_TABLE = 3
 """Rows of the process table: its title, its heads and one process. With fewer the title stands alone."""
@@ -174,7 +76,7 @@ class Painter:
         if view.replay is not None:
             from gputop.paint.replay_bar import bar_height, replay_bar
 
-            room = bar_room(height - len(self._top.rows), bar_height(frame, view.replay))
+            room = screen_division.bar_room(height - len(self._top.rows), bar_height(frame, view.replay))
             bar, foot = replay_bar(frame, view, view.replay, width, room)
         elif hinted:
             line = hint_line(last_hint(frame, view), width)
@@ -249,7 +151,7 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     gpus = [ShownGpu(frame, view, position) for position in range(len(frame.snapshot.gpus))]
     if not gpus:
         return out
-    if view.layout != "list" and view.density == "standard" and _big(len(gpus), width, height):
+    if view.layout != "list" and view.density == "standard" and screen_division.are_few(len(gpus), width, height):
         _add_big_panes(out, gpus, width)
     elif view.layout == "list" or not _add_panes(out, gpus, width):
         _add_list(out, gpus, width)
@@ -260,10 +162,6 @@ def _target(g: ShownGpu) -> Target:
     return Target("gpu", g.gpu.static.uuid)
 
 
-def _big(gpus: int, width: int, height: int) -> bool:
-    return width >= 80 and ((gpus == 1 and height >= 28) or (gpus == 2 and height >= 46))
-
-
 def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     """Add one or two GPUs over the whole width.
 
@@ -271,11 +169,7 @@ def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     """
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     host = [host_rows.load(frame, view, width), *host_rows.attribution_rows(frame, view, width)[:1]]
-    room = out.left - len(host) - 2
-    with_lanes = min(count * panes.LEAST_WITH_LANES, room - LEAST_PROCESSES_OF_FEW)
-    rows = min(
-        max(room - kept_processes(room // 2, count), with_lanes) // count, max(TALLEST_GRID, out.height * 3 // 5)
-    )
+    rows = screen_division.rows_of_few(count, out.left - len(host) - 2, out.height)
     for g in gpus:
         out.extend(panes.full_pane(g, width, rows), _target(g))
     out.extend(host)
@@ -292,14 +186,13 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     labels = max(len(gpu_label(g.gpu)) for g in gpus)
     if out.left > len(gpus) + 2 or out.left > 8:
         out.add(gpu_list.list_header(width, chart, labels, view.span_s))
-    room = listed(len(gpus), out.left)
+    room = screen_division.listed(len(gpus), out.left)
     first = max(0, min(selected.position - room // 2, len(gpus) - room))
     for g in gpus[first : first + room]:
         out.add(gpu_list.list_row(g, width, chart, labels, selected=g is selected), _target(g))
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
     rows_below = out.left - 9
-    kept = LEAST_PROCESSES_OF_FEW if len(gpus) <= 2 else kept_processes(out.left, len(gpus))
-    rows = min(rows_below - kept, TALLEST)
+    rows = screen_division.chart_below_list(len(gpus), out.left, rows_below)
     has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard"
     if has_chart or out.left >= 8:
         named = gpu_list.list_title(selected, room, width)
@@ -313,37 +206,26 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
         out.add(host_rows.load(frame, view, width, indent=1))
 
 
-def _columns(width: int, gpus: int) -> int:
-    """Return the number of panes side by side.
-
-    As many as divide the GPUs evenly, so that the grid has no hole.
-    """
-    if width < 2 * LEAST_PANE_WIDTH + 8:
-        return 1
-    most = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
-    return next((columns for columns in range(most, 1, -1) if gpus % columns == 0), most)
-
-
 def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
     """Add panes as tall as the height allows.
 
     False when even one row a GPU beside one small pane does not fit.
     """
-    if width < LEAST_PANE_WIDTH:
+    if width < screen_division.LEAST_PANE_WIDTH:
         return False
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
     # The host in one row; with a heading and what it did meanwhile where a GPU waits for it.
     host = [host_rows.title(frame, view, width), load, *attribution] if attribution else [load]
     free = out.left - len(host) - 2
-    per_line = _columns(width, count)
+    per_line = screen_division.panes_per_line(width, count)
     if per_line > 1:
-        heights = side_by_side(count, per_line, free, view.density)
+        heights = screen_division.side_by_side(count, per_line, free, view.density)
         if not heights:
             return False
         _add_grid(out, gpus, width, per_line, heights)
     else:
-        sizes = stacked(count, free, view.density)
+        sizes = screen_division.stacked(count, free, view.density)
         if sizes is None:
             return False
         _add_stack(out, gpus, width, *sizes)

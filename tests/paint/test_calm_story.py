@@ -17,7 +17,8 @@ from gputop.paint.glyphs import COLOUR, MONO
 from gputop.paint.header import hint_of, summary
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
-from gputop.paint.main_screen import LEAST_PROCESSES, MOST_PROCESSES, kept_processes, main_screen
+from gputop.paint.main_screen import main_screen
+from gputop.paint.screen_division import LEAST_PROCESSES, MOST_PROCESSES, kept_processes
 from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View, selected_gpu
