@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean, median
 from time import perf_counter
 from typing import Literal
@@ -153,8 +153,15 @@ def report_traces(
     return TraceReport(
         tuple(rank.report for rank in ranks),
         straggler,
-        (*(f"left out: {words}" for words in left_out), *straggler_notes),
+        (*(f"left out: {words}" for words in left_out), *_missing_ranks(ranks), *straggler_notes),
     )
+
+
+def _missing_ranks(ranks: Sequence[Rank]) -> Iterator[str]:
+    """Yield a note where several ranks of a job are given, and not all of them."""
+    job_size = max(rank.report.world_size or 0 for rank in ranks)
+    if 1 < len(ranks) < job_size:
+        yield f"{len(ranks)} of the job's {job_size} ranks are here: a slower one may be among the others"
 
 
 def _read_all(

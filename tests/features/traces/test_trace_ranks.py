@@ -52,7 +52,7 @@ def test_equal_ranks_have_no_straggler_and_unequal_steps_are_said(
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    data = json.loads(trace_said(capsys, ranks(tmp_path / "a", {0: 1000, 1: 1010, 2: 1000}), "--json")[1])
+    data = json.loads(trace_said(capsys, ranks(tmp_path / "a", {0: 1000, 1: 1010, 2: 1000, 3: 1000}), "--json")[1])
     assert data["straggler"] is None and data["notes"] == []
     text = trace_said(capsys, ranks(tmp_path / "b", {0: 1000, 1: 1400}, calls=18))[1]
     assert "do not hold the same steps" in text and "is slower" not in text
@@ -79,6 +79,14 @@ def test_a_folder_with_ranks_of_two_jobs_is_refused_in_one_line(
             written(tmp_path / f"job{job}_{rank}.json", document)
     status, text = trace_said(capsys, str(tmp_path))
     assert status == 2 and text.count("\n") == 1 and "one file for each rank of one job" in text
+
+
+@pytest.mark.parametrize("present", [(0,), (1, 3), (0, 2, 3), (0, 1, 2, 3)])
+def test_ranks_that_are_missing_are_noted_where_ranks_are_compared(
+    present: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = trace_said(capsys, ranks(tmp_path, dict.fromkeys(present, 1000)))[1]
+    assert (f"{len(present)} of the job's 4 ranks are here" in text) == (1 < len(present) < 4)
 
 
 def all_to_all(tmp_path: Path, announced: str, *, slow: int = 2) -> str:
