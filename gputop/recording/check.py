@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -80,8 +81,8 @@ def _checked(line: Line) -> Line:
             steps, servers = tuple(map(checked_steps, line.steps)), tuple(map(checked_server, line.servers))
             if None in steps or None in servers:
                 raise Damage("steps or servers that cannot be")
-            return replace(line, steps=steps, servers=servers)
-        return line
+            line = replace(line, steps=steps, servers=servers)
+        return _masked_frame(line)
     if isinstance(line, Event):
         return replace(line, text=masked_text(line.text))
     if isinstance(line, MachineLine) and len({gpu.uuid for gpu in line.gpus}) < len(line.gpus):
@@ -92,6 +93,25 @@ def _checked(line: Line) -> Line:
     if isinstance(line, RunFacts):
         return replace(line, command=masked_text(line.command)[:MOST_COMMAND])
     return line
+
+
+_masked_again = lru_cache(maxsize=1024)(masked_text)
+"""Frame after frame repeats its texts."""
+
+
+def _masked_frame(frame: Snapshot) -> Snapshot:
+    """Mask notices and details of waits, which another program may have written."""
+    if frame.notices:
+        frame = replace(frame, notices=tuple(map(_masked_again, frame.notices)))
+    details = (end.detail for process in frame.processes for end in process.waits_for or ())
+    if any(_masked_again(detail) != detail for detail in details if detail):
+        processes = tuple(
+            replace(p, waits_for=tuple(replace(end, detail=_masked_again(end.detail)) for end in p.waits_for))
+            if p.waits_for else p
+            for p in frame.processes
+        )  # fmt: skip
+        frame = replace(frame, processes=processes)
+    return frame
 
 
 def _masked(static: ProcessStatic) -> ProcessStatic:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from gputop.model.feeders import WaitEnd
 from gputop.model.secret_marks import MASK
 from gputop.model.secret_rules import strength, text_without_secrets
 from gputop.model.secrets import masked_text, masked_words
@@ -243,11 +244,13 @@ def test_the_marks_that_are_looked_for_first_miss_nothing() -> None:
 
 def test_a_recording_of_another_program_is_masked_when_it_is_read() -> None:
     raw = ProcessStatic("ml", f"vllm serve llama --api-key {S}", HF, why="holds a GPU context")
-    snapshot = snap(0, gpu(), [replace(train(), static=raw)])
-    snapshot = replace(snapshot, events=(Event(0.5, "mark", f"password={S}"),))
+    ends = (WaitEnd("network", 50.0, detail=f"redis://:{S}@h"), WaitEnd("file", 20.0, detail="/data, reads"))
+    snapshot = snap(0, gpu(), [replace(train(), static=raw, waits_for=ends)])
+    snapshot = replace(snapshot, events=(Event(0.5, "mark", f"password={S}"),), notices=(f"token={S}",))
     (back,) = read_back(snapshot)
     static = back.processes[0].static
     assert (static.command, static.name) == (f"vllm serve llama --api-key {MASK}", MASK)
+    assert (back.processes[0].waits_for or ())[1:] == ends[1:]
     assert not _leaks(repr(asdict(back)))
 
 
