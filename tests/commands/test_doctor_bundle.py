@@ -23,7 +23,7 @@ from gputop.recording.reader import read_snapshots
 from tests.nvml.stand_in import GIB, Process, Scenario, uuid_of
 
 CODE = (
-    "import sys; from gputop.commands import doctor as b; b.RECORDED_S = 2.0;"
+    "import sys; from gputop.commands import doctor_bundle as b; b.RECORDED_S = 2.0;"
     "from gputop.cli import main; sys.exit(main())"
 )
 
