@@ -64,6 +64,11 @@ class HostServices:
         elif len(self._services) < MOST_SERVICES:
             self._services[address] = _Service(root, now, peer)
 
+    def keep(self, now: float, address: Address) -> None:
+        """Note that a job still waits for a service that is a part of it by now."""
+        if address in self._services:
+            self._services[address].asked_at = now
+
     def find(
         self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], ends: OtherEnds
     ) -> dict[int, ProcessPlace]:

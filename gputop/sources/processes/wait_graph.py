@@ -423,6 +423,8 @@ class WaitGraph:
                 )
         holders = () if peer is None else self._holding(now, job.pids, lambda ends: peer in ends.sockets, but=pid)
         if holders:
+            if found is not None:
+                self.services.keep(now, found[0].ends[1])
             # Both ends were made before the fork: the first is the one that is above the others.
             return End("socket", holders[:1], written=True)
         if found is not None:

@@ -65,4 +65,8 @@ def test_a_service_is_named_while_it_computes(does: str) -> None:
             assert (seen[pid].root, seen[pid].gpu, seen[pid].rule, seen[pid].may_feed) == (os.getpid(), 3, "R6", True)
             # Who is a part of a job already is not placed again, and whom nobody asks is forgotten.
             assert services.find(time.monotonic(), table, {**placed, **seen}, ends) == {}
-            assert services.find(time.monotonic() + KEPT_S, table, placed, ends) == {}
+            services.keep(begun + KEPT_S, (ADDRESS, port))
+            services.find(begun + KEPT_S + 5.0, table, placed, ends)
+            assert list(services._services) == [(ADDRESS, port)]
+            services.find(begun + 2.0 * KEPT_S + 5.0, table, placed, ends)
+            assert not services._services
