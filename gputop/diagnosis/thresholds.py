@@ -54,7 +54,7 @@ COMM_POWER: Final = Threshold(0.5, leave=0.55)
 LAUNCH_BOUND_MAIN: Final = 0.9
 """Share of the time in which the main thread is runnable, from which on it cannot launch faster."""
 LAUNCH_BOUND_RATIO: Final = 0.5
-"""r below which kernels of such a thread are small: 0.34 in training with small steps on an H200, 0.63 where the main
+"""r below which kernels of such a thread are small: 0.34 in training with small steps on an H200, 0.87 where the main
 thread computed between kernels that fill the chip."""
 
 # --- what a busy GPU is bound by ------------------------------------------------------------------------------------
