@@ -377,7 +377,9 @@ def test_what_nobody_has_foreseen_is_one_line_with_its_place(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kib", [36_000, 40_000, 44_000, 48_000, 54_000, 60_000, 80_000, 100_000, 150_000])
+@pytest.mark.parametrize(
+    "kib", [44_000, 80_000, *(pytest.param(kib, marks=pytest.mark.weekly) for kib in (36_000, 54_000, 150_000))]
+)
 def test_under_a_limit_on_memory_an_error_names_memory_and_not_processes(kib: int) -> None:
     done = subprocess.run(
         ["sh", "-c", f"ulimit -v {kib}; exec {sys.executable} -m gputop diagnose demo --json >/dev/null"],

@@ -133,7 +133,9 @@ def test_an_hour_of_recorded_minutes_is_sixty_of_them_whenever_it_is_asked_for(t
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-@pytest.mark.parametrize("names", ["gputop", "legacy", pytest.param("4.9", marks=pytest.mark.weekly)])
+@pytest.mark.parametrize(
+    "names", ["gputop", *(pytest.param(names, marks=pytest.mark.weekly) for names in ("legacy", "4.9"))]
+)
 def test_every_alert_fires_in_its_world_and_is_silent_in_the_other(names: Names, tmp_path: Path) -> None:
     (tmp_path / "gputop.rules.yml").write_text(rules_yaml(names))
     (tmp_path / "gputop.rules.test.yml").write_text(unit_tests_yaml(names, "gputop.rules.yml"))

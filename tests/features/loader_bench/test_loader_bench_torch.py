@@ -169,7 +169,7 @@ def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark
         ("dies", ("--workers", "0"), "SIGKILL, as the system does when memory runs out"),
         ("dies", ("--workers", "2"), "exited unexpectedly"),
         ("nothing", (), "the dataset is empty"),
-        ("hangs", ("--workers", "0", "--budget", "12s"), "no answer within"),
+        ("hangs", ("--workers", "0", "--budget", "30s"), "no answer within"),
     ],
 )
 def test_what_goes_wrong_in_a_dataset_is_a_row_in_words(
