@@ -48,8 +48,6 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
     assert (exporter_row["ok"], exporter_row["fix"]) == (False, FIX)
     assert "only TENSOR, DRAM, GR" in exporter_row["reason"]
     assert "SM n/a" in printed
-    assert "≤ 90 (not measured)" in printed
-    assert FIX in " ".join(printed.split())
 
 
 def command(scenario: Scenario, exporter: SmallExporter, *arguments: str) -> str:
