@@ -410,6 +410,8 @@ def _other_costs(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, s
 
 _STEP_CALL = "call profiler.step() after each one to see them"
 MOST_WARNINGS = 3
+SOME_HOLE = 5.0
+"""Percent of the time that is not recorded: from here on the verdict's shares differ from the table's [judged]."""
 
 
 def _unsure(trace: Trace, m: Measures, stacks: bool) -> Iterator[tuple[bool, str]]:
@@ -421,5 +423,7 @@ def _unsure(trace: Trace, m: Measures, stacks: bool) -> Iterator[tuple[bool, str
     yield few, f"only {count(m.steps, 'step')}: too few to tell the typical one"
     yield stacks, "recorded with Python stacks, which slow the host: its shares are upper bounds"
     yield from ((True, words) for words in trace.doubts.notes())
+    hole = m.idle_cause_pct["not_recorded"]
+    yield hole >= SOME_HOLE, f"judged from the {100.0 - hole:.0f} % of the time that is recorded"
     yield bool(trace.warnings), f"the profiler warns: {'; '.join(trace.warnings[:MOST_WARNINGS])}"
     yield trace.truncated, "the end of the file is missing: the numbers are of what is there"

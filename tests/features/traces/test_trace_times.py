@@ -127,6 +127,15 @@ def test_launches_without_a_kernel_are_counted_and_a_hole_is_not_recorded_and_no
     assert status == 0 and json.loads(text)["dropped_events"] > 0
 
 
+@pytest.mark.parametrize(("every", "share"), [(2, 50), (4, 75), (40, None)])
+def test_a_verdict_from_a_part_of_the_time_says_so(every: int, share: int | None, judge: Judge) -> None:
+    document = planted("busy")
+    lost = {id(event) for event in kernels(document)[::every]}
+    document["traceEvents"] = [event for event in document["traceEvents"] if id(event) not in lost]
+    notes = [note for note in judge(document).verdict.notes if note.startswith("judged from")]
+    assert notes == ([] if share is None else [f"judged from the {share} % of the time that is recorded"])
+
+
 def test_launches_that_a_graph_s_capture_records_have_no_kernel_and_none_was_dropped(judge: Judge) -> None:
     maker = TraceMaker()
     maker.call("cudaStreamBeginCapture_v10000", maker.t, maker.t + 2)
