@@ -351,6 +351,8 @@ def program_of(p: ProcessSample) -> str:
     if not name.startswith(INTERPRETERS):
         return name
     words = (p.static.command or "").split()[1:]
+    if words[:1] == ["-c"]:
+        return name
     script = next((word for word in words if not word.startswith("-")), name)
     return script.rsplit("/", 1)[-1]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.host_side import program_of
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import OTHER_RANKS, SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
@@ -440,6 +441,13 @@ def test_a_gpu_that_waits_is_told_why(title: str) -> None:
         d = steady(32, sample, processes, host)
         assert_told(d, wanted)
         assert d.remedy or d.level in ("green", "grey") or d.verdict == "low_demand" or not d.cause
+
+
+def test_a_program_is_named_by_its_script_or_module() -> None:
+    scripts = {"python3 -u serve.py --port 1": "serve.py", "python3 -m a.b": "a.b", "python3 -c import x": "python3"}
+    for line, name in scripts.items():
+        assert program_of(command(line, "python3")) == name
+    assert program_of(command("/opt/featsvc --x", "featsvc")) == "featsvc"
 
 
 def test_nobody_is_accused_by_a_name_alone_while_workers_start() -> None:
