@@ -14,7 +14,7 @@ _TABLE = _PAGE.partition("## What to touch")[2].partition("\n## ")[0]
 ROWS = dict(re.findall(r"^\| (an? .*?) \| (.*) \|.*\|$", _TABLE, re.MULTILINE))
 """What is added → what is touched for it."""
 PROBES: dict[str, tuple[str, int | None]] = {
-    "a GPU metric": ("mma_stall_pct", 0),
+    "a GPU metric": ("ecc_corrected_volatile", 1),
     "a process metric": ("feed_by", 3),
     "a host metric": ("load1", 1),
     "a verdict": ("CHECKPOINT_PAUSE", 1),
