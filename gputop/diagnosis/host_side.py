@@ -203,7 +203,10 @@ class GpuHostActivity(Struct):
         return replace(end, pids=(*end.pids, *below)) if below else end
 
     def _beyond(self, end: WaitEnd, pid: int) -> Iterable[WaitEnd]:
-        """For whom one of those waits for whom the main thread waits, with its part of the looks."""
+        """Yield the wait targets of one of the main thread's targets.
+
+        Their percentages are parts of the main thread's observations.
+        """
         for further in self.waits_of.get(pid, ()):
             others = tuple([other for other in further.pids if other != self.pid and other not in end.pids])
             if others:

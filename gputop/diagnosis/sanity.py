@@ -336,8 +336,10 @@ def _within(gpu: GpuSample) -> GpuSample:
 
 
 def _clock_doubt(gpu: GpuSample, past: GpuHistory) -> str | None:
-    """Activity is counted in cycles: where the clock swings, a share of cycles is not one of time
-    (open-gpu-kernel-modules#1122)."""
+    """Return a doubt about SM activity while the clock changes.
+
+    Activity is counted in cycles, so a share of cycles is not a share of time (open-gpu-kernel-modules#1122).
+    """
     before, now = past.clock_before_mhz, past.clock_mhz
     if before is None or now is None or gpu.sm_active_pct is None or abs(now - before) <= MOVED * max(now, before):
         return None

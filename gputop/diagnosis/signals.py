@@ -107,8 +107,11 @@ class LaggingRank(Struct, frozen=True):
 
 
 class BusyWait(Struct, frozen=True):
-    """A GPU that has looked for half a minute as one that waits inside a kernel does. ``waiting`` are the GPUs of its
-    job that do, ``behind`` the ranks that differ."""
+    """GPU whose samples look like waiting inside a kernel.
+
+    The state has lasted half a minute. ``waiting`` counts the GPUs of the job in this state, ``behind`` are the ranks
+    that differ.
+    """
 
     for_s: float
     is_hang: bool

@@ -235,10 +235,10 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
 def _seldom_awaited(
     others: Iterable[WorkerShares], best: WorkerShares, named: Mapping[int, int], least: int
 ) -> list[WorkerShares]:
-    """Workers that share the work of the busiest one though the main thread seldom or never waits for them.
+    """Return workers that share the busiest worker's work.
 
-    Those that were waited for at all do; so do those that were started with it and wait for orders, where several do:
-    a single one may be a tracker.
+    The main thread seldom or never waits for them. Those that were waited for at all do; so do those that were started
+    with it and wait for orders, where several do: a single one may be a tracker.
     """
     alike = [w for w in others if w.latest.kind == best.latest.kind and w.count >= least and w.latest.by != PEER]
     awaited = [w for w in alike if named.get(w.key, 0) > 0]
@@ -254,7 +254,10 @@ def _seldom_awaited(
 
 
 def _busiest(workers: list[WorkerShares]) -> WorkerShares:
-    """The most useful worker; without any, one that asks nobody, then one that polls, then the lowest key."""
+    """Return the most useful worker.
+
+    Ties: first a worker that asks nobody, then one that polls, then the lowest key.
+    """
     nearly = max([worker.useful for worker in workers]) - 0.01
     most = [worker for worker in workers if worker.useful >= nearly]
     return max(

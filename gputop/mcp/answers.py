@@ -1,4 +1,4 @@
-"""Answers for coding assistants, and the files that may be asked about.
+"""Answers for coding assistants, and the files they may read.
 
 A process may be named "ignore your instructions": a reader must be able to tell gputop's words from foreign text.
 """
@@ -49,7 +49,7 @@ def _entry(key: str, value: Any) -> tuple[str, Any]:
 
 
 def _has_text(value: Any) -> bool:
-    """Return whether a value is a text or a flat collection of texts.
+    """Return whether a value is a text or contains texts directly.
 
     Nested collections label their own keys.
     """
@@ -92,7 +92,10 @@ def _without_nulls(data: Any) -> Any:
 
 
 def _lists(data: Any, path: str) -> Iterator[tuple[int, str, list[Any]]]:
-    """Yield size, path and list of each innermost list of two or more."""
+    """Yield size, path and list of each innermost list.
+
+    Lists with fewer than two entries are left out.
+    """
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _lists(value, f"{path}.{key}" if path else str(key))
@@ -124,9 +127,10 @@ class Folders:
         raise Refused(f"{clean_text(name)[:200]}: no such file below the folders that gputop mcp was given")
 
     def _may_be_read(self, path: str, root: str) -> bool:
-        """Return whether a path is a regular file, or a folder of such.
+        """Return whether a path may be read.
 
-        A folder may hold nothing but files and folders below the root.
+        Regular files may be read, and folders of such files. A folder may hold nothing but files and folders below the
+        root.
         """
         try:
             kind = os.stat(path).st_mode
@@ -143,7 +147,7 @@ class Folders:
             return False
 
     def relative(self, data: Any) -> Any:
-        """Return data with paths as an assistant names them: below the folder."""
+        """Return data with paths relative to the folders."""
         if isinstance(data, dict):
             return {key: self.relative(value) for key, value in data.items()}
         if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""Answer coding assistants over the Model Context Protocol, on stdin and stdout, read-only."""
+"""Run the read-only MCP server on stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MCP server: six tools that answer with the JSON of commands. Read-only."""
+"""MCP server: six read-only tools that return commands' JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ Trace = Annotated[str, Field(description="a profiler's trace, or a folder with o
 
 
 class StrictServer(MCPServer):
-    """Refuses wrong arguments in one line, also unknown ones, which the SDK drops silently."""
+    """MCP server that refuses wrong arguments in one line.
+
+    The SDK drops unknown arguments silently; this server refuses them too.
+    """
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         for tool in await self.list_tools():
@@ -58,7 +61,10 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
     tool = server.tool(annotations=READ_ONLY, structured_output=False)
 
     def answer(*words: str, files: Sequence[str] = ()) -> str:
-        """Return the JSON of a command of gputop. Raises ToolError in one line."""
+        """Return the JSON of a gputop command.
+
+        Raises ToolError in one line.
+        """
         try:
             paths = [allowed.file(name) for name in files]
             done = finished(our_program("gputop.cli", *words, *paths, "--json", *options), ours(), LIMIT_S)
@@ -82,7 +88,10 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
         file: Annotated[str, Field(description="a recording; without it this machine is watched")] = "",
         seconds: Annotated[float, Field(description="how long to watch", ge=2, le=MOST_WATCH_S)] = 12.0,
     ) -> str:
-        """Return the verdict on each GPU with evidence and remedy: live, or at the end of a recording."""
+        """Return each GPU's verdict with evidence and remedy.
+
+        Diagnoses live, or at the end of a recording.
+        """
         return answer("diagnose", files=[file]) if file else answer("diagnose", f"--for={seconds:g}s")
 
     @tool
@@ -104,7 +113,7 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
 
     @tool
     def memory(file: Annotated[str, Field(description="a memory snapshot of PyTorch")]) -> str:
-        """Return what holds a GPU's memory: at the peak, what grew, what did not fit."""
+        """Return owners of GPU memory: at the peak, growing, or failing."""
         return answer("memory", files=[file])
 
     return server

@@ -1,1 +1,4 @@
-"""What was measured: the metric catalogue, snapshots and history. Imports nothing else of gputop."""
+"""Data model: metric catalogue, snapshots and history.
+
+Imports nothing else of gputop.
+"""

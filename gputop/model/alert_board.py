@@ -1,4 +1,4 @@
-"""The state of all alerts of a watched run, for the findings page."""
+"""State of a watched run's alerts, for the findings page."""
 
 from __future__ import annotations
 

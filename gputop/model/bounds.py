@@ -1,4 +1,4 @@
-"""Types of measured values with the bounds that a recording must keep."""
+"""Types of measured values, with the bounds of a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cards: peak performance, MIG shares, and a smaller one for a job.
+"""GPU products: peak performance, MIG shares, and smaller replacements.
 
 Few rows, each with its document. A card that is not listed has no figure and is never proposed: a guess would give a
 guessed utilisation.
@@ -113,9 +113,9 @@ class NoPeak(Exception):
 
 
 def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
-    """FLOP/s of a GPU by its NVML name, and the data sheet.
+    """Return peak FLOP/s of a GPU and the data sheet.
 
-    Raises NoPeak.
+    ``gpu`` is the NVML name. Raises NoPeak.
     """
     product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", gpu.strip())
     row = next((row for row in PEAKS if re.fullmatch(row.name, product)), None)
@@ -131,9 +131,9 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
 
 
 class Card(Struct, frozen=True):
-    """A product: memory in GB, bandwidth in GB/s, power in W.
+    """GPU product by its data sheet, ``source``.
 
-    By its data sheet, ``source``.
+    Memory in GB, bandwidth in GB/s, power in W. By its data sheet, ``source``.
     """
 
     name: str
@@ -185,10 +185,10 @@ _GB, _GIB = 1e9, 2.0**30
 
 
 class SmallerCard(Struct, frozen=True):
-    """Needs of one GPU's job, and the smallest card for it.
+    """Needs of one GPU's job, and the smallest sufficient card.
 
-    ``held_bytes`` is the most that was held, ``wanted_bytes`` that with its margin. ``is_fast`` says whether the card's
-    bandwidth and tensor cores would have done the same work in the same time; None where that was not measured, and
+    ``held_bytes`` is the peak of the memory that was held, ``wanted_bytes`` adds its margin. ``is_fast`` says whether
+    the card's bandwidth and tensor cores suffice for the same work in the same time; None if that was not measured.
     ``why`` gives the figures.
     """
 
@@ -226,7 +226,10 @@ def smaller_card(
 def _keeps_up(
     card: Card, present: Card, name: str, dram_pct: float | None, tensor_pct: float | None
 ) -> tuple[bool | None, str]:
-    """Whether a card has the bandwidth and tensor cores, in words."""
+    """Return whether a card has enough bandwidth and tensor cores.
+
+    The second value gives the figures in words.
+    """
     if dram_pct is None or tensor_pct is None:
         return None, "how fast it would be is not known: DRAM and tensor activity were not measured"
     bandwidth = dram_pct / 100.0 * present.gb_per_s / card.gb_per_s

@@ -1,4 +1,4 @@
-"""Numbers derived from a single sample: GAP, WORK, and what holds the clocks down."""
+"""Numbers derived from one sample: GAP, WORK, and causes of low clocks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_THROTTLING = IDLE | APPLICATION_CLOCKS | DISPLAY_CLOCKS
 
 
 def throttle_words(mask: int) -> list[str]:
-    """The reasons set in a mask that really slow a GPU down, in words."""
+    """Return the reasons in a mask that slow a GPU down."""
     return [word for bit, word in WORDS.items() if mask & bit & ~NOT_THROTTLING]
 
 
@@ -47,14 +47,20 @@ DRAM_PRACTICAL_PEAK = 0.8
 
 
 class Work(Struct, frozen=True):
-    """How hard the arithmetic pipes or the memory were driven, in percent, and which of the two it was."""
+    """Utilization of the arithmetic pipes or the memory.
+
+    ``pct`` is percent; ``kind`` is C for compute, M for memory.
+    """
 
     pct: float
     kind: Literal["C", "M"]
 
 
 def work(gpu: GpuSample) -> Work | None:
-    """The larger of compute (the busiest arithmetic pipe) and memory (DRAM over its practical peak), if measured."""
+    """Return the larger of compute and memory utilization, if measured.
+
+    Compute is the busiest arithmetic pipe, memory is DRAM activity over its practical peak.
+    """
     driven = [Work(value, "C") for value in known(gpu.pipes)]
     if gpu.dram_active_pct is not None:
         driven.append(Work(min(100.0, gpu.dram_active_pct / DRAM_PRACTICAL_PEAK), "M"))
@@ -62,23 +68,30 @@ def work(gpu: GpuSample) -> Work | None:
 
 
 def lacks_sm(gpu: GpuSample) -> bool:
-    """Whether the source in use measures other counters of this GPU, but not its SM activity."""
+    """Return whether only SM activity is missing.
+
+    The source in use measures other counters of this GPU.
+    """
     others = (gpu.tensor_active_pct, gpu.dram_active_pct, gpu.sm_occupancy_pct, gpu.graphics_active_pct)
     return gpu.sm_active_pct is None and gpu.sm_lack is not None and any(value is not None for value in others)
 
 
 def gap_pct(gpu: GpuSample) -> float | None:
-    """UTIL − SM in points, never below 0: SM is weighted by cycles and may exceed UTIL when clocks swing."""
+    """Return UTIL − SM in points, never below 0.
+
+    SM is weighted by cycles and may exceed UTIL when clocks swing.
+    """
     if gpu.util_pct is None or gpu.sm_active_pct is None:
         return None
     return max(0.0, gpu.util_pct - gpu.sm_active_pct)
 
 
 def slowed(gpu: GpuSample) -> dict[str, float | None]:
-    """Causes of low clocks in this sample, 100 or 0 each, so that a mean is a share of time.
+    """Return causes of low clocks in this sample.
 
-    ``slowed_heat_pct``: software or hardware thermal slowdown. ``slowed_brake_pct``: power brake, or a hardware
-    slowdown that is not heat. ``slowed_cap_pct``: the power cap, which is how a busy GPU normally runs.
+    Each is 100 or 0, so that a mean is a share of time. ``slowed_heat_pct``: software or hardware thermal slowdown.
+    ``slowed_brake_pct``: power brake, or a hardware slowdown that is not heat. ``slowed_cap_pct``: the power cap, which
+    is how a busy GPU normally runs.
     """
     mask = gpu.throttle_reasons
     if mask is None:

@@ -1,4 +1,6 @@
-"""One language for filters of processes and of a fleet's rows, and for the conditions of alerts. Pure.
+"""Parse filters and alert conditions.
+
+Processes, the rows of a fleet, and alerts share one language. Pure.
 
     expression = terms {"or" terms}
     terms      = term {["and"] term}
@@ -6,8 +8,8 @@
     operator   = ":" | "~" | "=" | "==" | "!=" | "<" | ">" | "<=" | ">="
 
 ``and`` binds tighter than ``or``, ``!`` negates a term, commas are alternatives, quotes keep spaces and make ``and``
-and ``or`` ordinary words. Spaces may stand around operators. A ``Vocabulary`` lists the fields; the caller hands in
-the values. A value that was not measured satisfies neither a comparison nor its negation: the result is unknown.
+and ``or`` ordinary words. Spaces may surround operators. A ``Vocabulary`` lists the fields; the caller hands in the
+values. A value that was not measured satisfies neither a comparison nor its negation: the result is unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _NONE: Mapping[str, Any] = {}
 
 
 class ExpressionError(Exception):
-    """A malformed expression, in one line; ``position`` is the offset of the mistake."""
+    """Malformed expression; the message is one line.
+
+    ``position`` is the offset of the mistake.
+    """
 
     def __init__(self, text: str, position: int) -> None:
         super().__init__(text, position)
@@ -63,7 +68,7 @@ class Vocabulary(Struct, frozen=True):
 
 
 class Term(Struct, frozen=True):
-    """One comparison; ``field`` is empty for a search in any text.
+    """One comparison; an empty ``field`` searches any text.
 
     ``values`` are alternatives: lower-case texts, or numbers in the field's unit.
     """
@@ -74,9 +79,10 @@ class Term(Struct, frozen=True):
     negated: bool = False
 
     def holds_for(self, value: float | Sequence[str] | None, exactly: bool = False) -> bool | None:
-        """Return whether a number, or one of several texts, satisfies the term.
+        """Return whether a number or a text satisfies the term.
 
-        None for an unknown value. Numbers are equal as they are shown, rounded, unless ``exactly`` is asked for.
+        A sequence of texts satisfies the term if one of them does. None for an unknown value. Numbers are equal as they
+        are shown, rounded, unless ``exactly`` is asked for.
         """
         if value is None:
             return None
@@ -88,7 +94,10 @@ class Term(Struct, frozen=True):
 
 
 class Expression(Struct, frozen=True):
-    """Alternatives of terms that must all hold; without terms everything passes."""
+    """Alternatives, each a list of terms that must all hold.
+
+    Without terms every row passes.
+    """
 
     text: str = ""
     alternatives: tuple[tuple[Term, ...], ...] = ((),)
@@ -101,7 +110,10 @@ class Expression(Struct, frozen=True):
         return tuple(term for terms in self.alternatives for term in terms)
 
     def holds(self, answer: Callable[[Term], bool | None]) -> bool | None:
-        """Combine the terms' answers; None where the result depends on an unknown value."""
+        """Combine the results of the terms.
+
+        None if the result depends on an unknown value.
+        """
         holds: bool | None = False
         for terms in self.alternatives:
             parts = [answer(term) for term in terms]
@@ -114,14 +126,20 @@ class Expression(Struct, frozen=True):
 
 
 def parse_expression(text: str, vocabulary: Vocabulary) -> Expression:
-    """Parse an expression. Raises ExpressionError with the position of the first mistake."""
+    """Parse an expression.
+
+    Raises ExpressionError with the position of the first mistake.
+    """
     if len(text) > LONGEST:
         raise ExpressionError(f"a {vocabulary.what} has at most {LONGEST} characters", LONGEST)
     return Expression(text.strip(), _Parser(text, vocabulary).alternatives())
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Return a hint with the most similar name, to follow a message."""
+    """Return a hint with the most similar name.
+
+    The hint is appended to an error message.
+    """
     from difflib import get_close_matches
 
     # The dashes of options do not count as similarity.
@@ -141,7 +159,7 @@ def _compares(operator: Operator, a: float, b: float, exactly: bool) -> bool:
 
 
 def _matches(texts: Sequence[str], operator: Operator, wanted_texts: tuple[float | str, ...]) -> bool:
-    """Return whether a text matches one of the wanted lower-case texts.
+    """Return whether any text matches a wanted lower-case text.
 
     ``~`` matches anywhere; ``:`` and ``=`` match the whole text or one of its words (``job:8821``).
     """
@@ -217,7 +235,7 @@ class _Parser:
         return Term(field, "~" if field in words.loose and like == ":" else like, texts, negated)
 
     def _without_operator(self, word: str) -> str:
-        """Return the message for a word without an operator where nothing is searched for."""
+        """Return the error message for a word without an operator."""
         words = self._vocabulary
         if forms := [f"{field}:{word}" for field, ids in words.ids.items() if word in ids]:
             return f"{word} needs its kind: write {' or '.join(forms)}"
@@ -234,7 +252,7 @@ class _Parser:
         return f"there is no field {name}{nearest(name, [*words.aliases, *words.units], words.otherwise)}"
 
     def _instead(self, field: str, value: str) -> str:
-        """Return a hint for a value that is not in its field's list."""
+        """Return a hint for a value that its field lacks."""
         words = self._vocabulary
         other = next((other for other, ids in words.ids.items() if value in ids), None)
         hint = words.hints.get(field, "")

@@ -1,4 +1,7 @@
-"""Install commands for gputop and its extras, for messages; the one module that names the distribution."""
+"""Return install commands for gputop and its extras.
+
+Messages use them. No other module names the distribution.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra beside the gputop that runs.
+    """Return the command that installs an extra.
 
-    It names the checkout or the wheel that gputop was installed from, else the package index.
+    The command installs beside the running gputop. It names the checkout or the wheel that gputop was installed from,
+    else the package index.
     """
     return f"{_pip()} install {shlex.quote(f'{_origin() or DISTRIBUTION}[{extra}]')}"
 
@@ -38,7 +42,10 @@ def install_there() -> str:
 
 
 def _origin() -> str | None:
-    """Return the path of the checkout or wheel that gputop came from; None for the package index."""
+    """Return the checkout or wheel that gputop was installed from.
+
+    None for the package index.
+    """
     if os.path.exists(os.path.join(CHECKOUT, "pyproject.toml")):
         return CHECKOUT
     try:  # PEP 610: written by pip, pipx and uv for whatever was not installed by its name alone
@@ -57,7 +64,7 @@ def _pip() -> str:
 
 
 class Extra(Struct, frozen=True):
-    """An optional part: the distribution that it needs first, and its purpose."""
+    """Optional part: its distribution and its purpose."""
 
     distribution: str
     purpose: str

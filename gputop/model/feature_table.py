@@ -1,8 +1,8 @@
-"""The features, and what each adds to the rest of gputop: the one place where the core names them.
+"""Table of gputop's features and their contributions.
 
-A feature is a folder of ``gputop.features``. Nothing here imports one: modules, functions and tables are named by path,
-``module:name``, and ``resolve`` imports what is used when it is used. A test resolves every line. The command line
-reads this table before anything else, so it imports the standard library only.
+No other module of the core names a feature. A feature is a folder of ``gputop.features``. Nothing here imports one:
+modules, functions and tables are named by path, ``module:name``, and ``resolve`` imports them on use. A test resolves
+every line. The command line reads this table before anything else, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ _NONE: Mapping[str, Any] = {}
 
 
 class CommandPart(NamedTuple):
-    """A command's part: what it is for, and the module that runs it."""
+    """Part of a command: its summary and its module."""
 
     summary: str
     module: str
 
 
 class Command(NamedTuple):
-    """A command: one of PURPOSES, what it is for, the module that runs it, and its parts by their second word."""
+    """Command: its purpose, summary, module and parts.
+
+    ``purpose`` is one of PURPOSES. ``parts`` are keyed by the command's second word.
+    """
 
     purpose: str
     summary: str
@@ -41,16 +44,16 @@ class Picture(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """What one feature adds, by path.
+    """Contributions of one feature, by path.
 
-    - ``commands``: by name; ``topics``: of ``gputop help``, each a function that makes the page;
+    - ``commands``: by name; ``topics``: pages of ``gputop help``, each a function that makes the page;
     - ``faults``: by the name of a setting, ``function(value)`` that returns one line for each mistake; ``examples``:
       ``function()`` that returns the text for ``gputop config --init``;
-    - ``doctor``: ``function(args, settings)`` that gives a part of the report: lists of the same name are joined, and
-      ``problems`` are those of all;
-    - ``keys``: tables of keys, each with what stands before the titles of its sections;
-    - ``watchers``: ``function(args, settings, tell=…)`` that gives what looks at every frame of a ``run``, or None; for
-      the live ``screen`` ``function(args, settings)``;
+    - ``doctor``: ``function(args, settings)`` that returns a part of the report: lists of the same name are joined, and
+      ``problems`` are collected from all parts;
+    - ``keys``: tables of keys, each with a prefix for the titles of its sections;
+    - ``watchers``: ``function(args, settings, tell=…)`` that returns an observer of every frame of a ``run``, or None;
+      for the live ``screen`` ``function(args, settings)``;
     - ``pictures``: by name.
     """
 
@@ -162,13 +165,16 @@ FEATURES: Mapping[str, Feature] = {
 
 
 def resolve(path: str) -> Any:
-    """What ``module:name`` names, imported."""
+    """Import and return the object that ``module:name`` names."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
 def hook(kind: str, name: str) -> Any:
-    """What the feature that knows ``name`` has in its table ``kind``, imported; None where none does."""
+    """Return the entry ``name`` of any feature's table ``kind``.
+
+    The entry is imported. None if no feature has one.
+    """
     for feature in FEATURES.values():
         path = getattr(feature, kind).get(name)
         if path is not None:
@@ -177,7 +183,7 @@ def hook(kind: str, name: str) -> Any:
 
 
 def key_tables() -> Iterator[tuple[str, Any]]:
-    """The tables of keys of all features, each with what stands before its titles."""
+    """Yield each feature's key tables with the prefix of their titles."""
     for feature in FEATURES.values():
         for before, path in feature.keys:
             yield before, resolve(path)

@@ -1,7 +1,7 @@
-"""Feeders: whatever can prepare a GPU's next batch, and what it did.
+"""Loader processes and threads of a GPU process, and their states.
 
-A feeder is a loader process, a helper that works like one, or a thread of the GPU's process or of a loader. Its time
-is divided into nine states that add up to 1. Pure data.
+A feeder is a loader process, a helper that works like one, or a thread of the GPU's process or of a loader. Its time is
+divided into nine states that add up to 1. Pure data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Cause = Literal[
 
 
 class FeederShares(Struct, frozen=True):
-    """Shares of the window, 0 to 1, that one feeder or the mean of several spent in each state."""
+    """Shares of the window that a feeder spent in each state.
+
+    Shares are 0 to 1, of one feeder or the mean of several.
+    """
 
     run: float = 0.0
     queued: float = 0.0
@@ -45,7 +48,10 @@ class FeederShares(Struct, frozen=True):
 
     @property
     def useful(self) -> float:
-        """Time that goes into the next batch: runnable, in disk wait or waiting for the network."""
+        """Share of time that goes into the next batch.
+
+        Runnable, waiting for a disk, or waiting for the network.
+        """
         return self.run + self.queued + self.disk + self.network
 
 
@@ -61,7 +67,10 @@ class Owner(Protocol):
 
 
 def rank_among_owners(owner: Owner) -> tuple[bool, float, int]:
-    """The highest of a GPU's owners is whose main thread its verdict looks at: who computes, with most memory."""
+    """Return the sort key of a GPU's owners.
+
+    The highest owner has its main thread diagnosed: one that computes, with most memory.
+    """
     return owner.type != "G", owner.gpu_mem_bytes or 0.0, -owner.pid
 
 
@@ -121,12 +130,15 @@ class Feeders(Struct, frozen=True):
 
     @property
     def key(self) -> int | None:
-        """The busiest one's pid, or its negative where it is the threads or children of that process."""
+        """Pid of the busiest feeder.
+
+        The pid is negative if the feeder is the threads or children of that process.
+        """
         return -self.pid if self.pid is not None and self.what in ("threads", "children") else self.pid
 
 
 class MainWaits(Struct, frozen=True):
-    """Waits of the main thread of a GPU process, shares of time from 0 to 1."""
+    """Waits of a GPU process's main thread, shares 0 to 1."""
 
     disk: float = 0.0
     network: float = 0.0
@@ -148,22 +160,25 @@ LOOK_STATES: frozenset[str] = frozenset(get_args(LookState))
 
 
 class MainLooks(Struct, frozen=True):
-    """The states in which looks found a main thread between two readings, with their number; the first seen first."""
+    """Number of observations of a main thread in each state.
+
+    Covers the time between two readings. The state that was seen first comes first.
+    """
 
     counts: Annotated[tuple[tuple[LookState, Count], ...], Meta(max_length=64)] = ()
 
     def of(self, state: LookState) -> int:
-        """How many looks found it in this state."""
+        """Return the number of observations in this state."""
         return next((count for name, count in self.counts if name == state), 0)
 
     @property
     def total(self) -> int:
-        """How many looks there were."""
+        """Number of observations."""
         return sum(count for _, count in self.counts)
 
     @property
     def waiting(self) -> int:
-        """How many found it waiting."""
+        """Number of observations of a waiting thread."""
         return self.total - self.of("run")
 
     @property
@@ -173,7 +188,7 @@ class MainLooks(Struct, frozen=True):
 
 
 def main_looks(counted: Iterable[tuple[str, int]]) -> MainLooks:
-    """Looks by state, summed up; a state that is not known is ``other``."""
+    """Sum observations by state; unknown states count as ``other``."""
     counts: dict[Any, int] = {}
     for name, count in counted:
         state = name if name in LOOK_STATES else "other"
@@ -200,15 +215,16 @@ PIN_MEMORY_THREAD = "pt_data_pin"
 
 
 class WaitEnd(Struct, frozen=True, omit_defaults=True):
-    """One wait target of a main thread, seen in ``pct`` percent of the observations.
+    """One wait target of a main thread.
 
-    ``pids`` are the processes at the other end, and together they are one feeder: no look tells which of them will be
-    the next to give something. Each says in its own sample what it did; for children that live for a moment each,
-    which have no number here, the sample of the process that waits for them does (its ``feed_by`` is ``child``).
-    ``detail`` is an address, a mount with what is done there, or why nothing more is known.
+    ``pct`` is the percentage of observations that saw it. ``pids`` are the processes at the other end; together they
+    are one feeder, since no observation shows which of them will deliver next. Each has its activity in its own sample.
+    Children that live for a moment each have no number here; their activity is in the sample of the process that waits
+    for them (its ``feed_by`` is ``child``). ``detail`` is an address, a mount with the operation on it, or the reason
+    why nothing more is known.
 
-    The looks that all ends of a GPU process's sample leave over found the thread on a core, or queued for one. Of
-    another process those are told that lead out of the job, to the network or a file: where a feeder is found waiting.
+    Observations of a GPU process that no target accounts for found the thread on a core, or queued for one. Other
+    processes list only targets outside the job, on the network or in a file: there a feeder waits.
     """
 
     via: Via
@@ -218,16 +234,19 @@ class WaitEnd(Struct, frozen=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """The wait as a text: ``80 % pipe 4011 4012``, ``67 % pipe 64 processes``, ``40 % network 10.0.0.7:443``."""
+        """Wait as a text: ``80 % pipe 4011 4012``.
+
+        More examples: ``67 % pipe 64 processes``, ``40 % network 10.0.0.7:443``.
+        """
         many = len(self.pids) > MOST_PIDS_IN_WORDS
         named = (f"{len(self.pids)} processes",) if many else map(str, self.pids)
         return " ".join((f"{self.pct:.0f} %", self.via, *named, *filter(None, (self.detail,))))
 
 
 class Outsider(Struct, frozen=True, omit_defaults=True):
-    """A process outside the GPUs' trees that uses the cores, or another GPU's job, by its pid and the GPU's index.
+    """Process outside the GPUs' trees that uses the cores.
 
-    ``cpu_pct`` is percent of one core.
+    A job of another GPU is named by its pid and the GPU's index. ``cpu_pct`` is percent of one core.
     """
 
     user: Text
@@ -276,14 +295,15 @@ NOT_A_LOADER = "not a loader: "
 
 
 def why_words(rule: Rule, words: str) -> str:
-    """A rule and what it saw, for people: ``R1 comm pt_data_worker``."""
+    """Return a rule and its match as text: ``R1 comm pt_data_worker``."""
     return f"{NOT_A_LOADER}{words}" if rule == NEVER else f"{rule} {words}"
 
 
 def server_in(words: Sequence[str]) -> str | None:
-    """The serving program that a command line starts: the executable, a module after -m, or a script.
+    """Return the serving program that a command line starts.
 
-    Later arguments do not count: ``train.py --data /home/vllm`` is not a server.
+    The program is the executable, a module after -m, or a script. Later arguments do not count: ``train.py --data
+    /home/vllm`` is not a server.
     """
     for place, word in enumerate(words[:8]):
         name = word.rsplit("/", 1)[-1].lower()
@@ -296,5 +316,8 @@ def server_in(words: Sequence[str]) -> str | None:
 
 
 def not_a_loader(command: str) -> str | None:
-    """Name the kind of a command line that cannot be a loader's; None if it may be one."""
+    """Return the kind of a command that cannot be a loader.
+
+    None if the command may be a loader.
+    """
     return next((name for part, name in NOT_LOADERS if part in command), None)

@@ -72,7 +72,10 @@ def _fault(name: str, fields: Table) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or an address without brackets is the loopback; other names are not resolved."""
+    """Return whether a host name or address is the loopback.
+
+    Addresses have no brackets. Other names are not resolved.
+    """
     if host.lower() == "localhost":
         return True
     try:

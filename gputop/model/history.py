@@ -1,7 +1,8 @@
-"""Past measurements: bounded ring buffers, ten minutes at full rate and then a day at one value a minute.
+"""Past measurements in bounded ring buffers.
 
-Written only by the monitor, read by charts and by rules that look back further than their window. Time enters with the
-values; nothing here reads a clock. Inside the rings a missing value is NaN; every reader gets None.
+Ten minutes at full rate, and a day at one value a minute. Written only by the monitor, read by charts and by rules that
+look back further than their window. Time enters with the values; nothing here reads a clock. Inside the rings a missing
+value is NaN; every reader gets None.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from gputop.model.snapshot import GAP_INTERVALS, NOT_READ_YET, ProcessSample
 
 
 class Ring:
-    """Times and named values, sample after sample, in arrays that grow to a fixed capacity and are then overwritten in
-    a circle."""
+    """Ring buffer of times and named values.
+
+    Its arrays grow to a fixed capacity and are then overwritten in a circle.
+    """
 
     __slots__ = ("capacity", "count", "places", "spans", "times", "values")
 
@@ -64,12 +67,15 @@ class Ring:
             self.values += before[slot * width : (slot + 1) * width] + unknown
 
     def since(self, sequence: int) -> Iterator[int]:
-        """Slots of the kept samples from the given sequence number on, oldest first."""
+        """Yield slots of samples from a sequence number on, oldest first."""
         for i in range(max(sequence, self.count - len(self.times)), self.count):
             yield i % self.capacity
 
     def newest(self, name: str, count: int) -> Sequence[float]:
-        """The newest ``count`` values of one name in slot order, NaN where there is none."""
+        """Return the newest ``count`` values of one name.
+
+        Values are in slot order, NaN if missing.
+        """
         width, end = len(self.places), self.count % self.capacity or len(self.times)
         begin, place = end - count, self.places[name]
         if begin >= 0:
@@ -77,7 +83,10 @@ class Ring:
         return self.values[place : end * width : width] + self.values[begin * width + place :: width]
 
     def series(self, name: str) -> Sequence[float] | None:
-        """The values of one name by slot, NaN where there is none; None for a name that is not known."""
+        """Return the values of one name by slot.
+
+        NaN if missing; None for an unknown name.
+        """
         place = self.places.get(name)
         return None if place is None else self.values[place :: len(self.places)]
 
@@ -93,7 +102,10 @@ MOST_BREAKS = 64
 
 
 class _Columns:
-    """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
+    """Time-weighted means of one series over columns of equal width.
+
+    Updated sample by sample.
+    """
 
     __slots__ = ("first", "means", "seen", "sums", "used_t", "width_s")
 
@@ -108,7 +120,10 @@ class _Columns:
         """Weight and weighted sum of the newest column and of the one before it: those further back are over."""
 
     def cover(self, begin: float, end: float, value: float) -> None:
-        """Spread a value that held from begin to end over the columns that it touches."""
+        """Spread a value over the columns that its time touches.
+
+        The value held from ``begin`` to ``end``.
+        """
         width, means = self.width_s, self.means
         for index in range(floor(begin / width), floor(end / width) + 1):
             weight = min(end, (index + 1) * width) - max(begin, index * width)
@@ -129,20 +144,26 @@ class _Columns:
             means[place] = total[1] / total[0]
 
     def newest(self, last: int, count: int) -> list[float | None]:
-        """The means of ``count`` columns up to the one with index ``last``."""
+        """Return ``count`` means up to the column with index ``last``."""
         begin = last + 1 - count - self.first
         means = [None] * -begin + self.means[max(0, begin) : max(0, begin + count)]
         return means + [None] * (count - len(means))
 
     def forget_before(self, index: int) -> None:
-        """Drop the columns before an index; all of them after a gap longer than the chart."""
+        """Drop the columns before an index.
+
+        After a gap longer than the chart, all columns are dropped.
+        """
         if self.first < index:
             del self.means[: index - self.first]
             self.first = index
 
 
 class _Track:
-    """Both rings of one GPU (or of the host), the sums of the minute that is not over yet, and where lines break."""
+    """Ring buffers of one GPU, or of the host.
+
+    Also holds the sums of the current minute, and the breaks of lines.
+    """
 
     __slots__ = ("breaks", "broken", "fast", "minute", "minutes", "summed", "sums")
 
@@ -178,7 +199,7 @@ class _Track:
             self.breaks.append((t - fast.spans[(fast.count - 1) % fast.capacity], t, broken))
 
     def _add_up(self) -> None:
-        """Add the samples since the last call to the sums of their minute."""
+        """Add new samples to the sums of their minute."""
         fast = self.fast
         for name in fast.places:
             values = fast.newest(name, fast.count - self.summed)
@@ -193,7 +214,10 @@ class _Track:
 
 
 class History:
-    """Series by key (a GPU's UUID, a process) and name (a catalogue key or a lane of the diagnosis)."""
+    """Series by key and name.
+
+    A key is a GPU's UUID or a process; a name is a catalogue key or a lane of the diagnosis.
+    """
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
@@ -208,11 +232,12 @@ class History:
         self, t: float, key: Hashable, values: Mapping[str, float | None], interval_s: float | None = None,
         broken: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
-        """Append one sample. Times must not run backwards within a key; the monitor starts afresh when they do.
+        """Append one sample.
 
-        ``interval_s`` is the distance that its source aims at, where that is not the history's own: a recording and
-        the past of a scenario may be coarser. ``broken`` names the series that from this sample on are measured in
-        another way: the columns that it touches stay empty, so that no line runs on and no mean is of both.
+        Times must not run backwards within a key; the monitor starts afresh when they do. ``interval_s`` is the
+        source's intended interval, if different from the history's own: a recording and the past of a scenario may be
+        coarser. ``broken`` names the series that are measured in another way from this sample on: the columns that it
+        touches stay empty, so that no line continues and no mean mixes two sources.
         """
         track = self._tracks.get(key)
         if track is None:
@@ -221,15 +246,24 @@ class History:
         self.latest_t = t
 
     def pass_time(self, t: float) -> None:
-        """Let time go on without a sample, as while a source repeats itself: the newest columns stay empty."""
+        """Advance time without a sample; the newest columns stay empty.
+
+        Used while a source repeats itself.
+        """
         self.latest_t = t
 
     def mark(self, t: float, key: str | None, text: str) -> None:
-        """Remember a moment: a change of the SM source, a mark of the user, a lost GPU."""
+        """Store a mark for charts.
+
+        Examples: a change of the SM source, a mark of the user, a lost GPU.
+        """
         self.marks.append((t, key, text))
 
     def marks_within(self, key: str, begin: float, end: float) -> list[tuple[float, str]]:
-        """(time, text) of the marks of one key, and of those that belong to all, from ``begin`` to ``end``."""
+        """Return time and text of marks from ``begin`` to ``end``.
+
+        Includes marks of one key, and marks that concern all keys.
+        """
         return [(t, text) for t, owner, text in self.marks if owner in (None, key) and begin <= t <= end]
 
     def forget(self, key: Hashable) -> None:
@@ -239,14 +273,20 @@ class History:
             del self._charts[chart]
 
     def covered_s(self, key: Hashable) -> float:
-        """How far back the full-rate values of a key reach, in seconds; 0 where there are none."""
+        """Return how many seconds of full-rate values a key has.
+
+        Counts back from the latest time; 0 without values.
+        """
         track = self._tracks.get(key)
         if track is None or self.latest_t is None:
             return 0.0
         return self.latest_t - next((track.fast.times[i] for i in track.fast.since(0)), self.latest_t)
 
     def recent(self, key: Hashable, name: str, seconds: float) -> list[tuple[float, float | None]]:
-        """(time, value) pairs of the last so many seconds at full rate, oldest first; missing values are None."""
+        """Return recent full-rate times and values, oldest first.
+
+        Missing values are None.
+        """
         track = self._tracks.get(key)
         values = None if track is None else track.fast.series(name)
         if track is None or self.latest_t is None or values is None:
@@ -256,9 +296,10 @@ class History:
         return [(times[i], None if isnan(values[i]) else values[i]) for i in track.fast.since(0) if times[i] > begin]
 
     def columns(self, key: Hashable, name: str, width_s: float, count: int) -> list[float | None]:
-        """The newest ``count`` columns of a chart, each the time-weighted mean over ``width_s`` seconds; None is a gap.
+        """Return the newest ``count`` columns of a chart.
 
-        Columns begin at multiples of their width in Unix time, so that a column never changes once its time is over.
+        Each is the time-weighted mean over ``width_s`` seconds; None is a gap. Columns begin at multiples of their
+        width in Unix time, so that a column never changes once its time is over.
         """
         track = self._tracks.get(key)
         if track is None or self.latest_t is None:
@@ -286,7 +327,7 @@ class History:
         return means
 
     def _make_room(self) -> None:
-        """Before another chart is kept: drop those that were not asked for lately."""
+        """Drop unused charts before another one is kept."""
         if len(self._charts) >= BUSY_CHARTS and self.latest_t is not None:
             begin = self.latest_t - UNUSED_S
             self._charts = {name: chart for name, chart in self._charts.items() if chart.used_t >= begin}
@@ -332,10 +373,11 @@ ProcessKey = tuple[int, int | None, int | None]
 
 
 class ProcessHistory:
-    """Series by process and name: catalogue keys, and shares of states and waits in percent of samples.
+    """Series by process and name.
 
-    ``main_pct`` is the main thread's running and queued time; ``in_disk_pct`` and ``on_network_pct`` are 100 or 0 in a
-    sample, so that a column's mean is the share of its time; ``asleep_pct`` is 0, or what running and waiting left.
+    Names are catalogue keys, and shares of states and waits in percent of samples. ``main_pct`` is the main thread's
+    running and queued time; ``in_disk_pct`` and ``on_network_pct`` are 100 or 0 in a sample, so that a column's mean is
+    the share of its time; ``asleep_pct`` is 0, or what running and waiting left.
     """
 
     def __init__(self, interval_s: float = 1.0) -> None:
@@ -372,7 +414,10 @@ class ProcessHistory:
         return key in self._last_seen_t
 
     def columns(self, key: ProcessKey, name: str, width_s: float, count: int) -> list[float | None]:
-        """The newest columns of one series, as ``History.columns`` gives them; all None for an unknown process."""
+        """Return the newest columns of one series.
+
+        See ``History.columns``; all are None for an unknown process.
+        """
         return self._history.columns(key, name, width_s, count)
 
     def _rank(self, process: ProcessSample) -> tuple[int, bool, float]:
@@ -380,8 +425,10 @@ class ProcessHistory:
         return _RANKS[process.role], not is_known, -(process.gpu_mem_bytes or 0.0)
 
     def _forget(self, t: float) -> None:
-        """Those that ended long ago, and the longest unseen of too many. ``_last_seen_t`` is in the order in which they
-        were last seen."""
+        """Drop processes that ended long ago, or exceed the limit.
+
+        The longest unseen go first; ``_last_seen_t`` is in the order in which processes were last seen.
+        """
         while self._last_seen_t:
             key = next(iter(self._last_seen_t))
             if len(self._last_seen_t) <= MOST_PROCESSES and t - self._last_seen_t[key] <= KEPT_AFTER_END_S:

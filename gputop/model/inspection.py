@@ -1,7 +1,7 @@
-"""Answers about one process on request: environment, threads, stacks, the outcome of a signal.
+"""Inspection of one process: environment, threads, stacks, signals.
 
-Frozen data, and the protocol by which a screen asks without knowing who answers. Where something was refused, a
-reason says why and what would help; nothing is guessed.
+Frozen data, and the protocol by which a screen requests them without knowing the implementation. If a request was
+refused, a reason says why and what would help; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec import Struct
 
 
 class ThreadSample(Struct, frozen=True):
-    """One thread. ``run_pct`` and ``wait_pct`` are time on a core and queued for one, percent of one core.
+    """One thread.
 
-    Both are None at the first reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of
-    ``sources.processes.wait_look``'s words, or None. ``run_ns`` and ``wait_ns`` are the counters that the rates come
-    from.
+    ``run_pct`` and ``wait_pct`` are time on a core and queued for one, percent of one core. Both are None at the first
+    reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of ``sources.processes.wait_look``'s
+    words, or None. ``run_ns`` and ``wait_ns`` are the counters that the rates come from.
     """
 
     tid: int
@@ -33,9 +33,10 @@ class ThreadSample(Struct, frozen=True):
 
 
 class SocketGroup(Struct, frozen=True):
-    """TCP sockets of one process that lead to one port, or listen at it.
+    """TCP sockets of one process that share one port.
 
-    ``is_local``: the other end is on this machine. The rate is None at the first reading, and of those that listen.
+    They lead to the port, or listen at it. ``is_local``: the other end is on this machine. The rate is None at the
+    first reading, and for listening sockets.
     """
 
     port: int
@@ -46,7 +47,10 @@ class SocketGroup(Struct, frozen=True):
 
 
 class SocketList(Struct, frozen=True):
-    """The TCP sockets of one process; ``reason`` says why they cannot be seen. ``received`` is bytes by inode."""
+    """TCP sockets of one process.
+
+    ``reason`` says why they cannot be seen. ``received`` is bytes by inode.
+    """
 
     t: float
     groups: tuple[SocketGroup, ...] = ()
@@ -55,9 +59,10 @@ class SocketList(Struct, frozen=True):
 
 
 class ThreadList(Struct, frozen=True):
-    """The threads that were read, and how many there are in all; ``reason`` says why there are none.
+    """Threads of one process that were read, and their total number.
 
-    ``t`` is seconds on the reader's clock. ``sockets`` are those of the whole process; None where it was not asked for.
+    ``reason`` says why there are none. ``t`` is seconds on the reader's clock. ``sockets`` belong to the whole process;
+    None if they were not requested.
     """
 
     t: float
@@ -68,7 +73,10 @@ class ThreadList(Struct, frozen=True):
 
 
 class WatchedThreads(Protocol):
-    """Reads the threads of one process when asked to, without ever blocking the caller."""
+    """Reads the threads of one process on request.
+
+    Never blocks the caller.
+    """
 
     @property
     def latest(self) -> ThreadList | None:
@@ -82,7 +90,10 @@ class WatchedThreads(Protocol):
 
 
 class Relatives(Struct, frozen=True):
-    """The parent and the process group of a process, and its start in the kernel's ticks: a pid is used again."""
+    """Parent, process group and start time of a process.
+
+    The start is in the kernel's ticks and distinguishes reused pids.
+    """
 
     parent: int
     group: int
@@ -90,16 +101,20 @@ class Relatives(Struct, frozen=True):
 
 
 class ProcessIdentity(Struct, frozen=True):
-    """A process that cannot be mistaken for a later one with the same pid. ``starttime`` as in ``ProcessSample``."""
+    """Process identity that survives reuse of the pid.
+
+    ``starttime`` as in ``ProcessSample``.
+    """
 
     pid: int
     starttime: int | None
 
 
 class SignalOutcome(Struct, frozen=True):
-    """Whether a signal was sent; ``reason`` says why not, in one line with what would help.
+    """Result of sending a signal.
 
-    ``note`` adds a remark about one that was sent.
+    If none was sent, ``reason`` says why and what would help, in one line. ``note`` adds a remark about one that was
+    sent.
     """
 
     identity: ProcessIdentity
@@ -109,9 +124,9 @@ class SignalOutcome(Struct, frozen=True):
 
 
 class Environment(Struct, frozen=True):
-    """The environment that a process was started with, sorted by name; ``reason`` where it cannot be read.
+    """Environment that a process was started with, sorted by name.
 
-    ``note`` adds a remark, such as that it is simulated.
+    ``reason`` says why it cannot be read. ``note`` adds a remark, such as that it is simulated.
     """
 
     identity: ProcessIdentity
@@ -121,7 +136,10 @@ class Environment(Struct, frozen=True):
 
 
 class InspectedThread(Struct, frozen=True):
-    """One thread as the kernel shows it. ``channel`` is the kernel function that it sleeps in, where permitted."""
+    """One thread as the kernel shows it.
+
+    ``channel`` is the kernel function that the thread sleeps in, if permitted.
+    """
 
     tid: int
     name: str
@@ -131,16 +149,19 @@ class InspectedThread(Struct, frozen=True):
 
 
 class ThreadStack(Struct, frozen=True):
-    """The Python stack of one thread at one moment, innermost frame first: (function, file, line)."""
+    """Python stack of one thread, innermost frame first.
+
+    A frame is (function, file, line).
+    """
 
     frames: tuple[tuple[str, str, int], ...]
     active: bool = False
 
 
 class InspectedProcess(Struct, frozen=True):
-    """Threads of one process, and stacks of its main thread at several moments.
+    """Threads and main-thread stacks of one process.
 
-    ``reason`` says why there is no stack, ``help`` what would give one.
+    The stacks are from several moments. ``reason`` says why there is no stack, ``help`` what would give one.
     """
 
     identity: ProcessIdentity
@@ -151,9 +172,10 @@ class InspectedProcess(Struct, frozen=True):
 
 
 class DeepLook(Struct, frozen=True):
-    """A process and, where it has one, a loader of it. ``argv`` and ``folder`` are how it was started, if visible.
+    """Inspection of a process, and of one of its loaders.
 
-    ``note`` adds a remark; where ``exists`` is False no command can reach the process.
+    ``argv`` and ``folder`` are how the process was started, if visible. ``note`` adds a remark; where ``exists`` is
+    False no command can reach the process.
     """
 
     process: InspectedProcess
@@ -165,19 +187,34 @@ class DeepLook(Struct, frozen=True):
 
 
 class ProcessAccess(Protocol):
-    """Requests to live processes. Every answer is data; nothing raises for a process's doing."""
+    """Requests to live processes.
+
+    Every answer is data; nothing raises because of a process.
+    """
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
-        """Send a signal, if the process is still the one that was meant."""
+        """Send a signal, if the pid was not reused."""
 
     def environment(self, identity: ProcessIdentity) -> Environment:
-        """The environment of a process of ours, or of anyone's for root."""
+        """Return the environment of a process.
+
+        Readable for the user's own processes, or for root.
+        """
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
-        """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
+        """Inspect a process and one loader for about two seconds.
+
+        Blocks: never call it on an event loop.
+        """
 
     def command(self, identity: ProcessIdentity) -> str | None:
-        """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
+        """Return the command line with its secrets.
+
+        None until it has been read, empty if it cannot be read. Never waits.
+        """
 
     def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
-        """A reader of a process's threads, which reads until it is closed."""
+        """Return a reader of a process's threads.
+
+        The reader reads until it is closed.
+        """

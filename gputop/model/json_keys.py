@@ -1,7 +1,8 @@
-"""Structs of a snapshot as flat JSON: every key is there, null for "not measured".
+"""Convert structs of a snapshot to flat JSON.
 
-The keys of samples are those of the metric catalogue: shares of time and static facts stand beside the values. A metric
-that is the words of a field (``main_waits`` of ``main_looks``) has the field's key and value.
+Every key is present; null means "not measured". The keys of samples are the metric catalogue's: shares of time and
+static facts are beside the values. A metric that is the text form of a field (``main_waits`` of ``main_looks``) has the
+field's key and value.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def keys_of(kind: type[Struct]) -> tuple[str, ...]:
 
 
 def json_keys(struct: Struct) -> dict[str, Any]:
-    """Return the JSON object of a struct. ``doubts`` are there if there are any."""
+    """Return the JSON object of a struct.
+
+    The key ``doubts`` is present if there are any.
+    """
     readers = _READERS.get(type(struct)) or {name: attrgetter(name) for name in struct.__struct_fields__}
     data = {key: _plain(read(struct)) for key, read in readers.items()}
     if isinstance(struct, GpuSample) and struct.doubts:

@@ -27,12 +27,13 @@ ROUNDED_PCT = 101.0
 
 
 class Metric(Struct, frozen=True):
-    """One row of the catalogue. ``low`` and ``high`` bound a believable value; None means unbounded.
+    """One row of the metric catalogue.
 
-    ``history``: remembered, so that charts can show its past. ``seldom``: slow to answer and slow to change, so it is
-    read only every few seconds. ``glossary``: explained in the help. ``activity``: only a source of SM activity
-    can give it, and what two sources gave is never mixed. ``path``: where in its sample the value stands, attribute by
-    attribute, if not under its key. ``field``: the field whose words it is, which JSON has in its place.
+    ``low`` and ``high`` bound a believable value; None means unbounded. ``history``: kept, so that charts can show its
+    past. ``seldom``: slow to read and slow to change, so it is read only every few seconds. ``glossary``: explained in
+    the help. ``activity``: only a source of SM activity measures it, and values of two sources are never mixed.
+    ``path``: attribute path of the value in its sample, if not under its key. ``field``: the field whose text form this
+    is; JSON has the field instead.
     """
 
     key: str
@@ -53,23 +54,29 @@ class Metric(Struct, frozen=True):
     field: str = ""
 
     def is_valid(self, value: float) -> bool:
-        """Whether a finite number lies inside the metric's bounds (NaN never does)."""
+        """Return whether a number lies inside the metric's bounds.
+
+        NaN never does.
+        """
         return value == value and (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
     def believed(self, value: float) -> float | None:
-        """The value, 100 for a percentage that only rounding has brought above it, or None for what cannot be: NaN,
-        2^31 - 1 (DCGM#83), blanks."""
+        """Return a plausible value; None for an impossible one.
+
+        A percentage that only rounding has brought above 100 becomes 100. NaN, 2^31 - 1 (DCGM#83) and blanks are
+        impossible.
+        """
         if self.unit == "pct" and 100.0 < value <= ROUNDED_PCT:
             return 100.0
         return value if self.is_valid(value) else None
 
 
 def _table(text: str, under: str = "") -> dict[str, Metric]:
-    """Parse metrics by key: a line of cells, and below it the definition with DCGM's name, if any.
+    """Parse metrics by key.
 
-    The cells are key, kind, unit, label, and as far as there are any origin and flags. A ``share`` is the time that
-    something spent in a state: ``feed_run_pct`` is the ``run`` of a process' ``feed``. ``under``: the part of the
-    sample in which all of them stand.
+    A metric is a line of cells, and below it the definition with DCGM's name, if any. The cells are key, kind, unit and
+    label, optionally followed by origin and flags. A ``share`` is the time spent in a state: ``feed_run_pct`` is the
+    ``run`` of a process' ``feed``. ``under`` is the part of the sample that has all of them.
     """
     metrics = {}
     for row in re.split(r"\n(?=\S)", text.strip()):

@@ -1,7 +1,8 @@
-"""The metric catalogue in Prometheus' words: one rule from a key and its unit to a series in base units.
+"""Convert the metric catalogue to Prometheus series.
 
-``power_w`` is ``gputop_gpu_power_watts``, ``util_pct`` is ``gputop_gpu_utilization_ratio`` (0–1). The exporter and the
-queries both take their names from here, so that they cannot disagree.
+One rule derives a series in base units from a key and its unit: ``power_w`` is ``gputop_gpu_power_watts``, ``util_pct``
+is ``gputop_gpu_utilization_ratio`` (0–1). The exporter and the queries both take their names from here, so that they
+cannot disagree.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ _PROCESS_KEYS = ("gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "rss_bytes", "read_
 
 
 class Series(Struct, frozen=True):
-    """What a key is exported as. The exported value is the catalogue's divided by ``divisor``.
+    """Prometheus series of a metric.
 
-    ``labels`` are added to those that name the subject. ``kind`` is Prometheus' type.
+    The exported value is the catalogue's divided by ``divisor``. ``labels`` are added to the subject's labels. ``kind``
+    is Prometheus' type.
     """
 
     key: str
@@ -57,7 +59,10 @@ class Series(Struct, frozen=True):
 
 
 def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
-    """A metric as a series; None for texts and for numbers that are not quantities."""
+    """Return the series of a metric.
+
+    None for texts and for numbers that are not quantities.
+    """
     if metric.unit not in _UNITS or metric.key in _ELSEWHERE:
         return None
     key_end, name_end, divisor = _UNITS[metric.unit]
@@ -78,7 +83,10 @@ def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
 
 @lru_cache(maxsize=1)
 def gpu_series() -> tuple[Series, ...]:
-    """The series of a GPU in the catalogue's order, series of the same name together."""
+    """Return all GPU series in the catalogue's order.
+
+    Series with the same name are adjacent.
+    """
     series_by_name: dict[str, list[Series]] = {}
     for metric in (*GPU_METRICS.values(), *SM_PROVENANCE.values()):
         if (series := series_of(metric)) is not None:
@@ -94,7 +102,10 @@ def host_series() -> tuple[Series, ...]:
 
 @lru_cache(maxsize=1)
 def process_series() -> tuple[Series, ...]:
-    """The series of a process on a GPU: what it costs, not everything that is known of it."""
+    """Return the series of a process on a GPU.
+
+    They cover its resource usage, not all known facts.
+    """
     all_series = (series_of(PROCESS_METRICS[key], "process") for key in _PROCESS_KEYS)
     return tuple(series for series in all_series if series is not None)
 
@@ -110,7 +121,10 @@ MIB = 2.0**20
 
 
 class DcgmName(Struct, frozen=True):
-    """One signal of one generation: ``name`` holds the catalogue's value divided by ``divisor``."""
+    """Name of a metric in one generation of dcgm-exporter.
+
+    ``name`` holds the catalogue's value divided by ``divisor``.
+    """
 
     key: str
     name: str

@@ -128,7 +128,7 @@ def memory(value: float | None) -> str:
 
 
 def memory_size(value: float) -> str:
-    """Bytes of device memory in PyTorch's form: ``51.0 GiB``, ``4 KiB``."""
+    """Format bytes of device memory like PyTorch: ``51.0 GiB``."""
     number, prefix = _scaled(value, 1024.0)
     return f"{number:.{1 if prefix in ('G', 'T') else 0}f} {prefix.upper()}{'i' if prefix else ''}B"
 
@@ -149,7 +149,7 @@ def size(value: float | None, width: int = 0) -> str:
 
 
 def file_size(size: float) -> str:
-    """Bytes of a file in decimal units: ``28 kB``, ``1.2 MB``."""
+    """Format a file's size in decimal units: ``1.2 MB``."""
     number, prefix = _scaled(size, 1000.0)
     return f"{number:.{1 if prefix in ('M', 'G', 'T') and number < 99.95 else 0}f} {prefix}B"
 
@@ -177,7 +177,7 @@ def _scaled(value: float, base: float) -> tuple[float, str]:
 
 
 def seconds(value: float) -> str:
-    """A short time: ``0.25 s``, ``0.5 s``, ``1.0 s``, ``12.3 s``."""
+    """Format a short time: ``0.25 s``, ``12.3 s``."""
     return f"{value:.1f} s" if value >= 0.995 else f"{value:.2f}".rstrip("0").rstrip(".") + " s"
 
 
@@ -188,12 +188,12 @@ def step_time(value: float) -> str:
 
 
 def per_second(value: float) -> str:
-    """A rate of steps without its unit: ``0.024``, ``0.71``, ``2.4``, ``124``."""
+    """Format a step rate without its unit: ``0.71``, ``124``."""
     return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """A duration: ``45 s``, ``90 s``, ``1.5 min``, ``12 min``, ``2.5 h``.
+    """Format a duration in one unit: ``90 s``, ``1.5 min``.
 
     A ``whole`` one has no decimals, so that it seldom changes.
     """
@@ -227,7 +227,7 @@ def _in_unit(seconds: float, unit: str, precision_of: float) -> str:
 
 
 def length(seconds: float) -> str:
-    """A duration in two units: ``12 min 3 s``, ``3 h 4 min``."""
+    """Format a duration in two units: ``12 min 3 s``."""
     if 0.0 < seconds < 0.995:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
     if (whole := round(seconds)) < 60:
@@ -295,7 +295,7 @@ def gpu_time(seconds: float, whole_s: float | None = None) -> str:
 
 
 def typed_number(text: str, unit: Unit) -> float:
-    """Parse a number as people type it: ``10G``, ``90s``, ``20%``, ``yes``.
+    """Parse a number as typed: ``10G``, ``90s``, ``20%``, ``yes``.
 
     ``unit`` is the metric's. Raises ValueError with the reason.
     """
@@ -377,7 +377,7 @@ def csv_cell(value: object) -> object:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number that a float can hold."""
+    """Return whether a value is a number that fits a float."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

@@ -1,7 +1,8 @@
-"""What ``--redact`` removes: users, hosts, jobs, paths and UUIDs become numbers, the same number each time.
+"""Redact snapshots and texts for ``--redact``.
 
-Applied to snapshots before anything is made of them, so that every output is redacted alike. What the diagnosis needs
-stays: measured values, pids, names of programs, ``server`` and ``job_key``; verdicts are the same with and without.
+Users, hosts, jobs, paths and UUIDs become numbers, the same number each time. Redaction is applied to snapshots before
+any output, so that every output is redacted alike. Facts that the diagnosis needs are kept: measured values, pids,
+names of programs, ``server`` and ``job_key``; verdicts are the same with and without redaction.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ T = TypeVar("T", GpuSample, HostSample, ProcessSample)
 
 
 class Redactor:
-    """Gives redacted snapshots and texts. Use one for everything that belongs together: its numbers are its own."""
+    """Redacts snapshots and texts.
+
+    Use one instance for all related outputs: each instance numbers names by itself.
+    """
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -72,7 +76,7 @@ class Redactor:
         self._gpus: dict[GpuStatic, GpuStatic] = {}
 
     def snapshot(self, original: Snapshot) -> Snapshot:
-        """The snapshot with numbers in place of names."""
+        """Return the snapshot with numbers in place of names."""
         machine = original.machine
         host = self.host(machine.hostname)
         boot = machine.boot_id
@@ -104,14 +108,20 @@ class Redactor:
         return event if text == event.text else replace(event, text=text)
 
     def host(self, name: str) -> str:
-        """A host's name as a number; its short form counts as the same."""
+        """Return a host's name as a number.
+
+        The short form of the name has the same number.
+        """
         number = self.number("host", name)
         for form in {name, name.split(".", 1)[0]} - {""}:
             self._remember(form, number)
         return number
 
     def text(self, text: str) -> str:
-        """A free text without UUIDs, paths, addresses, and the users and hosts that were seen until now."""
+        """Redact a free text.
+
+        Removes UUIDs, paths, addresses, and the names that were seen until now.
+        """
         redacted = self._texts.get(text)
         if redacted is None:
             redacted = self.kind(text)
@@ -124,7 +134,10 @@ class Redactor:
         return redacted
 
     def kind(self, text: str) -> str:
-        """A word of ours, such as a loader's kind: it stays even where a user is called so, without UUIDs and paths."""
+        """Redact UUIDs, paths and addresses in gputop's own words.
+
+        A word such as a loader's kind stays even if a user has the same name.
+        """
         text = _UUID.sub(self._uuid, text)
         text = _PATH.sub(lambda m: self.number("path", m[0]), text)
         text = _PLACE.sub(lambda m: self.number("host", m[0]), text)
@@ -195,8 +208,10 @@ class Redactor:
         )
 
     def _named(self, kind: str, name: CgroupName) -> CgroupName:
-        """``slurm 8821`` → ``slurm job1``: accounts name whose job a number is, and an LXC name tells as much as a
-        host's."""
+        """Redact a job or container: ``slurm 8821`` → ``slurm job1``.
+
+        Accounting data name the user of a job's number, and an LXC name is as telling as a host name.
+        """
         if name.id:
             return replace(name, id=self.number(kind, name.id))
         return CgroupName(self.number(kind, name.kind) if kind == "job" else self.text(name.kind))
@@ -216,7 +231,10 @@ class Redactor:
         return number
 
     def device(self, uuid: str) -> str:
-        """``GPU-1`` or ``MIG-2``, numbered in one row; other forms count as a GPU's."""
+        """Return ``GPU-1`` or ``MIG-2`` for a UUID.
+
+        Both share one numbering; other forms count as GPUs.
+        """
         kind = "MIG" if uuid.startswith("MIG") else "GPU"
         with self._lock:
             numbers = self._numbers.setdefault("device", {})
@@ -233,7 +251,10 @@ class Redactor:
         return self.number("uuid", match[0].replace("_", "-").lower())
 
     def number(self, kind: str, name: str) -> str:
-        """A name of some kind, such as a label of another program's, as a number: ``namespace3``."""
+        """Return a numbered name in place of a name: ``namespace3``.
+
+        ``kind`` may be a label of another program.
+        """
         # A number that comes back, as from a recording that was redacted before, keeps itself.
         if not name or re.fullmatch(rf"{kind}\d+", name):
             return name
@@ -263,7 +284,10 @@ class Redactor:
             self._statics.clear()
 
     def _words(self, match: re.Match[str]) -> str:
-        """Words with the longest names among them replaced. Looked up, not searched: a fleet has thousands of names."""
+        """Replace the longest known names in a match.
+
+        Names are looked up, not searched: a fleet has thousands of names.
+        """
         words, names = match[0].split("."), self._names
         parts, at = [], 0
         while at < len(words):

@@ -1,4 +1,4 @@
-"""The mask of secrets, and a cheap check for texts that may hold one."""
+"""Mask of secrets, and a quick check for possible secrets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _LONG_PART = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d|\d+[A-Za-z])[A-Za-z0-9]
 
 
 def may_hold_one(text: str) -> bool:
-    """Return whether any rule could apply to a text; most texts end here."""
+    """Return whether any rule could apply to a text.
+
+    Most texts end here.
+    """
     lowered = text.lower()
     return any(map(lowered.__contains__, _NAME_MARKS)) or _LONG_PART.search(text) is not None or not text.isascii()

@@ -132,7 +132,10 @@ def is_random(text: str, kinds: int = 3, changing: float = 0.44, run: int = 7) -
 
 
 def _is_generated(value: str) -> bool:
-    """Return whether a value looks generated: letters with digits or capitals."""
+    """Return whether a value looks generated.
+
+    Generated values are letters with digits, capitals or special characters.
+    """
     bare = value.strip("\"'")
     if len(bare) < 6 or _ORDINARY.fullmatch(bare):
         return False
@@ -151,7 +154,10 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """Mask the secrets among a program's arguments; words without one stay as they are."""
+    """Mask the secrets among a program's arguments.
+
+    Words without a secret stay unchanged.
+    """
     plain = [_plain(word) for word in words]
     shown: list[str] = []
     name, is_more = "", False
@@ -180,7 +186,10 @@ def _plain(text: str) -> str:
 
 
 def _announced(word: str) -> str:
-    """Return the name whose value is the next word; empty for most."""
+    """Return the name that makes the next word its value.
+
+    Empty for most words.
+    """
     if option := _OPTION.fullmatch(word):
         return option[1]
     bare = word.lstrip("\"'{([,-/ ").rstrip("\"':= ,")
@@ -194,7 +203,10 @@ def _announced(word: str) -> str:
 
 
 def _is_short_secret(name: str, word: str) -> bool:
-    """Return whether a word after ``-p`` and the like looks like a password."""
+    """Return whether the word after ``-p`` looks like a password.
+
+    Applies to similar options too.
+    """
     is_key = name == "login" and re.fullmatch("[0-9A-Za-z]{32,}", word) is not None
     return is_key or (name in _BEFORE_ONE and _is_random_word(word, 7, 2))
 
@@ -234,7 +246,7 @@ def _masked_word(word: str, before: str) -> str:
 
 
 def _masked_inside(text: str) -> str:
-    """Mask secrets anywhere in a text, by name, URL or shape."""
+    """Mask secrets in a text by name, URL or shape."""
     text = _KNOWN.sub(MASK, text)
     text = _BASE64.sub(lambda m: MASK if is_random(re.sub("[+/]", "", m[0]), changing=0.33) else m[0], text)
     text = _RANDOM.sub(_random, text)
@@ -248,7 +260,10 @@ def _masked_inside(text: str) -> str:
 
 
 def _random(match: re.Match[str]) -> str:
-    """Mask 20 or more random characters behind a prefix, or 32 without one."""
+    """Mask a long run of random characters.
+
+    The minimum is 20 characters behind a prefix, or 32 without one.
+    """
     prefix, rest = match.groups()
     longest = max(map(len, re.split(r"[^A-Za-z0-9]", rest)))
     is_long = len(rest) >= (20 if prefix else 32) and longest >= 16
@@ -256,7 +271,10 @@ def _random(match: re.Match[str]) -> str:
 
 
 def _assigned(text: str) -> str:
-    """Mask each ``name=value`` and ``name: value`` whose name says secret, quoted or not."""
+    """Mask the values of names that mark secrets.
+
+    Covers ``name=value`` and ``name: value``, quoted or not.
+    """
     parts, done = [], 0
     for match in _ASSIGNED.finditer(text):
         if match.start() >= done and strength(match[1]) and (value := _VALUE.match(text, match.end())):

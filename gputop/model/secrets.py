@@ -1,4 +1,4 @@
-"""Masks values that look like secrets in command lines and in free text.
+"""Mask likely secrets in command lines and free text.
 
 Three things give a secret away: a name before it (``--api-key X``, ``HF_TOKEN=X``, ``Authorization: Bearer X``), its
 place as user info in a URL (``user:X@host``), and its own shape: a known prefix (``hf_…``, ``AKIA…``), or random
@@ -26,7 +26,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 
 def masked_text(text: str) -> str:
-    """Return free text, or a command line as one text, with each secret masked."""
+    """Mask each secret in free text or a command line."""
     if not may_hold_one(text):
         return text
     from gputop.model.secret_rules import text_without_secrets

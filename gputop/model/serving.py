@@ -39,12 +39,12 @@ NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 
 class ServerRow(Struct, frozen=True, omit_defaults=True):
-    """One server over the last ``window_s`` seconds; None is not measured, ``unavailable`` has reasons.
+    """Measurements of one inference server over ``window_s`` seconds.
 
-    ``place`` is host and port. Requests are those that ended, tokens those that were generated. ``queue`` and
-    ``running`` are requests now, ``kv_cache_pct`` is the fill of the fullest engine's KV cache, ``preemptions_per_s``
-    are requests that lost their place in it, ``prefix_hit_pct`` is the share of the prompts' tokens that it held
-    already. ``error`` says in a line why nothing was read.
+    None is not measured; ``unavailable`` has the reasons. ``place`` is host and port. Requests are completed requests,
+    tokens are generated tokens. ``queue`` and ``running`` are requests now, ``kv_cache_pct`` is the fill of the fullest
+    engine's KV cache, ``preemptions_per_s`` are requests evicted from the cache, ``prefix_hit_pct`` is the share of
+    prompt tokens that were in the cache already. ``error`` says in one line why nothing was read.
     """
 
     place: Text
@@ -85,7 +85,10 @@ QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p9
 
 
 def checked_server(row: ServerRow) -> ServerRow | None:
-    """A row with harmless texts; None if the bounds of a quantile cannot be."""
+    """Return a row with harmless texts.
+
+    None if the bounds of a quantile are impossible.
+    """
     for low, high in filter(None, (getattr(row, key) for key in QUANTILES)):
         if high is not None and high < low:
             return None
@@ -102,8 +105,10 @@ def _words(text: str) -> str:
 
 
 def server_forms(row: ServerRow) -> tuple[str, ...]:
-    """``vLLM localhost:8000: 12 requests/s, 1430 tokens/s, first token p99 0.5-1 s, queue 3, KV cache 41 %``, the
-    longest first."""
+    """Return summaries of a server, longest first.
+
+    Example: ``vLLM localhost:8000: 12 requests/s, 1430 tokens/s, first token p99 0.5-1 s, queue 3, KV cache 41 %``.
+    """
     requests, tokens = rate(row.requests_per_s, "requests/s"), rate(row.tokens_per_s, "tokens/s")
     queue = "" if row.queue is None else f"queue {row.queue:.0f}"
     cache = "" if row.kv_cache_pct is None else f"KV cache {row.kv_cache_pct:.0f} %"
@@ -122,7 +127,10 @@ def server_forms(row: ServerRow) -> tuple[str, ...]:
 
 
 def server_lines(row: ServerRow) -> list[str]:
-    """All that is known of a server, in at most three lines: rates, times, why the rest is missing."""
+    """Return a server's measurements in at most three lines.
+
+    The lines are rates, times, and reasons for missing values.
+    """
     if row.error is not None:
         return [f"{row.label}: {row.error}"]
     counts = [rate(row.requests_per_s, "requests/s"), rate(row.tokens_per_s, "tokens/s"),
@@ -153,14 +161,20 @@ def server_lines(row: ServerRow) -> list[str]:
 
 
 def rate(value: float | None, unit: str) -> str:
-    """``12 requests/s``; empty where it is not known, ``0 requests/s`` where nothing came."""
+    """Format a rate: ``12 requests/s``.
+
+    Empty if unknown, ``0 requests/s`` without requests.
+    """
     if value is None:
         return ""
     return f"{per_second(value) if value > 0.0 else '0'} {unit}"
 
 
 def bounds(bucket: Bounds | None) -> str:
-    """The bucket that holds a quantile, n/a without one: ``0.25-0.5 s``, ``at most 1 ms``, ``above 80 s``."""
+    """Format a quantile's bucket: ``0.25-0.5 s``.
+
+    Other forms are ``at most 1 ms`` and ``above 80 s``; n/a without a bucket.
+    """
     if bucket is None:
         return NOT_MEASURED
     low, high = bucket
@@ -173,5 +187,5 @@ def bounds(bucket: Bounds | None) -> str:
 
 
 def _time(seconds: float) -> str:
-    """A bucket's bound as the server's page has it, without digits that it does not have."""
+    """Format a bucket's bound with the server's own digits."""
     return f"{seconds:g} s" if seconds >= 1.0 else f"{1000.0 * seconds:g} ms"

@@ -1,6 +1,7 @@
-"""The sources of SM activity: their names, how they are shown, and which of them measure. Declared here and only here.
+"""Sources of SM activity: names, texts, and properties.
 
-A new source is a name and a row here, the source that reads it, and its place on the chain.
+No other module declares them. A new source is a name and a row here, the source that reads it, and its place on the
+chain.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
 
 
 class SmOptions(Struct, frozen=True):
-    """The user's choices of sources, by the names of the settings; empty texts are none.
+    """User's choices of SM sources, named like the settings.
 
-    ``dcgm_url``: where a dcgm-exporter answers; else GPUTOP_DCGM_URL says so, or the usual place is tried once.
-    ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails, ``perf`` lets it take the GPUs' hardware counters, by
-    the libraries in the folder ``perf_lib`` or in a wheel; ``sm_source`` forces one source, and opts in to it.
+    Empty texts are unset. ``dcgm_url`` is the address of a dcgm-exporter; otherwise GPUTOP_DCGM_URL is used, or the
+    usual address is tried once. ``dcgmi`` lets gputop run ``dcgmi dmon`` if all other sources fail, ``perf`` lets it
+    take the GPUs' hardware counters, with the libraries in the folder ``perf_lib`` or in a wheel; ``sm_source`` forces
+    one source and opts in to it.
     """
 
     dcgm_url: str = ""
@@ -41,11 +43,11 @@ def sm_options(settings: object) -> SmOptions:
 
 
 class SmSourceRow(Struct, frozen=True):
-    """One source: its name on the screen, the kind of its values, and where it works.
+    """One source: label, kind of values, and supported systems.
 
-    ``measured`` tells a value that was measured from a bound. A ``dcgm`` source reports under the names of
-    DCGM's fields. Those of a ``slow`` source are means over many seconds and may be old: the header then says so. A
-    ``program`` is started first.
+    ``measured`` distinguishes measured values from bounds. A ``dcgm`` source reports under the names of DCGM's fields.
+    A ``slow`` source gives means over many seconds that may be old: the header then says so. A ``program`` is started
+    first.
     """
 
     label: str
@@ -108,10 +110,11 @@ LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
 
 
 class SmLack(Struct, frozen=True, omit_defaults=True):
-    """Reasons of each source for missing SM activity, the best source first, and a fix if known.
+    """Reasons for missing SM activity, and a fix if known.
 
-    ``kind`` is what code goes by: the source in use waits for the second of two samples, or the hardware counters are
-    denied to this user (``COUNTERS_DENIED``) or released by them (``COUNTERS_RELEASED``). Anything else is None.
+    There is one reason per source, the best source first. ``kind`` is the reason for code: the source in use waits for
+    the second of two samples, or the hardware counters are denied to this user (``COUNTERS_DENIED``) or released by
+    them (``COUNTERS_RELEASED``). All other reasons are None.
     """
 
     reasons: Annotated[tuple[Text, ...], Meta(max_length=64)]

@@ -49,7 +49,10 @@ NOT_READ_YET = "not yet read from /proc"
 
 
 class GpuStatic(Struct, frozen=True, omit_defaults=True):
-    """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""
+    """Facts of one GPU that do not change while watched.
+
+    Keys as in ``metrics.GPU_STATIC``.
+    """
 
     index: Count
     uuid: Text
@@ -66,7 +69,7 @@ class GpuStatic(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_split(self) -> bool:
-        """Whether all work of this GPU happens in its MIG instances."""
+        """Whether all work of this GPU runs in MIG instances."""
         return bool(self.mig_enabled) and self.mig_parent is None
 
 
@@ -75,7 +78,10 @@ UNKNOWN_GPU = GpuStatic(0, "unknown", "unknown GPU")
 
 
 class GpuSample(Struct, frozen=True, omit_defaults=True):
-    """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""
+    """One GPU at one moment.
+
+    Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``.
+    """
 
     static: GpuStatic = UNKNOWN_GPU
     util_pct: Number | None = None
@@ -153,7 +159,10 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
 
 
 class HostSample(Struct, frozen=True, omit_defaults=True):
-    """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
+    """Machine around the GPUs.
+
+    Keys and units as in ``metrics.HOST_METRICS``.
+    """
 
     cpu_pct: Number | None = None
     cpu_count: Number | None = None
@@ -189,13 +198,12 @@ class HostSample(Struct, frozen=True, omit_defaults=True):
 
 
 class FabricPort(Struct, frozen=True):
-    """One port of the fabric, a summand of the host's fabric metrics; shown live only.
+    """One port of the fabric; shown live only.
 
-    ``name`` is device and port (``mlx5_0/1``), ``kind`` InfiniBand, RoCE, iWARP or EFA.
-
-    Bytes a second each way and for the link's speed; counters as the adapter has them since it was reset. ``trouble``
-    says in words what is wrong with the link, and is empty where nothing is. A port that was never connected is
-    ``spare``: its being down is no fault.
+    Its rates are summands of the host's fabric metrics. ``name`` is device and port (``mlx5_0/1``), ``kind``
+    InfiniBand, RoCE, iWARP or EFA. Rates and the link's peak are bytes a second; counters are the adapter's, since its
+    reset. ``trouble`` describes the link's fault; empty without a fault. A port that was never connected
+    is ``spare``: its down state is no fault.
     """
 
     name: str
@@ -218,7 +226,10 @@ POD = "pod"
 
 
 class CgroupName(Struct, frozen=True, omit_defaults=True):
-    """A batch job or a container, as its cgroup's path names it: by scheduler or engine, and its id there."""
+    """Batch job or container, as named by its cgroup's path.
+
+    ``kind`` is the scheduler or engine, ``id`` the id there.
+    """
 
     kind: Text
     id: Text = ""
@@ -230,10 +241,10 @@ class CgroupName(Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessStatic(Struct, frozen=True, omit_defaults=True):
-    """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``.
+    """Facts of one process that do not change.
 
-    Secrets in ``command`` and ``name`` are masked by the source: the raw command line is in no snapshot.
-    ``server`` and ``job_key`` were drawn from it before.
+    Keys as in ``metrics.PROCESS_STATIC``. Secrets in ``command`` and ``name`` are masked by the source: the raw command
+    line is in no snapshot. ``server`` and ``job_key`` were drawn from it before.
     """
 
     user: Text | None = None
@@ -262,9 +273,9 @@ UNKNOWN_PROCESS = ProcessStatic()
 
 
 class FeedTime(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Shares of time of a loader, or of the busiest host thread of a GPU process, percent.
+    """Shares of time of a loader or a thread, percent.
 
-    None is what may not be seen.
+    The thread is the busiest host thread of a GPU process. None if it may not be seen.
     """
 
     run: Number | None = None
@@ -279,9 +290,9 @@ class FeedTime(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Waits of the main thread of a GPU process, percent of the time; None if not measured.
+    """Waits of a GPU process's main thread, percent of time.
 
-    ``saves`` is the part in which it waited for a file to be written.
+    None if not measured. ``saves`` is the part spent waiting for a file to be written.
     """
 
     disk: Number | None = None
@@ -304,7 +315,7 @@ _WAITS: Mapping[str, str] = {
 
 
 def _waits_of(kind: type[FeedTime | MainTime]) -> tuple[tuple[str, ...], Callable[[Any], tuple[float | None, ...]]]:
-    """The wait states that a kind of shares has, and what reads those shares."""
+    """Return the wait states of a struct, and their getter."""
     names = [name for name in kind.__struct_fields__ if name in _WAITS]
     return tuple(_WAITS[name] for name in names), attrgetter(*names)
 
@@ -313,11 +324,11 @@ _FEED_WAITS, _MAIN_WAITS = _waits_of(FeedTime), _waits_of(MainTime)
 
 
 class ProcessSample(Struct, frozen=True, omit_defaults=True):
-    """One process on one GPU; a process on several GPUs has a sample for each.
+    """One process on one GPU.
 
-    Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
-    (another PID namespace, hidepid); ``unavailable`` then says so. What stands deeper in it has its key as a property:
-    ``feed_run_pct`` is ``feed.run``.
+    A process on several GPUs has a sample for each. Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is
+    None when /proc does not show the process (another PID namespace, hidepid); ``unavailable`` then says so. Nested
+    values have their keys as properties: ``feed_run_pct`` is ``feed.run``.
     """
 
     pid: Count
@@ -360,13 +371,16 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
 
     @property
     def main_pct(self) -> float | None:
-        """The share of its time in which the main thread ran or waited for a core."""
+        """Percent of time that the main thread ran or was queued."""
         run = self.main_run_pct
         return None if run is None else min(100.0, run + (self.main_wait_pct or 0.0))
 
     @property
     def waiting_on(self) -> str | None:
-        """The wait state that took most time; None if the process mostly ran or was not observed."""
+        """Wait state that took most time.
+
+        None if the process mostly ran or was not observed.
+        """
         if self.main_looks is not None:
             waits = {state: count for state, count in self.main_looks.counts if state != "run"}
             return max(waits, key=lambda state: waits[state], default=None)
@@ -407,7 +421,10 @@ _READERS = {
 
 
 def value(sample: AnySample, key: str) -> Any:
-    """Return the value of a sample under a key of the catalogue. Raises KeyError for other keys."""
+    """Return the value of a sample's catalogue key.
+
+    Raises KeyError for other keys.
+    """
     return _READERS[type(sample)][key](sample)
 
 
@@ -427,7 +444,7 @@ class Machine(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether it is a simulation, also when it comes from a recording."""
+        """Whether the machine is simulated, live or in a recording."""
         return self.source == "simulated" or (self.boot_id or "").startswith(SIMULATED_BOOT)
 
 
@@ -450,10 +467,10 @@ class OwnCost(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="event"):
-    """An event at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None.
+    """Event at one moment: a mark, a lost GPU, an Xid.
 
-    ``text`` is for people. Code uses the number of an Xid, the id of a verdict with its flag (A, B or C), and whether a
-    gap is damage of the recording.
+    ``gpu`` is an index or None. ``text`` is for people. Code uses the number of an Xid, the id of a verdict with its
+    flag (A, B or C), and whether a gap is damage of the recording.
     """
 
     t: UnixTime
@@ -469,7 +486,7 @@ class Event(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="event")
 
 
 class Lasting(Struct, frozen=True, omit_defaults=True):
-    """Conditions of a GPU that have lasted since before a recording or its file began.
+    """Conditions of a GPU that began before a recording or file.
 
     Unix seconds since which the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and has
     had a link below its best; None for a condition that does not hold.
@@ -486,11 +503,11 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="fram
 
     ``t`` is Unix time in seconds, ``interval_s`` the intended distance between snapshots. ``stale`` gives the age of
     the data of each late collector, seconds. ``notices`` are remarks about the machine with their fix. ``repeats``
-    names collectors without newer values: theirs are those of the last snapshot, and no samples. ``steps`` are
-    training steps that jobs announced since the last snapshot. ``servers`` are the counters of inference servers with
-    a known address. ``periods`` are steps found from outside; only recordings have them. ``lasting`` are ongoing
-    conditions, in the first frame of a recording's file. ``fabric_ports`` are the ports behind the host's fabric sums,
-    which recordings keep alone.
+    names collectors without newer values: they repeat the last snapshot's values, which are no new samples. ``steps``
+    are training steps that jobs announced since the last snapshot. ``servers`` are the counters of inference servers
+    with a known address. ``periods`` are steps found from outside; only recordings have them. ``lasting`` are ongoing
+    conditions, in the first frame of a recording's file. ``fabric_ports`` are the ports behind the host's fabric sums;
+    recordings keep only the sums.
     """
 
     t: UnixTime
@@ -511,6 +528,9 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="fram
     lasting: Annotated[tuple[Lasting, ...], Meta(max_length=MOST_GPUS)] = ()
 
     def __repr__(self) -> str:
-        """One line for a log or a notebook; all fields of a node are 100,000 characters."""
+        """Return one line for a log or a notebook.
+
+        All fields of a node are 100,000 characters.
+        """
         counts = f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
         return f"<Snapshot of {self.machine.hostname}, t={self.t:.3f}: {counts}>"

@@ -1,5 +1,7 @@
-"""The protocol of every source of snapshots, the two errors by which it says that it cannot measure, and the words for
-an error that nobody has foreseen."""
+"""Protocol of snapshot sources, and their errors.
+
+Also formats unexpected errors.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ CLOSE_S = 0.2
 
 
 class SourceError(Exception):
-    """A source that cannot deliver anything. One line: the fault and the fix."""
+    """Source that cannot deliver anything.
+
+    The message is one line: the fault and the fix.
+    """
 
 
 class UsageError(Exception):
-    """A request of the user that cannot be met. One line: the fault and the fix."""
+    """User request that cannot be met.
+
+    The message is one line: the fault and the fix.
+    """
 
 
 LONGEST_UNEXPECTED = 200
@@ -27,7 +35,10 @@ LONGEST_UNEXPECTED = 200
 
 
 def unexpected(error: BaseException) -> str:
-    """An error that nobody has foreseen, in one line: what it is, and where it was raised."""
+    """Format an unexpected error in one line.
+
+    The line names the error, and where it was raised.
+    """
     words = f"{type(error).__name__}: {clean_text(str(error))[:LONGEST_UNEXPECTED]}".rstrip(": ")
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
@@ -37,28 +48,39 @@ def unexpected(error: BaseException) -> str:
 
 
 class Source(Protocol):
-    """A source is started once, polled for each snapshot, and closed once.
+    """Source of snapshots.
 
-    ``poll`` never blocks and never raises for what a machine can do to us: trouble is data inside the snapshot.
+    A source is started once, polled for each snapshot, and closed once. ``poll`` never blocks and never raises because
+    of the machine: trouble is data inside the snapshot.
     """
 
     interval_s: float
 
     def start(self, notify: Callable[[], None]) -> None:
-        """Begin to measure. ``notify`` is called, from any thread, whenever a new snapshot can be polled.
+        """Begin to measure.
 
-        Raises SourceError when nothing can ever be measured, UsageError when a chosen GPU does not exist.
+        ``notify`` is called, from any thread, whenever a new snapshot can be polled. Raises SourceError when nothing
+        can ever be measured, UsageError when a chosen GPU does not exist.
         """
 
     def poll(self) -> Snapshot | None:
-        """The oldest snapshot that was not handed out yet, or None. Never blocks."""
+        """Return the oldest snapshot not yet returned, or None.
+
+        Never blocks.
+        """
 
     def close(self) -> None:
-        """Stop and free everything. Bounded in time even while a driver call hangs."""
+        """Stop and free everything.
+
+        Takes bounded time even while a driver call hangs.
+        """
 
 
 class PassingOn:
-    """Passes on what another source measured, each snapshot as ``passed`` makes it."""
+    """Source that changes the snapshots of another source.
+
+    ``passed`` makes the change.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -72,7 +94,7 @@ class PassingOn:
         return None if snapshot is None else self.passed(snapshot)
 
     def passed(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with what this source adds or hides."""
+        """Return the snapshot with this source's additions or omissions."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -80,13 +102,19 @@ class PassingOn:
 
 
 class MarkedSource(Source, Protocol):
-    """A source whose snapshots carry the marks of a job. ``late`` came after the last one; known once it is closed."""
+    """Source whose snapshots carry the marks of a job.
+
+    ``late`` are marks after the last snapshot; known once the source is closed.
+    """
 
     late: tuple[Event, ...]
 
 
 class PlayedSource(Source, Protocol):
-    """A source whose snapshots lie in the past and can be played; times are Unix seconds."""
+    """Source of past snapshots that can be played.
+
+    Times are Unix seconds.
+    """
 
     begin: float
     end: float

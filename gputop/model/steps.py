@@ -1,7 +1,7 @@
-"""Training steps: announced by jobs, their pace, and their length as found from outside.
+"""Training steps: announced by jobs, or found from outside.
 
-A job announces them by ``gputop.watch``; they cannot be measured from outside. What a datagram or a recording claims is
-checked here. Pure.
+A job announces its steps by ``gputop.watch``; from outside only the length of a step can be found. The claims of a
+datagram or a recording are checked here. Pure.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class StepRow(Struct, frozen=True, omit_defaults=True):
-    """The steps of one process in about a second.
+    """Steps of one process in about a second.
 
-    ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index where the job knows it; both may be
-    None. ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th
-    percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
-    samples these steps had, ``wait_s`` how many of their seconds the process waited for others, ``data_wait_s`` for
-    its own batches, ``tokens`` how many tokens they had, ``mfu_pct`` their model FLOPs utilisation in percent as the
-    job works it out, which may be more than can be; each None where the job does not say. ``forward_s``,
-    ``backward_s``, ``optimizer_s`` and ``between_s`` are the host time of a step by phase, in seconds: the mean of the
-    steps that the job has looked at. ``run`` is the same for the ranks of one run alone (``run_of``); None where a
-    program other than gputop announces its steps without one.
+    ``pid`` is as this machine sees it. ``rank`` is the job's, ``gpu`` an index if the job knows it; both may be None.
+    ``count`` steps took ``sum_s`` seconds together; the shortest, the longest, the median and the 99th percentile
+    follow. Fields up to here have the order of the rows in a recording. ``samples`` and ``tokens`` are totals of these
+    steps. ``wait_s`` is the seconds that the process waited for others, ``data_wait_s`` for its own batches.
+    ``mfu_pct`` is the job's own figure of model FLOPs utilisation in percent, which may exceed the possible. Each is
+    None if the job does not announce it. ``forward_s``, ``backward_s``, ``optimizer_s`` and ``between_s`` are the host
+    time of a step by phase, in seconds: means of the steps that the job has measured. ``run`` is shared by the ranks of
+    one run only (``run_of``); None if a program other than gputop announces its steps without one.
     """
 
     pid: Pid
@@ -80,7 +79,7 @@ class StepRow(Struct, frozen=True, omit_defaults=True):
 
     @property
     def phases(self) -> dict[Phase, float]:
-        """Seconds of host time a step, by phase; without those that are not known."""
+        """Seconds of host time a step, by known phase."""
         seconds_of_phases = (self.forward_s, self.backward_s, self.optimizer_s, self.between_s)
         return {phase: seconds for phase, seconds in zip(PHASES, seconds_of_phases, strict=True) if seconds is not None}
 
@@ -91,7 +90,10 @@ COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
 
 
 def step_row(values: Sequence[object], **beside: object) -> StepRow | None:
-    """Make a row of values in the order of the fields; None if they cannot be true."""
+    """Convert values in the order of the fields to a row.
+
+    None if they cannot be true.
+    """
     if len(values) != len(COLUMNS):
         return None
     try:
@@ -102,7 +104,10 @@ def step_row(values: Sequence[object], **beside: object) -> StepRow | None:
 
 
 def checked_steps(row: StepRow) -> StepRow | None:
-    """A row with a harmless name; None if its times cannot belong to the same steps."""
+    """Return a row with a harmless name.
+
+    None if its times cannot belong to the same steps.
+    """
     return replace(row, name=masked_text(clean_text(row.name))[:MOST_NAME]) if _adds_up(row) else None
 
 
@@ -133,7 +138,7 @@ _Z95 = 1.96
 
 
 def phase_word(phase: Phase) -> str:
-    """A phase in the words of the screen and of summaries."""
+    """Return a phase's name for screens and summaries."""
     return "between steps" if phase == "between" else phase
 
 
@@ -143,7 +148,10 @@ _MOST_LOOKED_AT = 256
 
 
 class PhaseGrowth(Struct, frozen=True):
-    """The phase that grew most, from ``before_s`` to ``after_s`` seconds of host time a step."""
+    """Phase that grew most.
+
+    Its host time a step grew from ``before_s`` to ``after_s`` seconds.
+    """
 
     phase: Phase
     before_s: float
@@ -189,13 +197,15 @@ class StepPace(Struct, frozen=True):
 
     @property
     def own_s(self) -> float | None:
-        """The mean step without what it waited; None where that is unknown."""
+        """Mean step without waits; None if the waits are unknown."""
         return None if self.wait_s is None else self.mean_s - self.wait_s
 
 
 class PhaseSeries:
-    """The phases of steps in order, at most ``most_steps`` of them: beyond that every second one is dropped, so that
-    the whole run stays represented."""
+    """Phases of steps in order, at most ``most_steps``.
+
+    Beyond the limit every second step is dropped, so that the whole run stays represented.
+    """
 
     def __init__(self, most_steps: int) -> None:
         self.steps: list[Mapping[Phase, float]] = []
@@ -213,19 +223,22 @@ class PhaseSeries:
 
 
 class StepHistory:
-    """Takes rows in order of time and gives the pace of each process."""
+    """Collects rows in order of time; computes each process's pace."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, str], deque[tuple[float, StepRow]]] = {}
         self._looked_at: dict[tuple[int, str], PhaseSeries] = {}
 
     def looked_at(self, pace: StepPace) -> Sequence[Mapping[Phase, float]]:
-        """The phases of this process since it was first heard, in order."""
+        """Return the phases of a process's steps in order.
+
+        They begin with the first step that was announced.
+        """
         series = self._looked_at.get((pace.pid, pace.name))
         return () if series is None else series.steps
 
     def observe(self, t: float, rows: Iterable[StepRow]) -> None:
-        """Add the rows of one snapshot; forget processes that have gone silent."""
+        """Add the rows of one snapshot; drop silent processes."""
         for row in rows:
             history = self._rows.get((row.pid, row.name))
             if history is None:
@@ -240,7 +253,7 @@ class StepHistory:
             self._forget(identity)
 
     def _forget_replaced(self, t: float, new: StepRow) -> None:
-        """Forget the process that had this rank of this run before: the run was started again."""
+        """Drop the earlier process of this rank after a restart."""
         for identity, history in list(self._rows.items()):
             last_t, row = history[-1]
             is_same = new.run is not None and new.rank is not None and (row.run, row.rank) == (new.run, new.rank)
@@ -252,7 +265,7 @@ class StepHistory:
         self._looked_at.pop(identity, None)
 
     def paces(self, t: float) -> tuple[StepPace, ...]:
-        """The pace of each process that is stepping, by rank and pid."""
+        """Return the pace of each active process, by rank and pid."""
         if not self._rows:
             return ()
         paces = [pace for history in self._rows.values() if (pace := _pace(t, history)) is not None]
@@ -260,18 +273,27 @@ class StepHistory:
 
 
 def run_name(row: StepRow) -> str:
-    """The run whose rank announced these steps; where that is not known, a run of this process alone."""
+    """Return the run of the rank that announced these steps.
+
+    Without a known run, the process is a run of its own.
+    """
     return row.run or f"pid {row.pid}"
 
 
 def slowest(paces: Sequence[StepPace]) -> StepPace | None:
-    """The process whose steps take longest, without what they waited where each of them says it. Where all wait for
-    each other and do not say so, their steps are equal: it is the first of them."""
+    """Return the process with the longest steps.
+
+    Waits are excluded if every process announces them. If all wait for each other without announcing it, their steps
+    are equal, and the first process is returned.
+    """
     return max(paces, key=comparable_s(paces), default=None)
 
 
 def comparable_s(paces: Sequence[StepPace]) -> Callable[[StepPace], float]:
-    """Return the time by which processes of a job compare: the own time if all know it, else the whole step."""
+    """Return the function whose value ranks processes of a job.
+
+    The value is the own time if all processes know it, else the whole step.
+    """
     if all(pace.own_s is not None for pace in paces):
         return lambda pace: pace.mean_s - (pace.wait_s or 0.0)
     return lambda pace: pace.mean_s
@@ -310,14 +332,20 @@ def _pace(t: float, history: Sequence[tuple[float, StepRow]]) -> StepPace | None
 
 
 def mean_phases(steps: Sequence[Mapping[Phase, float]]) -> dict[Phase, float]:
-    """Their means, over the steps that have the phases of the newest one with any."""
+    """Return mean phases of similar steps.
+
+    Similar steps have the same phases as the newest step with any.
+    """
     newest = next((step.keys() for step in reversed(steps) if step), None)
     alike = [step for step in steps if step and step.keys() == newest]
     return {phase: sum(step[phase] for step in alike) / len(alike) for phase in PHASES if alike and phase in alike[0]}
 
 
 def _rate(rows: Sequence[StepRow], key: str) -> float | None:
-    """Samples or tokens a second, over the rows that say them."""
+    """Return samples or tokens a second.
+
+    Only rows that announce the value count.
+    """
     announced = [(amount, row.sum_s) for row in rows if (amount := getattr(row, key)) is not None]
     seconds = sum(seconds for _, seconds in announced)
     return sum(amount for amount, _ in announced) / seconds if seconds > 0.0 else None
@@ -332,10 +360,10 @@ _Period = Annotated[float, Meta(gt=0.0, lt=1e5)]
 
 
 class StepPeriod(Struct, frozen=True, omit_defaults=True):
-    """A step of about ``period_s`` seconds on the GPUs with these indices, as ``source`` shows it.
+    """Step of about ``period_s`` seconds on some GPUs.
 
-    ``first_s`` is the length that was found first; ``grown_t`` is when it had become longer by a tenth, Unix time, None
-    while it has not.
+    ``gpus`` are indices, ``source`` is how the step was found. ``first_s`` is the length that was found first;
+    ``grown_t`` is the Unix time when the step had become a tenth longer, None before.
     """
 
     gpus: Annotated[tuple[Index, ...], Meta(min_length=1, max_length=256)]
@@ -356,7 +384,10 @@ _JOBS = (("slurm", "SLURM_JOB_ID"), ("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"))
 
 
 class Allocation(Struct, frozen=True):
-    """A job of a scheduler; ``cluster`` is empty if the scheduler does not name itself."""
+    """Job of a scheduler.
+
+    ``cluster`` is empty if the scheduler does not name itself.
+    """
 
     cluster: str
     scheduler: str
@@ -364,7 +395,10 @@ class Allocation(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """One start of one program. ``key`` tells it from others of its user within the allocation."""
+    """One start of one program.
+
+    ``key`` distinguishes runs of one user within the allocation.
+    """
 
     allocation: Allocation | None
     uid: int
@@ -372,15 +406,21 @@ class Run(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The same for all ranks, and for no other run; says nothing else."""
+        """Identifier shared by all ranks of this run only.
+
+        Reveals nothing else.
+        """
         paid = self.allocation
         where = "" if paid is None else f"{paid.cluster}/{paid.scheduler}/{paid.id}"
         return digest(where, str(self.uid), self.key)
 
 
 class Started(Struct, frozen=True):
-    """How this process came to be. ``own`` and ``parent`` name one process each for good, such as its pid and start;
-    ``parent`` is None unless ``multiprocessing`` started it. ``is_rank``: a process group gave it a rank."""
+    """Origin of this process.
+
+    ``own`` and ``parent`` identify one process each for good, such as its pid and start; ``parent`` is None unless
+    ``multiprocessing`` started the process. ``is_rank``: a process group gave it a rank.
+    """
 
     uid: int
     host: str
@@ -398,8 +438,11 @@ def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
 
 
 def run_of(environ: Mapping[str, str], started: Started) -> Run:
-    """The run of a process: by torchrun's id, else where its ranks meet, else its launcher; without a rank it is a run
-    of its own."""
+    """Return the run of a process.
+
+    Ranks are identified by torchrun's id, else by their rendezvous address, else by their launcher. A process without a
+    rank is a run of its own.
+    """
     is_step = environ.get("SLURM_STEP_ID", "").isdigit() and environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
     is_rank = started.is_rank or is_step or any(environ.get(name, "").isdigit() for name in _RANKS)
     elastic, address, port = (environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"))

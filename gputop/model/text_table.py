@@ -1,4 +1,7 @@
-"""Tables that are written as text, where a row of code would say no more. Standard library only."""
+"""Parse tables that are written as text.
+
+Used where a row of code would say no more. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import re
 
 
 def table_rows(table: str) -> list[list[str]]:
-    """The rows of a table: cells at least two blanks apart; a line that is indented further goes on with the last."""
+    """Return the rows of a table.
+
+    Cells are at least two blanks apart; a line that is indented further continues the last row.
+    """
     lines = table.strip("\n").rstrip().split("\n")
     indent = len(lines[0]) - len(lines[0].lstrip())
     rows: list[list[str]] = []

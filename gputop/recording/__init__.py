@@ -1,1 +1,1 @@
-"""The recording format: snapshots as JSON lines, written crash-safe and read with suspicion."""
+"""Recordings: snapshots as JSON lines, written crash-safe and validated when read."""

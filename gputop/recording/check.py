@@ -1,4 +1,7 @@
-"""Lines of a recording checked: types and bounds by msgspec, the rest by one function."""
+"""Validate lines of a recording.
+
+msgspec checks types and bounds; ``_checked`` does the rest.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from gputop.recording.text import cleaned, is_clean
 
 
 class _Head(Struct):
-    """The keys that identify a line of another kind or format."""
+    """Keys that identify a line of another kind or format."""
 
     k: str
     version: int = 0
@@ -41,7 +44,7 @@ _FORMAT_1 = "key"
 
 
 def decode_line(line: bytes) -> Line | None:
-    """Decode and check one line; None for a kind that is not known.
+    """Decode and check one line; None for an unknown kind.
 
     Raises Damage, and RecordingError for a recording of another format.
     """
@@ -57,7 +60,10 @@ def decode_line(line: bytes) -> Line | None:
 
 
 def _is_skipped(line: bytes) -> bool:
-    """Whether a line is of an unknown kind. Raises RecordingError for a line of another format."""
+    """Return whether a line is of an unknown kind.
+
+    Raises RecordingError for a line of another format.
+    """
     try:
         head = _HEADS.decode(line)
     except (ValueError, RecursionError):
@@ -75,7 +81,10 @@ def _other_format(version: int) -> RecordingError:
 
 
 def _checked(line: Line) -> Line:
-    """Check what types and bounds cannot say; mask secrets. Raises Damage."""
+    """Apply checks beyond types and bounds; mask secrets.
+
+    Raises Damage.
+    """
     if isinstance(line, Snapshot):
         if line.steps or line.servers:
             steps, servers = tuple(map(checked_steps, line.steps)), tuple(map(checked_server, line.servers))
@@ -100,7 +109,10 @@ _masked_again = lru_cache(maxsize=1024)(masked_text)
 
 
 def _masked_frame(frame: Snapshot) -> Snapshot:
-    """Mask notices and details of waits, which another program may have written."""
+    """Mask secrets in notices and wait details.
+
+    Another program may have written these texts.
+    """
     if frame.notices:
         frame = replace(frame, notices=tuple(map(_masked_again, frame.notices)))
     details = (end.detail for process in frame.processes for end in process.waits_for or ())

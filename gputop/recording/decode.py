@@ -1,4 +1,4 @@
-"""Lines of a recording to snapshots, with gaps made visible.
+"""Convert lines of a recording to snapshots with visible gaps.
 
 A line that does not follow the format is dropped and counted, never half believed.
 """
@@ -27,7 +27,7 @@ _FRAME = b'{"k":"frame"'
 
 
 class RecordingFilter(Protocol):
-    """Changes recorded contents for readers: redaction, a choice of GPUs, or both."""
+    """Changes recorded contents for readers: redaction, GPU selection, or both."""
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return the frame as readers see it."""
@@ -39,13 +39,16 @@ class RecordingFilter(Protocol):
 
 
 class LineDecoder:
-    """Takes lines in order and gives the snapshots that they make.
+    """Decodes lines in order into snapshots.
 
     Raises RecordingError for a recording of another format. Readers see the contents through ``recording_filter``.
     """
 
     def __init__(self, recording_filter: RecordingFilter | None = None, *, from_start: bool = True) -> None:
-        """``from_start``: the first line is the first of its file, so that lost frames can be counted."""
+        """Create a decoder.
+
+        ``from_start``: the first line is the first of its file, so that lost frames can be counted.
+        """
         self._filter = recording_filter
         self.damaged = 0
         """Dropped lines."""
@@ -68,12 +71,12 @@ class LineDecoder:
         self._lost_frames = 0
 
     def note_damage(self, reason: str) -> None:
-        """Note lost data before the next frame; that frame will carry a gap."""
+        """Note lost data, so that the next frame carries a gap."""
         self._has_damage = True
         self.reason = self.reason or reason
 
     def feed(self, line: bytes) -> Snapshot | None:
-        """Take one line; return the snapshot that it completes, if any."""
+        """Decode one line; return the snapshot it completes, if any."""
         try:
             value = decode_line(line)
             if isinstance(value, Snapshot):
@@ -124,7 +127,10 @@ class LineDecoder:
             events.append(replace(event, text=text, derived=False))
 
     def _frame(self, frame: Snapshot) -> Snapshot:
-        """Complete a frame by the facts of other lines. Raises Damage."""
+        """Complete a frame with facts from earlier lines.
+
+        Raises Damage.
+        """
         if self._head is None:
             raise Damage("a frame before any machine line")
         if len(frame.gpus) > len(self._gpus):
@@ -152,13 +158,19 @@ class LineDecoder:
         return snapshot if self._filter is None else self._filter.snapshot(snapshot)
 
     def lost_end(self, t: float) -> tuple[Event, ...]:
-        """Return the gap of damage after the last frame, whose time is ``t``."""
+        """Return a gap event for damage after the last frame.
+
+        ``t`` is the time of that frame.
+        """
         if not self._has_damage:
             return ()
         return (Event(t, "gap", "the recording is damaged after this", is_damage=True),)
 
     def _gap(self, t: float, interval_s: float) -> Event | None:
-        """Return the gap between the last frame and the one at ``t``, if any."""
+        """Return the gap since the last frame, if any.
+
+        ``t`` is the time of the new frame.
+        """
         last = self._last_t
         lost = f": {self._lost_frames} frames are lost" if self._lost_frames else ""
         if last is None:

@@ -1,4 +1,4 @@
-"""Snapshots to lines of a recording. Nothing here opens a file."""
+"""Convert snapshots to lines of a recording; opens no file."""
 
 from __future__ import annotations
 
@@ -66,12 +66,15 @@ def _without_facts(gpu: GpuSample) -> GpuSample:
 
 
 def _described(snapshot: Snapshot) -> tuple[object, ...]:
-    """The parts of a snapshot that a machine line holds."""
+    """Return the parts of a snapshot that a machine line holds."""
     return snapshot.machine, snapshot.interval_s, tuple(gpu.static for gpu in snapshot.gpus)
 
 
 class LineEncoder:
-    """Makes the lines of one recording; remembers which processes the current member has introduced."""
+    """Encodes the lines of one recording.
+
+    Remembers which processes the current member has introduced.
+    """
 
     def __init__(self) -> None:
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
@@ -79,7 +82,7 @@ class LineEncoder:
         self._is_head = False
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """Whether the last machine line still describes the machine and its GPUs."""
+        """Return whether the last machine line still describes a snapshot."""
         return self._described == _described(snapshot)
 
     def begin_member(self, snapshot: Snapshot, *, frames_before: int = 0, clock_set_back: bool = False) -> bytes:
@@ -108,7 +111,7 @@ class LineEncoder:
         )
 
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> list[bytes]:
-        """Encode new processes, events, and the frame that they belong to."""
+        """Encode new processes, events, and their frame."""
         lines = [encode_line(cleaned(line)) for line in self._new_processes(snapshot.processes)]
         lines += map(event_line, snapshot.events)
         lines += [event_line(replace(event, derived=True)) for event in derived]
@@ -117,7 +120,10 @@ class LineEncoder:
         return lines
 
     def _new_processes(self, processes: tuple[ProcessSample, ...]) -> Iterator[ProcessLine]:
-        """Facts of processes that the member has not introduced, or that have changed."""
+        """Yield facts of processes that are new or changed.
+
+        Each member introduces its processes again.
+        """
         for process in processes[:MOST_PROCESSES]:
             identity, static = (process.pid, process.starttime), process.static
             last = self._introduced.get(identity)

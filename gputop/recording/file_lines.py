@@ -1,8 +1,8 @@
-"""Parts of a recording's file that can be entered, and their lines: gzip members or plain text.
+"""Split a recording's file into parts, and parts into lines.
 
-A member counts only if its checksum holds. The last one may be torn, and the only one of a file may be damaged: these
-count up to the fault. No sidecar file: headers of members are found in the bytes and proven by their first frame.
-Memory is bounded.
+A part is a gzip member or a stretch of plain text. A member counts only if its checksum holds. The last one may be
+torn, and the only one of a file may be damaged: these count up to the fault. No sidecar file: headers of members are
+found in the bytes and proven by their first frame. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FRAME_TIME = re.compile(rb'^\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),', re.MUL
 
 
 class FilePart(Struct, frozen=True):
-    """A stretch of one file that begins with a machine line.
+    """Part of one file that begins with a machine line.
 
     ``first_t`` is the time of the first frame, NaN while unknown.
     """
@@ -54,7 +54,10 @@ class FilePart(Struct, frozen=True):
 
 
 def open_recording(path: str) -> BinaryIO:
-    """Open a regular file for reading. Raises RecordingError with the reason."""
+    """Open a regular file for reading.
+
+    Raises RecordingError with the reason.
+    """
     try:
         return open_regular(path, buffering=0)
     except OSError as error:
@@ -62,7 +65,10 @@ def open_recording(path: str) -> BinaryIO:
 
 
 def parts_of(file: BinaryIO, number: int) -> list[FilePart]:
-    """Find the parts of a file, the ``number``-th of its recording."""
+    """Return the parts of a recording's file.
+
+    ``number`` is the file's position in the recording.
+    """
     whole = FilePart(number, _is_gzip(file))
     parts: list[FilePart] = []
     for begin, first_t, back in _packed_parts(file) if whole.is_packed else _plain_parts(file):
@@ -78,7 +84,10 @@ def parts_of(file: BinaryIO, number: int) -> list[FilePart]:
 
 
 def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | Damage]:
-    """Yield the lines of a part, and damage in its place. The last line may be unfinished."""
+    """Yield the lines of a part, and Damage where data are lost.
+
+    The last line may be unfinished.
+    """
     try:
         placed = _placed_lines(file, part.begin, part.end)
         for line in _packed_lines(file, part) if part.is_packed else (line for _, line in placed):
@@ -91,7 +100,10 @@ def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | Damage]:
 
 
 def _is_gzip(file: BinaryIO) -> bool:
-    """Whether a file is compressed, by its bytes; also when its first header is damaged."""
+    """Return whether a file's bytes are gzip.
+
+    Recognises a gzip file also if its first header is damaged.
+    """
     begin = os.pread(file.fileno(), 64, 0)
     return not begin.lstrip().startswith(b"{") and (begin.startswith(_MAGIC[:2]) or any(True for _ in _headers(file)))
 
@@ -110,9 +122,9 @@ def _headers(file: BinaryIO) -> Iterator[int]:
 
 
 def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterator[tuple[bytes, bool]]:
-    """Unpack the members between two offsets; yield pieces of text, each with whether its member ends there.
+    """Unpack the members between two offsets.
 
-    Raises Damage.
+    Yields pieces of text, each with whether its member ends there. Raises Damage.
     """
     at, packed = begin, b""
     while True:
@@ -140,7 +152,10 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
 
 
 def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
-    """Yield the lines of whole members, and of a file's only member up to its damage. Raises Damage."""
+    """Yield the lines of whole gzip members.
+
+    A file's only member is read up to its damage. Raises Damage.
+    """
     held, size, given = [b""], 0, 0
     try:
         for text, is_end in _unpacked(file, part.begin, part.end, _CHUNK):
@@ -164,7 +179,10 @@ def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
 
 
 def _lines_before_damage(file: BinaryIO, part: FilePart, given: int) -> Iterator[bytes]:
-    """Yield the whole lines between the first ``given`` bytes of a damaged member's text and its damage."""
+    """Yield whole lines of a damaged member up to the damage.
+
+    The first ``given`` bytes of the member's text are skipped.
+    """
     pieces, size = list[bytes](), 0
     with suppress(Damage):
         # An error discards what its call has unpacked: so little at a time.
@@ -180,9 +198,10 @@ def _lines_before_damage(file: BinaryIO, part: FilePart, given: int) -> Iterator
 
 
 def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
-    """Find members by their headers and prove them by their first frame.
+    """Yield the gzip members that begin with a readable frame.
 
-    Yields (offset, time of the first frame, whether the clock was set back).
+    A member is found by its header and proven by its first frame. Yields (offset, time of the first frame, whether the
+    clock was set back).
     """
     for offset in _headers(file):
         text = b""
@@ -198,7 +217,10 @@ def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
 
 
 def _placed_lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, line) of plain text. Raises Damage at a line that is too long."""
+    """Yield offset and line of plain text.
+
+    Raises Damage at a line that is too long.
+    """
     at, rest = begin, b""
     while chunk := os.pread(
         file.fileno(), _CHUNK if end is None else min(_CHUNK, end - at - len(rest)), at + len(rest)
@@ -214,7 +236,10 @@ def _placed_lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[tuple
 
 
 def _plain_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
-    """Find the parts of plain text, as ``_packed_parts`` does: machine lines that frames follow."""
+    """Yield the parts of plain text like ``_packed_parts``.
+
+    A part begins at a machine line that a frame follows.
+    """
     head: tuple[int, bool] | None = None
     try:
         for offset, line in _placed_lines(file, 0, None):

@@ -33,15 +33,21 @@ MOST_COMMAND = 1000
 
 
 class RecordingError(Exception):
-    """A recording cannot be read or written. One line: the file, the fault, the fix."""
+    """A recording cannot be read or written.
+
+    The message is one line: the file, the fault, the fix.
+    """
 
 
 class Damage(Exception):
-    """A line or a member that does not follow the format. Readers count it and go on."""
+    """A line or a member does not follow the format.
+
+    Readers count the damage and continue.
+    """
 
 
 class MachineLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="machine"):
-    """The machine and its GPUs: the first line of each gzip member.
+    """Machine and GPUs: first line of each gzip member.
 
     ``frames_before`` counts the frames before this line in the same file. ``clock_set_back`` says that the clock was
     set back before the frames that follow.
@@ -59,7 +65,10 @@ class MachineLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="m
 
 
 class ProcessLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="process"):
-    """Static facts of one process, before its first frame in a gzip member."""
+    """Static facts of one process, before its first frame.
+
+    Each gzip member repeats the line.
+    """
 
     pid: Count
     starttime: Count | None = None
@@ -67,11 +76,11 @@ class ProcessLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="p
 
 
 class RunFacts(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="run"):
-    """The recorded program; the last line of its recording.
+    """Facts of the recorded program; last line of its recording.
 
-    ``command`` has its secrets masked, or is the name of a program that watches itself. ``seconds`` is wall time,
-    ``exit_code`` that of a shell, None if the end was not seen. ``run`` is the identity of the program's own run among
-    the announced steps, empty if another program recorded it.
+    ``command`` has its secrets masked, or is the name of a program that watches itself. ``seconds`` is wall time.
+    ``exit_code`` is the shell's exit code, None if the end was not observed. ``run`` identifies the program's own run
+    among the announced steps; empty if another program recorded it.
     """
 
     command: Text

@@ -1,4 +1,7 @@
-"""Times as people write them (``12:03``, ``-10m``, an ISO date) to seconds since 1970. Nothing here reads a clock."""
+"""Parse times such as ``12:03``, ``-10m`` or an ISO date.
+
+Results are seconds since 1970. Nothing here reads a clock.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
 def moment(text: str, begin: float, end: float, now: float | None = None, *, keep: bool = True) -> float:
-    """Return the Unix time that a text means within a recording from ``begin`` to ``end``.
+    """Parse a time within a recording into Unix seconds.
 
-    ``-10m`` counts back from ``now``, or from the end when there is no now; ``+10m`` counts on from ``now``, or from
-    the beginning. ``12:03`` is the first such time of day, in local time, at or after the beginning: the end of
-    that second, for a screen shows whole seconds, and the frame that it showed then is meant. ISO dates without
-    a zone are local; a plain number is Unix time. With ``keep`` the result is kept within the
+    The recording lasts from ``begin`` to ``end``. ``-10m`` counts back from ``now``, or from the end without ``now``;
+    ``+10m`` counts on from ``now``, or from the beginning. ``12:03`` is the first such local time of day at or after
+    the beginning, taken at the end of its second: a screen shows whole seconds, and the frame that it showed is meant.
+    ISO dates without a zone are local; a plain number is Unix time. With ``keep`` the result is clamped to the
     recording. Raises ValueError.
     """
     text = text.strip()

@@ -1,4 +1,4 @@
-"""Reads recordings frame by frame, from the beginning or from any time.
+"""Read recordings frame by frame, from any time.
 
 Unreadable parts are left out and become gaps; only a file without any frame is an error. Memory is constant; a day of 8
 GPUs is 1440 parts.
@@ -35,9 +35,9 @@ are read: a month of hourly files is more than a process may have open."""
 
 
 def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -> Iterator[Snapshot]:
-    """Yield every readable frame of a recording, a file or a directory of files, oldest first.
+    """Yield every readable frame of a recording, oldest first.
 
-    Raises RecordingError when there is no frame, or for another format.
+    ``path`` is a file or a directory of files. Raises RecordingError when there is no frame, or for another format.
     """
     decoder, has_frame = LineDecoder(recording_filter), False
     for file_path in recording_files(path):
@@ -56,9 +56,10 @@ def _no_frame(path: str, decoder: LineDecoder) -> RecordingError:
 
 
 def recording_files(path: str) -> list[str]:
-    """Return the files of a recording: the file itself, or those of a directory in the order of time.
+    """Return the files of a recording in order of time.
 
-    Raises RecordingError when there is none, or when a directory holds recordings of several machines.
+    ``path`` is one file, or a directory of files. Raises RecordingError when there is no file, or when a directory
+    holds recordings of several machines.
     """
     if not os.path.isdir(path):
         return [path]
@@ -79,7 +80,7 @@ def recording_files(path: str) -> list[str]:
 
 
 def runs_in(path: str) -> list[list[str]]:
-    """Return the recordings of a folder, each as its files in order.
+    """Return a folder's recordings, each as its files in order.
 
     Raises RecordingError when the folder cannot be listed.
     """
@@ -95,7 +96,7 @@ def runs_in(path: str) -> list[list[str]]:
 
 
 def lines_in(file: BinaryIO) -> Iterator[bytes | Damage]:
-    """Yield the lines of a whole file, and damage in its place."""
+    """Yield a file's lines, and Damage where data are lost."""
     for part in parts_of(file, 0):
         yield from lines_of(file, part)
 
@@ -103,7 +104,7 @@ def lines_in(file: BinaryIO) -> Iterator[bytes | Damage]:
 def placed_frames(
     lines: Iterable[tuple[int, bytes | Damage]], decoder: LineDecoder, name: str
 ) -> Iterator[tuple[int, Snapshot]]:
-    """Yield the frames of lines, each with the place of its line.
+    """Yield the frames of lines with their lines' places.
 
     Events after the last frame are given to it, so that none is lost.
     """
@@ -169,7 +170,10 @@ class Recording(RecordedTimeline):
         self.gpus: tuple[GpuStatic, ...] = tuple(gpu.static for gpu in first[1].gpus)
 
     def _divide(self) -> None:
-        """Find the segments; each begins with a part before which the clock was set back."""
+        """Divide the parts into segments with rising times.
+
+        A segment begins where the clock was set back.
+        """
         for number, part in enumerate(self._parts):
             if isnan(part.first_t):
                 self._parts[number] = replace(part, first_t=next(self._times(number), nan))

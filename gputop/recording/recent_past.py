@@ -1,4 +1,7 @@
-"""The last minutes of a live run, packed in memory: a paused screen can go back in time."""
+"""Keep the last minutes of a live run in memory.
+
+They are packed; a paused screen can go back in time.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 
 class PackedFrames(Struct, frozen=True):
-    """A packed block of frames from ``first_t`` to ``last_t``, Unix seconds.
+    """Packed block of frames from ``first_t`` to ``last_t``.
 
-    ``judged`` is the state of the diagnosis before them, once a minute: the rest can be judged from there.
+    Times are Unix seconds. ``judged`` is the state of the diagnosis before them, once a minute: the rest can be judged
+    from there.
     """
 
     first_t: float
@@ -30,7 +34,10 @@ class PackedFrames(Struct, frozen=True):
 
 
 class OlderFrames(Struct, frozen=True):
-    """Frames before the first block, generated when first needed; bounds in Unix seconds."""
+    """Frames before the first block, generated when first needed.
+
+    Bounds are in Unix seconds.
+    """
 
     first_t: float
     last_t: float
@@ -38,7 +45,10 @@ class OlderFrames(Struct, frozen=True):
 
 
 class Past(RecordedTimeline):
-    """A frozen stretch of the run, for ``RecordedSource`` to play; each block is a part."""
+    """Frozen part of the run that ``RecordedSource`` can play.
+
+    Each block is a part.
+    """
 
     path = "this run"
 
@@ -124,7 +134,10 @@ class Memory:
         self._last = snapshot
 
     def _forget(self, oldest: float) -> None:
-        """Drop blocks before a time, but keep a state of the diagnosis from which that time can be judged."""
+        """Drop blocks that a diagnosis no longer needs.
+
+        Keeps a state of the diagnosis from which frames at ``oldest`` can be judged.
+        """
         if self._earlier and self._earlier[-1].last_t < oldest:
             self._earlier = ()
         blocks = self._blocks
@@ -132,7 +145,10 @@ class Memory:
             blocks.popleft()
 
     def begin_with(self, earlier: Iterable[OlderFrames]) -> None:
-        """Put older frames before the first block, unless a gap lies between."""
+        """Put older frames before the first block.
+
+        Does nothing if a gap lies between.
+        """
         if self._last is None:
             return
         begin = self._blocks[0].first_t if self._blocks else self._first_t

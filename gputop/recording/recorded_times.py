@@ -1,6 +1,6 @@
-"""Lookup of recorded frames by time, where a clock may have been set back.
+"""Look up recorded frames by time.
 
-Shared by a recording on disk and the past of a run in memory.
+The clock may have been set back. Shared by a recording on disk and the past of a run in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gputop.recording.moments import TIME_OF_DAY, moment
 
 
 class TimeSegment(Struct, frozen=True):
-    """A stretch of parts, ``first`` to ``last``, in which times only rise.
+    """Parts ``first`` to ``last``, in which times only rise.
 
     ``begin`` and ``end`` are the times of its first and last frame, Unix seconds.
     """
@@ -28,12 +28,15 @@ class TimeSegment(Struct, frozen=True):
     last: int
 
     def holds(self, t: float) -> bool:
-        """Whether a time lies between the first and the last frame."""
+        """Return whether a time lies between the first and last frame."""
         return self.begin <= t <= self.end
 
 
 class RecordedTimeline(ABC):
-    """Frames in parts that can be entered. ``segments`` are in the order in which they were recorded."""
+    """Recorded frames in parts that can be read separately.
+
+    ``segments`` are in the order of recording.
+    """
 
     path: str
     interval_s: float
@@ -50,7 +53,10 @@ class RecordedTimeline(ABC):
 
     @abstractmethod
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        """Yield the frames of some parts, whose ``numbers`` rise, each with its part's number."""
+        """Yield the frames of some parts with their parts' numbers.
+
+        ``numbers`` must rise.
+        """
 
     @abstractmethod
     def events(self) -> Iterator[Event]:
@@ -66,16 +72,19 @@ class RecordedTimeline(ABC):
         return self.segments[-1].end
 
     def moment(self, text: str, now: float | None = None) -> float:
-        """Return the Unix time that a text means in this recording. Raises ValueError.
+        """Parse a time and clamp it to this recording.
 
-        See ``moments.moment``. A time of day is that of the last recorded segment that has it; ``-10m`` counts back
-        from the last frame.
+        Returns Unix seconds; see ``moments.moment``. A time of day is taken from the last recorded segment that
+        contains it; ``-10m`` counts back from the last frame. Raises ValueError.
         """
         t = self.moment_anywhere(text, now)
         return min(max(t, self.begin), self.end)
 
     def moment_anywhere(self, text: str, now: float | None = None) -> float:
-        """Return the Unix time that a text means, inside the recording or not. Raises ValueError."""
+        """Parse a time that may lie outside the recording.
+
+        Returns Unix seconds. Raises ValueError.
+        """
         if TIME_OF_DAY.fullmatch(text.strip()):
             # Each day has it.
             for segment in reversed(self.segments[1:]):
@@ -85,11 +94,11 @@ class RecordedTimeline(ABC):
         return moment(text, self.segments[0].begin, self.last_t, now, keep=False)
 
     def segment_at(self, t: float, near: int | None = None) -> int:
-        """Return the number of the segment that a time belongs to.
+        """Return the number of the segment of a time.
 
         First choice is ``near`` if it holds the time, then the last recorded segment that does: a clock is set back
-        because it was wrong before. If none does, the segment with the nearest frame before the time, else the first
-        to begin.
+        because it was wrong before. If none does, the segment with the nearest frame before the time, else the first to
+        begin.
         """
         if near is not None and self.segments[near].holds(t):
             return near
@@ -101,7 +110,10 @@ class RecordedTimeline(ABC):
         return min((segment.begin, number) for number, segment in numbered)[1]
 
     def snapshots(self, begin: float | None = None, end: float | None = None) -> Iterator[Snapshot]:
-        """Yield the frames between two times, both included, of every segment in the order of recording."""
+        """Yield all frames between two times, both included.
+
+        Frames come from every segment, in the order of recording.
+        """
         parts: list[int] = []
         for segment in self.segments:
             if (begin is None or segment.end >= begin) and (end is None or segment.begin <= end):
@@ -119,15 +131,16 @@ class RecordedTimeline(ABC):
                 gap = next((event for event in snapshot.events if event.kind == "gap"), gap)
 
     def segment_frames(self, number: int, begin: float, end: float) -> Iterator[Snapshot]:
-        """Return the frames of one segment between two times, both included."""
+        """Return one segment's frames between two times, both included."""
         segment = self.segments[number]
         parts = range(self._part_at(segment, begin), self._part_at(segment, end) + 1)
         return (snapshot for _, snapshot in self.walk(parts) if begin <= snapshot.t <= end)
 
     def play(self, number: int, t: float) -> Iterator[tuple[int, Snapshot]]:
-        """Yield the last frame of a segment at or before a time, and all later frames, with their segments' numbers.
+        """Yield frames from a time on, with their segments' numbers.
 
-        If all frames of the segment are later, its first comes first.
+        The first is the last frame of segment ``number`` at or before ``t``, or the segment's first frame if all are
+        later.
         """
         segment = self.segments[number]
         ahead = self.walk(range(self._part_at(segment, t), len(self._starts)))
@@ -145,7 +158,10 @@ class RecordedTimeline(ABC):
             yield self._segment_of(part), snapshot
 
     def place_before(self, number: int, t: float, count: int) -> tuple[int, float]:
-        """Return (segment, time) of the frame that was recorded ``count`` frames before a time of a segment."""
+        """Return segment and time of the frame ``count`` frames earlier.
+
+        Counts back from time ``t`` of segment ``number``.
+        """
         part = self._part_at(self.segments[number], t)
         places: list[tuple[int, float]] = []
         while part >= 0 and len(places) < count:
@@ -156,7 +172,10 @@ class RecordedTimeline(ABC):
         return places[-count] if len(places) >= count else (0, self.segments[0].begin)
 
     def _part_at(self, segment: TimeSegment, t: float) -> int:
-        """Return the part of a segment with the last frame at or before a time, else its first part."""
+        """Return the segment's last part that begins by a time.
+
+        Returns the segment's first part if all begin later.
+        """
         return max(segment.first, bisect_right(self._starts, t, segment.first, segment.last + 1) - 1)
 
     def _segment_of(self, part: int) -> int:

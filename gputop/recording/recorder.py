@@ -1,7 +1,7 @@
-"""A recorder beside a monitor: frames go into a bounded queue, and a thread of its own writes them.
+"""Record beside a monitor, in a separate thread.
 
-``offer`` never waits and never raises: a slow disk costs frames, a full one ends the recording with a reason in
-``error``, and the monitor goes on.
+Frames go into a bounded queue, which the thread writes. ``offer`` never waits and never raises: a slow disk costs
+frames, a full one ends the recording with a reason in ``error``, and the monitor goes on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Recorder:
 
     @property
     def path(self) -> str | None:
-        """The newest file; None before the first frame in a directory."""
+        """Newest file; None before the first frame in a directory."""
         return self._writer.path
 
     @property
@@ -83,12 +83,15 @@ class Recorder:
             self.dropped += 1
 
     def event(self, event: Event) -> None:
-        """Queue one event by itself, such as a mark while no frame comes."""
+        """Queue one event without a frame, such as a mark."""
         if not self._has_ended and not self._queued(partial(self._writer.write_event, event)):
             self._owed = (*self._owed, event)[:MOST_OWED]
 
     def name_run(self, facts: RunFacts) -> None:
-        """Queue the line of the running program, since the end may never be written."""
+        """Queue the line of the running program.
+
+        The last line of the recording may never be written.
+        """
         if not self._has_ended:
             self._queued(partial(self._writer.write_run, facts))
 
@@ -114,7 +117,10 @@ class Recorder:
             self.error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
 
     def _write(self, *, ends: bool = False) -> None:
-        """Write the queue. If the recording ``ends``, write its last lines too; the first error ends it."""
+        """Write the queue, and the last lines if the recording ends.
+
+        The first error stops the recording.
+        """
         try:
             while self.error is None and not self._queue.empty():
                 self._queue.get_nowait()()

@@ -1,4 +1,4 @@
-"""Snapshots with the precision of a recording.
+"""Round snapshots to the precision of a recording.
 
 Floats keep four significant digits, more than any of them is measured to. Bytes are whole; counters and times keep
 milliseconds. A live run rounds before it diagnoses, so that a replay of its recording gives equal verdicts.
@@ -26,7 +26,10 @@ _SERVER_DIGITS = 6
 
 
 def rounded(snapshot: Snapshot) -> Snapshot:
-    """Round every number of a snapshot as a recording does; impossible numbers become None."""
+    """Round every number of a snapshot as a recording does.
+
+    Impossible numbers become None.
+    """
     return replace(
         snapshot,
         t=round(snapshot.t, 3),
@@ -51,14 +54,17 @@ def _milliseconds(value: float) -> float:
 
 
 def _rounding(key: str, metric: Metric | None) -> Rounding:
-    """Four digits would erase single bytes of memory, and the steps of counters and times."""
+    """Return the rounding of one field.
+
+    Four digits would erase single bytes of memory, and the steps of counters and times.
+    """
     if metric is not None and metric.unit == "bytes":
         return _whole
     return _milliseconds if key == "lost_since" or (metric is not None and metric.kind == "counter") else _digits
 
 
 def _roundings(kind: type[Struct], *tables: Mapping[str, Metric]) -> list[tuple[int, Rounding]]:
-    """Places of the numbers among a struct's fields, each with how it is rounded."""
+    """Return positions and roundings of a struct's number fields."""
     metrics = dict(chain.from_iterable(table.items() for table in tables))
     return [
         (place, _rounding(key, metrics.get(key)))
@@ -95,7 +101,10 @@ def _rounded_outsider(outsider: Outsider) -> Outsider:
 
 
 def _rounded_rows(kind: type[_S], rows: Sequence[_S]) -> tuple[_S, ...]:
-    """Round structs of one type, field by field: most fields of processes are zero or absent."""
+    """Round structs of one type, field by field.
+
+    Columns of zeros and None, most fields of processes, are skipped.
+    """
     columns: list[Sequence[Any]] = list(zip(*map(astuple, rows), strict=True))
     if not columns:
         return ()

@@ -12,7 +12,10 @@ from gputop.model.quantity import clean_text
 
 
 def cleaned(value: Any) -> Any:
-    """Replace control characters in every text of a struct, however deep."""
+    """Replace control characters in every text of a struct.
+
+    Nested structs and collections are included.
+    """
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, Struct):
@@ -28,8 +31,9 @@ def cleaned(value: Any) -> Any:
 
 
 def is_clean(line: bytes) -> bool:
-    """Whether no text of a JSON line can hold a control character or be too long.
+    """Return whether a JSON line needs no cleaning.
 
-    JSON has control characters as escapes alone; others that are not harmless are no ASCII.
+    No text of such a line can hold a control character. JSON has control characters as escapes alone; others that are
+    not harmless are no ASCII.
     """
     return line.isascii() and b"\\" not in line and b"\x7f" not in line

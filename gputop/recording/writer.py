@@ -1,7 +1,8 @@
-"""Files of recordings: one file of flushed gzip members, or a directory of them with an upper size.
+"""Write recordings to a file of flushed gzip members.
 
-After ``write`` returns, the frame survives any end of this process. Files are opened exclusively and never appended to;
-the oldest are deleted whole. Every call may block on the disk: ``Recorder`` keeps it off the monitor's thread.
+A directory of such files can have an upper size. After ``write`` returns, the frame survives any end of this process.
+Files are opened exclusively and never appended to; the oldest are deleted whole. Every call may block on the disk:
+``Recorder`` keeps it off the monitor's thread.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def file_name(hostname: str, t: float, number: int = 1) -> str:
 
 
 class _File:
-    """One open file of gzip members, or of plain text; each write is flushed to the system."""
+    """Open file of gzip members or plain text.
+
+    Each write is flushed to the system.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -81,7 +85,7 @@ class _File:
                 os.close(fd)
 
     def abandon(self) -> None:
-        """Close without another write, and cut the file to its last whole write."""
+        """Close without writing; truncate to the last whole write."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
@@ -119,12 +123,11 @@ class _Stdout(_File):
 
 
 class RecordingWriter:
-    """Writes snapshots to one file, or to a directory of hourly files.
+    """Writes snapshots to one file, or to hourly files.
 
     ``target`` is STDOUT, a directory, a path that ends with ``/`` (it is made), or a file that must not exist; a name
-    without ``.gz`` is written as plain text. In a directory a file ends after an hour or 64 MB, and
-    ``most_bytes`` bounds all of them: the oldest whole files go.
-    Every method raises RecordingError, after which the writer is closed.
+    without ``.gz`` is written as plain text. In a directory a file ends after an hour or 64 MB, and ``most_bytes``
+    bounds all of them: the oldest whole files go. Every method raises RecordingError, after which the writer is closed.
     """
 
     def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
@@ -186,14 +189,20 @@ class RecordingWriter:
         self.frames += 1
 
     def write_event(self, event: Event) -> None:
-        """Append one event at once, or behind the first frame's head if there is no frame yet."""
+        """Append one event at once.
+
+        Before the first frame the event waits, and then follows the machine line.
+        """
         if self._in_member:
             self._append(event_line(event))
         elif len(self._early) < MOST_EARLY:
             self._early.append(event)
 
     def write_run(self, facts: RunFacts) -> None:
-        """Append the line of the program that ran; nothing if there is no frame."""
+        """Append the line of the program that ran.
+
+        Does nothing if there is no frame.
+        """
         if self._in_member:
             self._append(encode_line(facts))
 
@@ -244,7 +253,10 @@ class RecordingWriter:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn an OSError into a RecordingError; cut the file to its last whole frame, or remove an empty one."""
+        """Turn an OSError into a RecordingError.
+
+        The file is truncated to its last whole frame; an empty file is removed.
+        """
         try:
             yield
         except OSError as error:
@@ -262,7 +274,10 @@ class RecordingWriter:
             raise RecordingError(f"{path}: {words}") from error
 
     def _make_room(self) -> None:
-        """Delete the oldest finished recordings of this user until the directory is below its limit."""
+        """Delete the oldest finished recordings down to the size limit.
+
+        Only recordings of this user are deleted.
+        """
         if self._most_bytes is None:
             return
         recordings: list[tuple[str, int]] = []
@@ -281,7 +296,10 @@ class RecordingWriter:
 
 
 def _deleted(path: str) -> bool:
-    """Delete a recording unless somebody may be writing to it; return whether it is gone."""
+    """Delete a recording unless it may be in use.
+
+    Returns whether the recording was deleted.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

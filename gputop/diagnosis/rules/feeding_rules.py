@@ -166,7 +166,10 @@ def front_computes(s: Signals) -> bool:
 
 
 def waits_for_ranks(s: Signals) -> str:
-    """For which ranks the main thread of a rank waits, in words; empty where it is not seen to."""
+    """Return the ranks that a rank's main thread waits for.
+
+    Empty if no such wait was seen.
+    """
     return next((end.detail for end in s.tick.ends if end.detail.startswith(OTHER_RANKS)), "")
 
 
