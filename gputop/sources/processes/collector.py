@@ -1,8 +1,8 @@
-"""The processes behind the GPUs: each GPU process, its loader workers and helpers, and orphans of dead jobs.
+"""Collector of GPU processes, their loader workers, helpers, and orphans.
 
-Known trees are read every tick from files that stay open; trees are found again every 3 s, or at once when the
-driver's process list, a list of children, a name or a parent has changed. Never raises for what /proc does: a process
-that cannot be seen is a sample with a reason.
+Known trees are read every tick from files that stay open. Discovery runs every 3 s, or at once when the driver's
+process list, a list of children, a name or a parent has changed. The collector never raises for errors of /proc: a
+process that cannot be seen is a sample with a reason.
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
 WANTED_FOR_S = 10.0
-"""How long outsiders are looked for after a process last queued for a core."""
+"""The scan for outsiders continues this long after a process last queued for a core."""
 _THROTTLE_S = 2.0
 _MASKS_AGAIN_S = 10.0
-# Until this age a process may still be between fork and exec, or about to name itself.
+# A younger process may still be between fork and exec, or about to name itself.
 _SETTLED_AGE_S = 10.0
 # /proc counts start times in ticks of 10 ms, and rounds down.
 _START_SLACK_S = 0.05
 
 
 class ProcessCollector:
-    """Reads the processes behind the GPUs. One thread calls ``read``; ``close`` frees the open files."""
+    """Reads GPU processes and their trees.
+
+    One thread calls ``read``; ``close`` frees the open files.
+    """
 
     def __init__(
         self,
@@ -60,9 +63,10 @@ class ProcessCollector:
         looks_between: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """``looks_between``: also look at what processes wait for at random moments, on a thread of its own.
+        """Set up readers; ``looks_between`` starts random sampling between readings.
 
-        ``clock`` tells, in monotonic s, when each process's counters are read; without one that is ``read``'s ``now``.
+        ``looks_between`` samples wait states at random moments, on a thread of its own. ``clock`` returns monotonic
+        seconds and dates each process's counters; the default is the ``now`` that is passed to ``read``.
         """
         self._proc = proc
         self._clock = clock
@@ -92,9 +96,10 @@ class ProcessCollector:
     def read(
         self, now: float, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None] = NO_UTIL
     ) -> tuple[ProcessSample, ...]:
-        """One sample for each process and GPU, then its descendants once each, then orphans. ``now``: monotonic s.
+        """Return samples of GPU processes, their descendants, then orphans.
 
-        ``util`` is the utilisation of each GPU by index, percent: feeders are looked at closely while a GPU waits.
+        A GPU process has one sample per GPU, every other process has one. ``now`` is in monotonic seconds. ``util`` is
+        the utilisation of each GPU by index, in percent: workers are sampled closely while a GPU waits.
         """
         uptime = self._uptime()
         pids = {process.pid for process in gpu_processes}
@@ -121,12 +126,18 @@ class ProcessCollector:
 
     @property
     def outsiders(self) -> tuple[Outsider, ...] | None:
-        """The largest CPU users outside the trees; None unless somebody queues for a core."""
+        """The largest CPU users outside the trees.
+
+        None unless a process queues for a core.
+        """
         return self._outsiders.largest
 
     @property
     def cpu_outsiders_pct(self) -> float | None:
-        """What all processes outside the trees use together, percent of one core; None like ``outsiders``."""
+        """CPU use of all outsiders together, percent of one core.
+
+        None under the same condition as ``outsiders``.
+        """
         return self._outsiders.sum_pct
 
     def _find_outsiders(self, now: float, readings: Mapping[int, ProcessReading]) -> None:
@@ -140,7 +151,7 @@ class ProcessCollector:
         self._outsiders.read(now, (pid for pid, _ in self._table.items()), readings.keys(), is_needed=is_needed)
 
     def close(self) -> None:
-        """Close all open files, and end the thread that looks between the readings."""
+        """Close all open files and end the sampling thread."""
         self._feeding.close()
         self._look.close()
         for member in self._members.values():
@@ -195,9 +206,11 @@ class ProcessCollector:
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
 
     def _may_differ(self) -> bool:
-        """Whether the trees may differ although no process has come, gone or changed: one may still name itself, a
-        pid of the driver's list may become visible, an orphan may have died, and feeders beside the trees are found
-        by open files."""
+        """Return whether trees may differ although the process table is unchanged.
+
+        A process may still name itself, a pid of the driver's list may become visible, an orphan may have died, and a
+        worker outside the trees is found by its open files.
+        """
         if self._looked_beside or any(not settled for _, _, settled in self._commands.values()):
             return True
         if any(pid not in self._members for pid in self._listed):
@@ -206,7 +219,10 @@ class ProcessCollector:
         return any(p.role == "orphan" or (p.role == "gpu" and self._feeding.waits(p.gpu)) for p in places)
 
     def _roots(self, gpu_processes: Sequence[GpuProcess]) -> dict[int, int]:
-        """The GPU processes that /proc shows, each with the GPU on which it holds most memory (else the lowest)."""
+        """Return the visible GPU processes, each with its main GPU.
+
+        The main GPU is the one on which the process holds most memory, or the lowest index.
+        """
         best: dict[int, tuple[float, int]] = {}
         was_here = self._members.keys() | self._exited.keys()
         strangers = any(self._table.get(pid) is None for pid in self._listed.keys() - was_here)
@@ -221,12 +237,15 @@ class ProcessCollector:
         return {pid: gpu for pid, (_, gpu) in best.items()}
 
     def _is_younger(self, pid: int, stat: Stat) -> bool:
-        """Whether the process began after the driver listed its pid: then the driver means another process."""
+        """Return whether a process began after the driver listed its pid.
+
+        The driver then means another process.
+        """
         listed = self._listed[pid]
         return listed is not None and stat.starttime / TICKS_PER_S > listed + _START_SLACK_S
 
     def _adopt(self, places: Mapping[int, ProcessPlace], command_of: CommandOf) -> None:
-        """Make ``places`` the members, keeping the counters of processes that were watched already."""
+        """Replace the members by ``places``; keep counters of known processes."""
         former, self._members = self._members, {}
         throttling, self._throttling = self._throttling, {}
         for pid, place in places.items():
@@ -254,7 +273,7 @@ class ProcessCollector:
         }
 
     def _settled(self, pid: int, place: ProcessPlace, command: bytes, member: Member | None) -> Member:
-        """The member that has this place now, made where it is new."""
+        """Return the member for a place, and create a new one if needed."""
         if member is None:
             watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors, self._look)
             member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
@@ -271,10 +290,13 @@ class ProcessCollector:
         return member
 
     def _measure(self, now: float) -> dict[int, ProcessReading]:
-        """Read all members; note what shows that the trees have changed, for the next read."""
+        """Read all members and note changes of the trees.
+
+        Changed processes are read again by the next discovery.
+        """
         readings: dict[int, ProcessReading] = {}
         for pid, member in self._members.items():
-            # Finding the trees, and being short of cores, may take longer than the time between two readings.
+            # Discovery, or a lack of cores, may take longer than the interval between two readings.
             now = now if self._clock is None else self._clock()
             reading = member.read(now)
             if reading is None:
@@ -282,14 +304,14 @@ class ProcessCollector:
                 continue
             readings[pid] = reading
             stat, place_stat = reading.stat, member.place.stat
-            # The children of one that has ended but is still there get another parent, which they need not run for.
+            # Children of a zombie get another parent, and need not run for this to happen.
             if (
                 stat.comm != place_stat.comm
                 or stat.ppid != place_stat.ppid
                 or (stat.state == "Z") != (place_stat.state == "Z")
             ):
                 self._changed.add(pid)
-            # Only a running process starts children, and a child that ends is noticed by itself.
+            # Only a running process starts children. A child that ends is noticed through its own files.
             if pid in self._parents and not (member.watched.main_slept and member.family is not None):
                 family = member.watched.children()
                 if member.family is not None and family != member.family:
@@ -304,7 +326,10 @@ class ProcessCollector:
         return readings
 
     def _read_masks(self, now: float) -> None:
-        """Read now and then which cores the loaders of each GPU process may use together."""
+        """Read which cores the loaders of each GPU process may use.
+
+        The masks are read every ``_MASKS_AGAIN_S`` seconds.
+        """
         if self._masked_at is not None and 0.0 <= now - self._masked_at < _MASKS_AGAIN_S:
             return
         self._masked_at = now
@@ -333,7 +358,10 @@ class ProcessCollector:
         return samples
 
     def _unseen(self, process: GpuProcess, member: Member | None) -> ProcessSample:
-        """A process that the driver lists and /proc does not show: only what the driver says, and why."""
+        """Return the sample of a listed process that /proc lacks.
+
+        The sample has the driver's values and the reason.
+        """
         if member is not None:
             return unseen(process, EXITED, member.place.stat.starttime, member.static())
         stat = self._table.get(process.pid)

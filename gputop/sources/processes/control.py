@@ -1,8 +1,7 @@
-"""Signals to processes and their environments, only ever of the process that was meant.
+"""Signals, environments and raw command lines of processes, identified by start time.
 
-A pid may be given to another process at any moment. A pidfd holds the process itself: it is opened first, the start
-time is compared after, and the signal goes to the descriptor (pidfd_open(2), Linux 5.3). Environments are read on
-request and kept nowhere.
+A pid may be reused at any moment. A pidfd refers to the process itself: open it first, compare the start time, then
+send the signal to the descriptor (pidfd_open(2), Linux 5.3). Environments are read on request and are not kept.
 """
 
 from __future__ import annotations
@@ -24,13 +23,16 @@ if TYPE_CHECKING:
     from gputop.sources.processes.requested_looks import ThreadWatch
 
 
-# Command lines as the kernel has them, secrets included: read when asked for by pid, never part of a snapshot.
+# Raw command lines may contain secrets: they are read on request only and never part of a snapshot.
 
 MOST_KEPT = 4096
 
 
 class RawCommands:
-    """Reads on a thread of its own: the kernel makes a reader wait while the process's memory is locked."""
+    """Reads raw command lines on its own thread.
+
+    The kernel blocks a reader while the process's memory is locked.
+    """
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
@@ -39,7 +41,10 @@ class RawCommands:
         self._worker = Worker("commands", self._read_asked)
 
     def command(self, identity: ProcessIdentity) -> str | None:
-        """The command line on one line; None until it has been read, empty where it cannot be. Never waits."""
+        """Return the command line on one line. Never blocks.
+
+        None until the command line has been read; empty if it is unreadable.
+        """
         if identity not in self._commands:
             if len(self._commands) >= MOST_KEPT:
                 self._commands.clear()
@@ -58,25 +63,28 @@ class RawCommands:
             line = read_file(f"{self._proc}/{identity.pid}/cmdline")
         except OSError:
             return ""
-        # Read by pid: it counts only if the pid still is the same process.
+        # The file was opened by pid: the text is valid only if the pid still belongs to the same process.
         if not line or identity_problem(self._proc, identity) is not None:
             return ""
         return command_text(line, b"", mask=False)
 
 
 LARGEST_ENVIRONMENT = 1 << 20
-"""Bytes of an environment that are read."""
+"""Limit for the size of an environment, in bytes."""
 
 
 class ProcessControl:
-    """Access to this machine's processes. ``proc`` is where /proc is mounted."""
+    """Access to this machine's processes.
+
+    ``proc`` is the mount point of /proc.
+    """
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._commands = RawCommands(proc)
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
-        """Send a signal, if the process is still the one that was meant."""
+        """Send a signal, if the process still has the same identity."""
         try:
             reason = self._send(identity, number)
         except ProcessLookupError:
@@ -104,7 +112,10 @@ class ProcessControl:
 
     @staticmethod
     def _send_without_descriptor(pid: int, number: int) -> None:
-        """psutil compares the start time once more, right before it sends."""
+        """Send a signal through psutil.
+
+        psutil compares the start time once more, right before the signal.
+        """
         import psutil
 
         try:
@@ -115,17 +126,26 @@ class ProcessControl:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
 
     def command(self, identity: ProcessIdentity) -> str | None:
-        """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
+        """Return the raw command line, secrets included. Never blocks.
+
+        None until the command line has been read; empty if it is unreadable.
+        """
         return self._commands.command(identity)
 
     def watch_threads(self, identity: ProcessIdentity) -> ThreadWatch:
-        """A reader of a process's threads, which reads until it is closed."""
+        """Return a reader of a process's threads.
+
+        The reader runs until it is closed.
+        """
         from gputop.sources.processes.requested_looks import ThreadWatch
 
         return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
     def environment(self, identity: ProcessIdentity) -> Environment:
-        """The environment of a process of ours, or of anyone's for root."""
+        """Return the environment of a process.
+
+        Root may read every environment, other users only those of their own processes.
+        """
         problem = identity_problem(self._proc, identity)
         if problem is not None:
             return Environment(identity, reason=problem)
@@ -139,7 +159,7 @@ class ProcessControl:
             )
         except OSError:
             return Environment(identity, reason=GONE)
-        # The file was opened by pid: what was read counts only if the pid is still the same process.
+        # The file was opened by pid: the data are valid only if the pid still belongs to the same process.
         problem = identity_problem(self._proc, identity)
         if problem is not None:
             return Environment(identity, reason=problem)
@@ -148,7 +168,10 @@ class ProcessControl:
         return Environment(identity, variables, "" if variables else "it was started with an empty environment")
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
-        """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
+        """Inspect a process, and one loader of it.
+
+        Blocks for about two seconds: never call it on an event loop.
+        """
         from gputop.sources.processes.requested_looks import DeepLooker
 
         return DeepLooker(self._proc).look(identity, loader)
@@ -164,10 +187,10 @@ class ProcessControl:
 
 
 def _open_process(pid: int) -> int | None:
-    """A descriptor of the process that has a pid now. Raises OSError.
+    """Return a pidfd of a process. Raises OSError.
 
-    None without the system call (Linux before 5.3, a sandbox, a Python built without it): an instant then remains
-    between the check of the identity and the signal.
+    None without the system call (Linux before 5.3, a sandbox, a Python built without it): a short race then remains
+    between the identity check and the signal.
     """
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return None

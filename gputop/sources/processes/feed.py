@@ -1,7 +1,7 @@
-"""What one process did since it was last read, as a feeder: shares of its time. Pure.
+"""Time shares of one worker process since its last reading. Pure.
 
-Run and queued time are counters; a wait is only seen at looks. So the time that was neither goes to what it was seen
-waiting for at its latest looks, in proportion: over a window these samples give the shares.
+Run time and queued time are counters; waits are only sampled. The rest of the time is divided among the wait states of
+the latest samples, in proportion. Over a window these shares are accurate.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, STOPPED, Thr
 from gputop.sources.procfs import TICKS_PER_S, Stat
 
 CHILD = "child"
-"""The wait for a child to end, among the classes of ``wait_look``."""
+"""Wait class for the end of a child, in addition to the classes of ``wait_look``."""
 EXPLAINS = 0.6
-"""A process with this useful share explains itself."""
+"""A process with at least this useful share needs no other explanation."""
 MEAN_S = 10.0
 RECENT_S = 5.0
-"""For so long a look at a wait counts."""
+"""Samples older than this are dropped."""
 MOST_LOOKS = 64
 DOES = 0.1
-"""What was done at fewer of the looks says nothing of who is waited for [judged]."""
+"""A resolution seen in a smaller share of the samples is ignored [judged]."""
 LINE_S = 30.0
-"""Children for which a process has waited within this time are one feeder, if it waited for several."""
+"""Children awaited one after the other within this time count as one worker."""
 MOST_ENDS = 8
 MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
-"""CPU time of children: what looks have already counted, and what their end has left to count, at most."""
+"""Limits for the CPU time of children: already counted from samples, and still to be counted after an exit."""
 FETCHED_S = 30.0
-"""For so long after data came in a wait in a socket that may not be seen is one for the network."""
+"""For this long after data arrived, a wait in an unidentified socket counts as network."""
 
 
 class FeedReading(Struct, frozen=True):
-    """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None if unneeded."""
+    """Shares (0–1) of a worker's time since its last reading.
+
+    ``by`` names the evidence that resolved a wait; None if none was needed.
+    """
 
     shares: FeederShares = FeederShares()
     by: str | None = None
@@ -46,23 +49,24 @@ class FeedReading(Struct, frozen=True):
     listens: bool | None = None
     why_blind: str | None = None
     unread: bool = False
-    """Threads were not read: something else explains the waiting."""
+    """Shares are unknown: threads were not read because another cause explains the waiting, or are not settled yet."""
     main_looks: MainLooks | None = None
-    """What the main thread waited for at some random moments; None where that is not known."""
+    """Counts of the main thread's states in random samples; None if unknown."""
     main: MainWaits | None = None
-    """The same as shares; None where it was not looked at."""
+    """The main thread's wait states as shares; None if the main thread was not sampled."""
     saves: float = 0.0
-    """The part of its time in which the main thread waits for a file to be written."""
+    """Share of the time in which the main thread waits for a file to be written."""
     mount: str | None = None
-    """Where the networked file system is mounted on which it waits."""
+    """Mount point of the networked file system on which the process waits."""
     waits_for: tuple[WaitEnd, ...] | None = None
-    """Whom or what the main thread waited for at those looks; None where that is not known."""
+    """Wait targets of the main thread in these samples; None if unknown."""
 
 
 class _Look(Struct, frozen=True, gc=False):
-    """One look: the class of the wait (None while it ran), and of what was done in whose place it waited.
+    """One sample: the thread's wait class and its target's activity.
 
-    ``doing`` is None where a thread of its own ran in its place: the process's counters have that.
+    ``own`` is None while the thread ran. ``doing`` is None while another thread of the process ran in its place: the
+    process's counters contain that time.
     """
 
     own: str | None
@@ -74,8 +78,12 @@ class _Look(Struct, frozen=True, gc=False):
 
 
 class _Recent(Struct, frozen=True):
-    """What the latest looks come to: each wait with its share of those that found one. ``runs_inside``: the share of
-    all at which a thread ran in the process's place. ``running``: how many threads ran where any did."""
+    """Summary of the latest samples: each wait class with its share.
+
+    ``own``, ``doing`` and ``inside`` are shares of the samples that found a wait. ``runs_inside`` is the share of all
+    samples in which another thread ran in the main thread's place. ``running`` is the mean number of running threads,
+    where any ran.
+    """
 
     own: Mapping[str, float] = {}
     doing: Mapping[str, float] = {}
@@ -90,55 +98,56 @@ _NONE = _Recent()
 
 
 class Track:
-    """What is remembered of one process between two readings: its latest looks, and what follows from them."""
+    """State of one process between two readings: recent samples and results."""
 
     def __init__(self) -> None:
         self.holds_gpu = False
-        """Of a GPU process the other threads are a feeder by themselves; of another one they stand in for it."""
+        """Threads of a GPU process are a separate worker; those of any other process stand in for its main thread."""
         self._looks: deque[tuple[float, _Look]] = deque(maxlen=MOST_LOOKS)
-        """With the time at which each was taken."""
+        """Samples with their times."""
         self._same: _Look | None = None
-        """What all of them saw, if that is one thing."""
+        """The common content of all samples, if they are equal."""
         self._looked_at = float("-inf")
-        """When it was last looked at between readings: for a while the readings, in step with the job, do not count."""
+        """Time of the latest random sample. For a while readings, which are in step with the job, do not count."""
         self._alone: tuple[Sequence[SeenWait], bool] | None = None
-        """The looks that stand for themselves, if these do."""
+        """Samples of a reading that is used in place of random samples."""
         self.recent = _NONE
         self.close_at: float | None = None
-        """Since when it is watched closely."""
+        """Start of close sampling."""
         self.waiting_on: str | None = None
         """The class of its latest wait."""
         self.sees_inside = False
-        """Whether its other threads were ever looked at."""
+        """Whether other threads of the process were ever sampled."""
         self.awaited: dict[int, float] = {}
-        """The children for which it waited, with the time at which it was last seen doing so."""
+        """Awaited children, with the time of the latest sample that showed the wait."""
         self.fetched_at = float("-inf")
-        """When data were last seen to come in over sockets of its own."""
+        """Time at which data last arrived over the process's own sockets."""
         self.asks: int | None = None
-        """A child that polls, for which it waits: its sockets tell what for."""
+        """An awaited child that polls: its sockets show the reason."""
         self.mount: str | None = None
         self.at: float | None = None
         self.own = FeederShares()
-        """Its own shares, waits unresolved."""
+        """The process's own shares, waits unresolved."""
         self.useful = self.own_useful = 0.0
-        """Mean useful shares over ten seconds or so, with what was done for it and without."""
+        """Ten-second means of the useful share, with and without the wait target's activity."""
         self.stat: Stat | None = None
-        """Its latest counters: what it and its ended children used, its end adds to its parent."""
+        """Latest counters. When the process exits, its CPU time is added to its parent's counter."""
         self._owed_s = self._carried_s = 0.0
         self._known = 0.0, 0.0, _NONE, self.own, self.own
-        """What the latest account was made of, and what it came to: most processes sleep on."""
+        """Cache of the latest input and result: most processes stay asleep."""
 
     def take(self, now: float, looks: Sequence[SeenWait], *, between: bool, moves: bool) -> None:
-        """Add looks. Those in step with the readings stand for themselves, and only where no others are fresh.
+        """Add samples; those of a reading count only without fresh ones.
 
-        ``moves``: the process reads from or writes to a disk, which settles what state D is.
+        ``between`` marks samples taken at random moments between readings. ``moves``: the process reads from or writes
+        to a disk, which resolves state D.
         """
         if between:
             self._looked_at, self._alone = now, None
         elif self._alone == (looks, moves):
             looks = ()
         elif now - self._looked_at > RECENT_S or looks[0].wait.wait == STOPPED:
-            # One that is stopped was not looked at since, and does none of what it did before.
+            # A stopped process is not sampled between readings, and does nothing of its earlier activity.
             self._looks.clear()
             self._alone = looks, moves
         else:
@@ -148,14 +157,14 @@ class Track:
         while len(self._looks) > 1 and now - self._looks[0][0] > RECENT_S:
             old = self._looks.popleft()
             if old[1].own is not None and all(look.own is None for _, look in self._looks):
-                # The latest wait stands until there is another.
+                # Keep the latest wait until there is another.
                 self._looks.appendleft(old)
                 break
         if looks or len(self._looks) != before:
             self._sum_up()
 
     def _sum_up(self) -> None:
-        """What the looks come to. Most processes are seen doing one thing, and the same as before."""
+        """Summarise the samples, unless they are all equal and unchanged."""
         first = self._looks[0][1]
         same = first if all(look == first for _, look in self._looks) else None
         if same is None or same != self._same:
@@ -177,16 +186,17 @@ class Track:
             own, doing, by = instead.instead_of, _class_of(instead, moves=moves), instead.by
         else:
             self.mount, saves = wait.mount, wait.saves
-        # A thread replaces its process's own wait only by doing something: what it waits for says nothing.
+        # A thread replaces its process's wait only by activity: its own wait is no evidence.
         stands_in = wait.wait in INSIDE and not self.holds_gpu
         if stands_in and by in (None, "task queue", "peer") and thread in (RAN, "disk", "network"):
             doing, by = None if thread == RAN else thread, "thread"
         return _Look(own, doing, by, saves, thread, running)
 
     def account(self, now: float, run: float, queued: float, children_pct: float) -> tuple[FeederShares, str | None]:
-        """Its shares since the last reading with what was done in whose place it waited, and what resolved that.
+        """Return shares since the last reading, and the resolving evidence.
 
-        ``run`` and ``queued`` are percent of one core, ``children_pct`` what children used that have ended.
+        The shares include the wait target's activity in place of the wait. ``run`` and ``queued`` are percent of one
+        core; ``children_pct`` is the CPU time of exited children.
         """
         recent = self.recent
         if (run, queued, recent) != self._known[:3]:
@@ -210,13 +220,16 @@ class Track:
         return shares, recent.by
 
     def owes(self, used_s: float) -> None:
-        """A child was followed itself that has ended: what it used is no news when its parent is told of its end."""
+        """Subtract CPU time of an exited child that was already counted.
+
+        The child was tracked itself, so its time is not new when the parent's counter receives it.
+        """
         self._owed_s = min(MOST_OWED_S, self._owed_s + used_s)
 
     def _ended_share(self, elapsed: float, rest: float, children_pct: float) -> float:
-        """The share of the time in which children ran that have ended: their time comes in one jump, at their end.
+        """Return the share of time in which exited children ran.
 
-        ``rest`` is the share of the time that is not accounted for.
+        Their CPU time arrives at once, when they exit. ``rest`` is the share of the time that is not accounted for.
         """
         came = children_pct / 100.0 * elapsed
         new = max(0.0, came - self._owed_s)
@@ -227,10 +240,10 @@ class Track:
         return share
 
     def threads_shares(self, pool_pct: float) -> FeederShares:
-        """What its other threads did together; ``pool_pct`` is what they ran, percent of one core.
+        """Return the shares of the process's other threads together.
 
-        Threads that pass a core, a lock or a connection to each other are one feeder. Where more of them can run than
-        do, they are queued.
+        ``pool_pct`` is their CPU time, percent of one core. Threads that pass a core, a lock or a connection to each
+        other count as one worker. If more of them are runnable than run, the difference is queued.
         """
         waits = dict(self.recent.inside)
         if not waits:
@@ -242,24 +255,30 @@ class Track:
 
     @property
     def explains(self) -> bool:
-        """Whether it does enough to be waited for, and its threads and sockets need not be read to know that."""
+        """Whether the useful share suffices without threads and sockets."""
         return self.useful >= EXPLAINS and self.recent.by != "thread"
 
     @property
     def polls_inside(self) -> float:
-        """The share of the looks at which one of its threads polled, or was in a socket, and none did more."""
+        """Share of samples whose most active thread polled or used a socket."""
         return self.recent.inside.get("queue", 0.0) + self.recent.inside.get("socket", 0.0)
 
     @property
     def in_socket(self) -> float:
-        """The part of its time that is a wait in a socket whose family is not known, its own or that of a thread."""
+        """Share of time spent in a socket of unknown family.
+
+        The wait is the process's own or that of one of its threads.
+        """
         inside = self.recent.inside.get("socket", 0.0)
         if self.holds_gpu:
             return inside
         return max(0.0, 1.0 - self.own.cpu) * max(inside, self.recent.own.get("socket", 0.0))
 
     def main_waits(self, now: float, rest: float) -> tuple[MainWaits, float]:
-        """The part ``rest`` of a main thread's time by what it waited for, and how much of that for writing a file."""
+        """Divide a main thread's waiting time by wait class.
+
+        ``rest`` is the waiting share of its time. The second value is the part spent on writing a file.
+        """
         waits = dict(self.recent.own)
         if now - self.fetched_at <= FETCHED_S and "socket" in waits:
             waits["network"] = waits.get("network", 0.0) + waits.pop("socket")
@@ -274,7 +293,10 @@ class Track:
     def ended_at(
         self, now: float, looks: Sequence[SeenWait], vias: Collection[str] | None = None
     ) -> tuple[WaitEnd, ...]:
-        """Whom it waited for at these looks, of these kinds; children that came one after the other are one feeder."""
+        """Return the wait targets in these samples.
+
+        ``vias`` limits the kinds of targets. Children that came one after the other are one worker.
+        """
         ends = [look.end for look in looks if look.end is not None and (vias is None or look.end.via in vias)]
         if not ends:
             return ()
@@ -296,22 +318,25 @@ class Track:
 
 
 LEAST_PART = 0.05
-"""CPU time of children that have ended counts from this share of the time on."""
+"""CPU time of exited children counts from this share of the time on."""
 
 
 def used_s(stat: Stat) -> float:
-    """CPU time of a process and of its children that have ended."""
+    """CPU time of a process and its exited children, in seconds."""
     return (stat.cpu_ticks + stat.children_ticks) / TICKS_PER_S
 
 
 def looks_of(looks: Iterable[SeenWait]) -> MainLooks:
-    """These looks by state, see ``LookState``."""
+    """Count samples by state, see ``LookState``."""
     words = ("other" if look.wait.wait in (BLOCKED, "socket", LOCAL) else look.wait.wait for look in looks)
     return main_looks((word, 1) for word in words)
 
 
 def _class_of(wait: ThreadWait, *, moves: bool) -> str:
-    """The class of a wait; ``moves``: the process reads from or writes to a disk, which settles what state D is."""
+    """Return the class of a wait.
+
+    ``moves``: the process reads from or writes to a disk, which resolves state D.
+    """
     if wait.wait == BLOCKED:
         return "disk" if moves else "other"
     return CHILD if waits_for_child(wait.channel) else wait.wait
@@ -338,9 +363,10 @@ def _parts(counts: Counter[str]) -> dict[str, float]:
 
 
 def shares_of(run: float, queued: float, waits: Mapping[str, float]) -> FeederShares:
-    """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for.
+    """Return shares of run, queued and waiting time.
 
-    ``waits`` are classes of ``wait_look`` with their shares of the rest; without any it is unread.
+    ``run`` and ``queued`` are percent of one core. ``waits`` maps classes of ``wait_look`` to their shares of the
+    remaining time; if it is empty, the rest is unread.
     """
     run, queued = run / 100.0, queued / 100.0
     runnable = run + queued
@@ -360,14 +386,14 @@ _PLACE = {name: place for place, name in enumerate(FeederShares.__struct_fields_
 _PLACE_OF = {name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run", "unread")} | {
     "queue": _PLACE["poll"]
 }
-"""Where the share of a class of waits stands among those of a feeder; all other classes are ``other``."""
+"""Index of each wait class among a worker's shares; all other classes are ``other``."""
 _OTHER = _PLACE["other"]
 
 
 def partly(feeder: FeederShares, part: float, other: FeederShares) -> FeederShares:
-    """A feeder of whose waits ``part`` (of all time) is for another one, and goes as that one's time goes.
+    """Replace ``part`` of a worker's waiting time by another's shares.
 
-    It is taken from what it waits for that is of no class of its own, then from all its waits in proportion.
+    ``part`` is a share of all time. It is taken from ``other`` first, then from all waits in proportion.
     """
     rest = max(0.0, 1.0 - feeder.run - feeder.queued)
     if rest <= 0.0:
@@ -387,6 +413,9 @@ def partly(feeder: FeederShares, part: float, other: FeederShares) -> FeederShar
 
 
 def received(shares: FeederShares, in_socket: float = 0.0) -> FeederShares:
-    """Polling while data comes in counts as waiting for the network, and so do waits in a socket of unknown family."""
+    """Count polling, and waits in unidentified sockets, as network.
+
+    Call it for a process that receives data.
+    """
     in_socket = min(in_socket, shares.other)
     return replace(shares, network=shares.network + shares.poll + in_socket, poll=0.0, other=shares.other - in_socket)

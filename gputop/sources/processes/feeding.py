@@ -1,7 +1,7 @@
-"""What feeds each GPU process: loaders, helpers and threads with their shares of time, and what their waits mean.
+"""Time shares of loaders, helpers and threads of each GPU process.
 
-Anything expensive is done only while the GPU waits: main threads and feeders are looked at between the readings, their
-threads where no process explains the waiting, and sockets are asked for where only bytes can prove a fetch.
+Expensive reads happen only while the GPU waits: main threads and workers are sampled between the readings, their
+threads are read if no process explains the waiting, and sockets are read if only received bytes can prove a fetch.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from gputop.sources.processes.wait_sampler import LookedAt, WaitingGpus, WaitSam
 from gputop.sources.processes.watched import ProcessReading
 
 MAIN_EXPLAINS = 0.8
-"""The same for a main thread, as a share of the idle time: it may sleep while it waits for the GPU."""
+"""Useful share of the idle time from which a main thread needs no other explanation: it may sleep while it waits for
+the GPU."""
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
-"""The same where threads that may explain a wait were not read yet."""
+"""Settling time, in seconds, if threads that may explain a wait were not read yet."""
 JOBS_AGAIN_S = 3.0
-"""How often who may feed whom is put together anew."""
+"""Interval between updates of the jobs' processes."""
 LEADS_OUT = ("network", "file", "socket")
-"""Of a process that feeds, only those ends are told: whom it waits for within the job, its shares say already."""
+"""Kinds of wait targets that are reported for a worker; those within the job are already part of its shares."""
 
 
 def _job(pid: int, members: Mapping[int, Member]) -> Job:
-    """Who may feed a GPU process: all of its tree and beside it, and those of them that are called loaders."""
+    """Return the processes that may feed a GPU process.
+
+    They are all processes of its tree and those related to it; the loaders are marked.
+    """
     mine = members[pid]
     kin = {other: m for other, m in members.items() if m.place.root == pid and other != pid}
     loaders = {other for other, m in kin.items() if m.role == "loader"}
@@ -49,7 +53,7 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
 
 
 def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:
-    """Who may be at the other end of what each process waits for."""
+    """Return, for each process, its possible wait targets."""
     jobs: dict[int, Job] = {}
     of_others: dict[int, Job] = {}
     for pid in pids:
@@ -66,10 +70,13 @@ def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:
 
 
 class Feeding:
-    """One per machine. Called from the thread that reads processes."""
+    """Tracks all worker processes of a machine.
+
+    Called from the thread that reads processes.
+    """
 
     def __init__(self, proc: str, *, looks_between: bool = False) -> None:
-        """``looks_between``: look at waits at random moments between the readings, not at them."""
+        """Set up; ``looks_between`` samples waits at random moments between readings."""
         self._look = WaitLook(proc)
         self._others = HeldInodesCache(proc)
         self._ends = OtherEnds()
@@ -81,7 +88,7 @@ class Feeding:
         self._tracks: dict[int, Track] = {}
         self._starttimes: dict[int, int] = {}
         self._unclear: Collection[int] = ()
-        """Processes of GPUs whose waiting neither a loader nor the main thread explains."""
+        """Processes whose GPU's waiting is explained by neither a loader nor the main thread."""
         self._watched = LookedAt()
         self._jobs_at = float("-inf")
 
@@ -93,9 +100,10 @@ class Feeding:
         util: Mapping[int, float | None],
         mains: Set[int] = frozenset(),
     ) -> dict[int, FeedReading]:
-        """The feed of each process that was read. ``util`` is each GPU's utilisation in percent, by index.
+        """Return the shares of each process that was read.
 
-        ``mains`` are the processes whose main threads are looked at between the readings, if their GPUs wait.
+        ``util`` is each GPU's utilisation in percent, by index. ``mains`` are the processes whose main threads are
+        sampled between the readings, if their GPUs wait. A GPU process whose GPU does not wait is left out.
         """
         starttimes = {pid: reading.stat.starttime for pid, reading in readings.items()}
         if starttimes != self._starttimes:
@@ -120,29 +128,32 @@ class Feeding:
         return {pid: feed for pid, feed in feeds.items() if pid in waiting or members[pid].place.role != "gpu"}
 
     def close(self) -> None:
-        """End the thread that looks between the readings."""
+        """End the sampling thread."""
         self._sampler.close()
         self._look.close()
 
     def waits(self, gpu: int | None) -> bool:
-        """Whether a GPU was known to wait at the last reading."""
+        """Return whether a GPU was known to wait at the last reading."""
         return gpu is not None and self._gpus.waits(gpu, unknown=False)
 
     def services(self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace]) -> dict[int, ProcessPlace]:
-        """Places of services of this host that compute, and for which a job waits."""
+        """Return places of computing local services with waiting jobs."""
         with self._sampler.lock:
             return self._graph.services.find(now, table, placed, self._ends)
 
     @contextmanager
     def holds(self, now: float) -> Iterator[tuple[HeldBy, OtherEnd]]:
-        """For the discovery of trees: what a process holds, and where the other end of a socket is."""
+        """Yield lookups of open inodes and socket peers for discovery.
+
+        The first lookup takes a pid, the second the inode of a socket.
+        """
         with self._sampler.lock:
             yield lambda pid: self._others.of(now, pid), lambda inode: self._ends.of(now, inode)
 
     def _forget_ended(self, starttimes: dict[int, int]) -> None:
-        """Forget processes that have ended; a pid that another process has now is one of them.
+        """Forget exited processes, and pids that were reused.
 
-        What a process used that was followed itself is no news when its parent is told of its end.
+        CPU time of a tracked process is not new when its parent's counter receives it.
         """
         ended = {pid for pid, starttime in self._starttimes.items() if starttimes.get(pid) != starttime}
         for pid in ended:
@@ -161,7 +172,10 @@ class Feeding:
     def _take_looks(
         self, now: float, close: Collection[int], members: Mapping[int, Member], readings: Mapping[int, ProcessReading]
     ) -> dict[int, list[SeenWait]]:
-        """What was seen since the last reading; where nothing was, what the reading itself saw stands for itself."""
+        """Return samples since the last reading, and add them to tracks.
+
+        Without samples the wait state of the reading itself is used.
+        """
         looks = self._sampler.take()
         if not self._between:
             waits = {pid: wait for pid in close if (wait := readings[pid].wait_seen) is not None}
@@ -182,9 +196,9 @@ class Feeding:
         return looks
 
     def _feed(self, now: float, pid: int, reading: ProcessReading, member: Member) -> FeedReading:
-        """What a process did, and whom it waits for in whose place; of a GPU process what its children did.
+        """Return a process's shares, with its wait target's activity.
 
-        Of that its main thread is looked at by itself.
+        For a GPU process these are the shares of its main thread; the main thread's waits are added separately.
         """
         if reading.run_pct is None:
             return FeedReading()
@@ -205,7 +219,7 @@ class Feeding:
         looks: Mapping[int, list[SeenWait]],
         feeds: dict[int, FeedReading],
     ) -> None:
-        """Complete the feeds of processes whose GPU waits: by threads and sockets, where nothing else explains that."""
+        """Complete shares by threads and sockets where the waiting is unexplained."""
         unclear = self._unclear = self._unexplained(close, members)
         for pid in waiting:
             by_threads = self._by_threads(pid, feeds[pid], members[pid], readings[pid])
@@ -232,16 +246,20 @@ class Feeding:
         return [pid for pid in close if members[pid].place.root not in explained]
 
     def _explains_itself(self, pid: int, gpu: int | None) -> bool:
-        """Whether a main thread runs or reads for most of the GPU's idle time: then it waits for no other process.
+        """Return whether a main thread works during most GPU idle time.
 
-        One that sleeps may look for its batch between."""
+        It then waits for no other process. A main thread that sleeps may look for its batch in between.
+        """
         busy = self._gpus.busy(gpu or 0)
         return self._tracks[pid].own_useful - busy >= MAIN_EXPLAINS * (1.0 - busy)
 
     def _by_threads(self, pid: int, feed: FeedReading, member: Member, reading: ProcessReading) -> FeedReading:
-        """What feeds a GPU process from within: its children where they do most, else its threads."""
+        """Return shares of a GPU process's children, or of its threads.
+
+        Children are used if they do more than the threads.
+        """
         track, threads = self._tracks[pid], member.seen_threads
-        # Of the pool's time a pin_memory thread is no part.
+        # The pool's time does not include a pin_memory thread.
         pool_pct = None if threads is None or threads.pin_memory else threads.pool_run_pct
         if pool_pct is None:
             pool_pct = max(0.0, (reading.run_pct or 0.0) - (reading.main_run_pct or 0.0))
@@ -251,7 +269,10 @@ class Feeding:
         return FeedReading(shares)
 
     def _settled(self, now: float, pid: int, feed: FeedReading) -> FeedReading:
-        """The feed, without shares while the first looks at pipes, threads and sockets may still explain them."""
+        """Return the feed, marked unread until the first samples are complete.
+
+        Pipes, threads and sockets may still explain the waiting during that time.
+        """
         track = self._tracks[pid]
         if track.close_at is None:
             track.close_at = now
@@ -266,7 +287,7 @@ class Feeding:
     def _with_main(
         self, now: float, pid: int, feed: FeedReading, reading: ProcessReading, looks: list[SeenWait]
     ) -> FeedReading:
-        """The feed of a GPU process with what its main thread was seen doing."""
+        """Return a GPU process's feed with its main thread's waits."""
         if reading.main_run_pct is None:
             return feed
         track = self._tracks[pid]
@@ -288,7 +309,10 @@ class Feeding:
         readings: Mapping[int, ProcessReading],
         mains: Set[int],
     ) -> LookedAt:
-        """Whom to look at until the next reading: those whose wait channel may be known."""
+        """Return the sampling plan until the next reading.
+
+        It contains processes whose wait channel may be readable.
+        """
         seen = [pid for pid in close if readings[pid].waiting_on or readings[pid].stat.state == "R"]
         roots = [pid for pid in seen if members[pid].place.role == "gpu"]
         others = [pid for pid in seen if members[pid].place.role != "gpu"]

@@ -1,7 +1,7 @@
-"""Services of this host for which a job waits over TCP, found by the socket that they listen on.
+"""Local services that a job calls over TCP, found by listening socket.
 
-A tokenizer, a feature store or a reward model often runs beside a job, related to it by nothing but a connection. It is
-named while it computes; what one that rests is waited for is the network, as everywhere.
+A tokenizer, a feature store or a reward model often runs on the job's host, related to it only by a connection. A
+service is named while it computes; a wait for an idle one counts as network.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 
 KEPT_S = 30.0
-"""How long a service is remembered for which nobody waits."""
+"""A service without waiting jobs is dropped after this time."""
 COMPUTES, RESTS = 0.5, 0.15
-"""Cores, used or queued for, from which on a service computes, and below which it no longer does [judged]."""
+"""A service computes from the first value on, and stops below the second, in cores used or queued for [judged]."""
 MOST_SERVICES, MOST_THREADS = 8, 64
 MOST_READ = 512
-"""Processes whose open files one search reads: some 30 ms; a larger machine takes several searches."""
+"""Limit of processes whose open files one search reads, some 30 ms; a larger machine takes several searches."""
 LEAST_S = 1.0
-"""CPU time is a rate over so long at least."""
+"""Shortest interval for a CPU rate."""
 AGAIN_S = 30.0
-"""How soon a search that found nobody is repeated."""
+"""Interval before a search without a result is repeated."""
 OTHER_END = "at the other end of a connection, on this host"
 
 Address = tuple[bytes, int]
 
 
 class _Service(Struct):
-    """One address for which a job waits, and who listens there."""
+    """One address for which a job waits, and its listener."""
 
     root: int
     asked_at: float
@@ -42,22 +42,28 @@ class _Service(Struct):
     pid: int | None = None
     starttime: int = 0
     seen: set[tuple[int, int]] = set()
-    """Processes that do not hold the socket, by pid and start time."""
+    """Processes without the socket, by pid and start time."""
     searched_at: float = float("-inf")
     counted: tuple[float, int] | None = None
-    """When its CPU time was read, and how long its threads had been runnable until then, in nanoseconds."""
+    """Time of the CPU reading, and runnable nanoseconds of all threads until then."""
     computes: bool = False
 
 
 class HostServices:
-    """Finds them. Used under the lock of the wait sampler."""
+    """Search for local services that compute.
+
+    Used under the lock of the wait sampler.
+    """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._services: dict[Address, _Service] = {}
 
     def note(self, now: float, address: Address, peer: int, root: int) -> None:
-        """Note that a process of a job waits at an address of this host; ``peer`` is the inode of the other end."""
+        """Note that a job waits at an address of this host.
+
+        ``peer`` is the inode of the other end, ``root`` the job's GPU process.
+        """
         service = self._services.get(address)
         if service is not None:
             service.root, service.asked_at, service.peer = root, now, peer
@@ -65,14 +71,14 @@ class HostServices:
             self._services[address] = _Service(root, now, peer)
 
     def keep(self, now: float, address: Address) -> None:
-        """Note that a job still waits for a service that is a part of it by now."""
+        """Keep a service for which a job of its tree still waits."""
         if address in self._services:
             self._services[address].asked_at = now
 
     def find(
         self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], ends: OtherEnds
     ) -> dict[int, ProcessPlace]:
-        """Places of the services that compute, each beside the GPU process whose job waits for it."""
+        """Return places of computing services, each related to a waiting job."""
         self._services = {key: found for key, found in self._services.items() if now - found.asked_at < KEPT_S}
         places: dict[int, ProcessPlace] = {}
         for (_, port), service in self._services.items():
@@ -108,11 +114,14 @@ class HostServices:
                 service.pid, service.starttime = pid, stat.starttime
                 return
             service.seen.add((pid, stat.starttime))
-        # Nobody, or somebody who may not be seen.
+        # No process has the socket, or its open files are not readable.
         service.searched_at, service.seen = now, set()
 
     def _computes(self, now: float, service: _Service) -> bool:
-        """Whether it uses a good part of a core; forgets it once it has ended."""
+        """Return whether a service uses a good part of a core.
+
+        An exited service is dropped.
+        """
         try:
             stat = parse_stat(read_small(f"{self._proc}/{service.pid}/stat"))
         except OSError:
@@ -130,7 +139,7 @@ class HostServices:
         return service.computes
 
     def _runnable_ns(self, pid: int | None) -> int:
-        """How long the threads of a process have been runnable, in nanoseconds."""
+        """Return the runnable time of a process's threads, in nanoseconds."""
         total = 0
         with suppress(OSError):
             for tid in os.listdir(f"{self._proc}/{pid}/task")[:MOST_THREADS]:

@@ -1,6 +1,7 @@
-"""Which processes and threads feed a GPU process: the rules R1 to R5, on names and command lines alone.
+"""Rules R1 to R5: identify loader processes and threads by name.
 
-Pure: no I/O. Each answer carries the rule that gave it, so that a wrong one can be seen and argued with.
+Pure: no I/O. The rules use names and command lines alone. Each answer carries its rule, so that a wrong one can be
+traced.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from gputop.model.feeders import A_COMPILER, NEVER, PIN_MEMORY_THREAD, Rule, not_a_loader, why_words
 
-# A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
+# A descendant without a rule counts as a loader only while it works or waits for a disk at least this much.
 BUSY_HELPER_SHARE = 0.3
 
 _TORCH_WORKER = b"pt_data_w"
@@ -25,7 +26,7 @@ _LOADERS: Mapping[bytes, str] = MappingProxyType({
     b"billiard.spawn": "python",
     b"popen_loky_posix": "python",
 })  # fmt: skip
-"""What the command line of a loader has in it, and what kind of loader that is."""
+"""Text in a loader's command line, and the kind of loader."""
 _FORKSERVER = b"multiprocessing.forkserver"
 _RAY = b"ray::"
 _RAY_OWN = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::SPILL", b"ray::RESTORE")
@@ -33,7 +34,10 @@ _RAY_OWN = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray
 
 
 class DescendantRole(Struct, frozen=True):
-    """What a descendant of a GPU process is. ``may_feed``: a busy helper of this kind counts as a loader (R5)."""
+    """Role of a descendant of a GPU process.
+
+    ``may_feed``: a busy helper of this kind counts as a loader (R5).
+    """
 
     role: Literal["loader", "helper"]
     loader: str | None
@@ -43,15 +47,15 @@ class DescendantRole(Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """The rule and what it saw, for people."""
+        """The rule and its evidence, for people."""
         return why_words(self.rule, self.saw)
 
 
 def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> DescendantRole:
-    """Judge a descendant of a GPU process.
+    """Return the role of a GPU process's descendant.
 
-    ``comm`` is the kernel's name of its main thread; the commands are /proc/PID/cmdline as it is. ``parent_runs_job``:
-    the parent is the GPU process or one of its loaders, not a helper such as a shell.
+    ``comm`` is the kernel's name of its main thread; the commands are the raw text of /proc/PID/cmdline.
+    ``parent_runs_job``: the parent is the GPU process or one of its loaders, not a helper such as a shell.
     """
     if comm.startswith(_TORCH_WORKER):
         return DescendantRole("loader", "torch", "R1", f"comm {comm.decode('utf-8', 'replace')}")
@@ -71,22 +75,28 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
 
 
 def busy_helper(comm: bytes) -> DescendantRole:
-    """A helper that works enough to count as a loader."""
+    """Return the role of a helper that counts as a loader."""
     return DescendantRole("loader", comm.decode("utf-8", "replace"), "R5", "busy descendant", may_feed=True)
 
 
 def is_working_ray_task(command: bytes) -> bool:
-    """Whether a command line is that of a Ray worker with a task (Ray writes the task's name there)."""
+    """Return whether a command line shows a Ray worker's task.
+
+    Ray writes the task's name there.
+    """
     return command.startswith(_RAY) and not command.startswith(_RAY_OWN)
 
 
 def is_torch_worker(comm: bytes) -> bool:
-    """Whether a process calls itself a PyTorch DataLoader worker."""
+    """Return whether a process is named as a PyTorch DataLoader worker."""
     return comm.startswith(_TORCH_WORKER)
 
 
 def is_python(command: bytes) -> bool:
-    """Whether argv[0] is a Python interpreter (or a supervisor written in Python: see ``supervisord``)."""
+    """Return whether argv[0] is a Python interpreter.
+
+    A supervisor written in Python is excluded, see ``supervisord``.
+    """
     executable = command.split(b"\0", 1)[0].rsplit(b"/", 1)[-1]
     return executable.startswith((b"python", b"pypy")) and b"supervisord" not in command
 
@@ -94,7 +104,7 @@ def is_python(command: bytes) -> bool:
 _COMPILERS = frozenset(
     b"cc1 cc1plus gcc g++ c++ clang clang++ as ld collect2 ld.lld nvcc cicc cudafe++ ptxas fatbinary nvlink".split()
 )
-"""Compilers and what they start, by the kernel's names."""
+"""Compilers and their child programs, by the kernel's names."""
 
 # Threads of a GPU process that are neither its main thread nor host threads that could feed it.
 _OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "gloo", "pt_tcpstore", "pt_data_pin")
@@ -103,42 +113,54 @@ _THREAD_LOADERS = (("[dali]", "DALI threads"), ("tf_data_", "tf.data threads"))
 
 
 _FRAMEWORKS = (("pt_", "torch"), ("jax", "jax"), ("tf_data_", "tensorflow"), ("tf_compute", "tensorflow"))
-"""Beginnings of the names that a framework gives its threads; XLA's own, which several share, say nothing."""
+"""Prefixes of the thread names of each framework; XLA's own names are shared by several frameworks and left out."""
 
 
 def thread_framework(names: Iterable[str]) -> str | None:
-    """The framework that has named some of a process's threads; None where none has."""
+    """Return the framework that named the threads, or None."""
     lowered = [name.lower() for name in names]
     return next((kind for prefix, kind in _FRAMEWORKS if any(name.startswith(prefix) for name in lowered)), None)
 
 
 def is_host_thread(name: str) -> bool:
-    """Whether a thread (not the main one) belongs to the pool of host threads that could prepare data."""
+    """Return whether a thread belongs to the host thread pool.
+
+    Pool threads could prepare data. The main thread is not checked.
+    """
     return not name.lower().startswith(_OWN_THREADS)
 
 
 def is_backward_thread(name: str) -> bool:
-    """Whether a thread is one of those in which PyTorch computes gradients on a GPU, while ``backward()`` waits."""
+    """Return whether PyTorch computes gradients in a thread.
+
+    The main thread waits for such threads in ``backward()``.
+    """
     return name.startswith("pt_autograd")
 
 
 def is_nccl_thread(name: str) -> bool:
-    """Whether a thread is NCCL's own (with NCCL_SET_THREAD_NAME=1) or PyTorch's watchdog over it."""
+    """Return whether a thread is NCCL's or PyTorch's watchdog over NCCL.
+
+    NCCL names its threads with NCCL_SET_THREAD_NAME=1.
+    """
     return name.lower().startswith(("nccl", "pt_nccl"))
 
 
 def is_rank_thread(name: str) -> bool:
-    """Whether a thread is one of those by which the ranks of a job talk to each other."""
+    """Return whether a thread serves communication between the ranks."""
     return name.lower().startswith(_RANK_THREADS)
 
 
 def is_pin_memory_thread(name: str) -> bool:
-    """Whether a thread is that of DataLoader(pin_memory=True)."""
+    """Return whether a thread belongs to DataLoader(pin_memory=True)."""
     return name.startswith(PIN_MEMORY_THREAD)
 
 
 def thread_loader(names: Iterable[str]) -> str | None:
-    """The kind of loader that runs as threads inside the GPU process, by their names."""
+    """Return the kind of loader that runs as threads, or None.
+
+    The names of the GPU process's threads decide.
+    """
     lowered = [name.lower() for name in names]
     for prefix, kind in _THREAD_LOADERS:
         if any(name.startswith(prefix) for name in lowered):

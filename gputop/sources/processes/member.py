@@ -1,4 +1,4 @@
-"""A process on the screen between two discoveries: its place in a tree, its facts and its moving numbers."""
+"""One tracked process: its tree place, facts and current values."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S
 
-# Threads are listed this often; sooner while the pool has only one reading.
+# Interval between scans of the threads; shorter while the pool has only one reading.
 _SCAN_S = 3.0
 _SECOND_SCAN_S = 1.0
 
-# A busy helper becomes a loader by its mean over about this long, and stays one until it does half as much: a role
+# A busy helper becomes a loader by its mean over about this time, and remains one until it does half as much: a role
 # that changes with every sample would make the diagnosis flap.
 _BUSY_MEAN_S = 10.0
 
 _MAY_BE_HIDDEN = ("network", "lock", "sleep", "poll", "other")
 
 _NO_FEED = FeedReading(unread=True)
-"""Of a process that was not looked at as a feeder."""
+"""Feed of a process that was not sampled as a worker."""
 
 
 class Member:
-    """One process of a tree. Written by its collector only."""
+    """One process of a tree.
+
+    Only its collector writes to it.
+    """
 
     def __init__(self, pid: int, place: ProcessPlace, command: bytes, facts: Facts, watched: WatchedProcess) -> None:
         self.pid = pid
@@ -45,12 +48,12 @@ class Member:
         self.seen_threads: Threads | None = None
         self.scanned_at: float | None = None
         self.rank: RunRank | None = None
-        """Of a process that holds a GPU: which rank of a run it is, if it is one of several."""
+        """The rank of a GPU process, if its run has several."""
         self.allowed_cores: float | None = None
-        """Of a process that holds a GPU, as of the last scan of its threads; of a loader, together with its like."""
+        """Number of allowed cores: of a GPU process at its last thread scan; of a loader together with its siblings."""
         self.throttling: Throttling | None = None
         self.family: bytes | None = None
-        """The children as last listed: any other text means that the tree has changed."""
+        """The list of children at the last reading: a changed text means that the tree has changed."""
         self._at: float | None = None
         self._busy = 0.0
         self._disk = 0.0
@@ -59,29 +62,32 @@ class Member:
         self.settle(place, facts)
 
     def settle(self, place: ProcessPlace, facts: Facts) -> None:
-        """Set the place and facts that a discovery found."""
+        """Set the place and facts from a discovery."""
         self.place = place
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
         self._sample: ProcessSample | None = None
-        """The newest sample, made of ``_reading`` and ``_context``."""
+        """The newest sample, created from ``_reading`` and ``_context``."""
         self._reading: ProcessReading | None = None
         self._context: tuple[object, ...] = ()
 
     @property
     def role(self) -> Role:
-        """The role now: that of the place, but a helper that works like a loader is one (rule R5)."""
+        """The role now: a busy helper counts as a loader (R5)."""
         return "loader" if self._feeds and self.place.may_feed else self.place.role
 
     def read(self, now: float) -> ProcessReading | None:
-        """Measure; None when the process is gone. ``now`` is monotonic, in seconds."""
+        """Return a reading; None when the process is gone.
+
+        ``now`` is in monotonic seconds.
+        """
         reading = self.watched.read(now)
         if reading is not None and self.place.may_feed:
             self._weigh(now, reading)
         return reading
 
     def is_scan_due(self, now: float) -> bool:
-        """Whether it is time to list the threads again."""
+        """Return whether the threads are due for another scan."""
         if self.scanned_at is None:
             return True
         measured = self.seen_threads is not None and self.seen_threads.pool_run_pct is not None
@@ -100,7 +106,10 @@ class Member:
         self._feeds = share >= (BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE)
 
     def static(self, thread_loader: str | None = None) -> ProcessStatic:
-        """The facts as the snapshot carries them; the same object as long as nothing changed."""
+        """Return the facts as the snapshot carries them.
+
+        The object stays the same as long as nothing changes.
+        """
         feeds = self._feeds and self.place.may_feed
         key = (feeds, thread_loader)
         if key not in self._statics:
@@ -129,7 +138,10 @@ class Member:
         return self._statics[key]
 
     def _feeder_threads(self, feed: FeedReading | None) -> int | None:
-        """How many threads can prepare data; those of a GPU process are known from their names alone."""
+        """Return the number of threads that can prepare data.
+
+        For a GPU process the names alone decide.
+        """
         if self.threads is not None:
             return len(self.threads.feeder_tids)
         return None if feed is None else feed.threads
@@ -141,9 +153,10 @@ class Member:
         gpu_process: GpuProcess | None,
         feed: FeedReading | None = None,
     ) -> ProcessSample:
-        """The process as the snapshot carries it, on one GPU. ``gpu_process`` only for one that holds a context.
+        """Return the process as the snapshot carries it, on one GPU.
 
-        ``feed`` is what it did as a feeder, or its threads, where that was looked at.
+        ``gpu_process`` is given only for a process with a GPU context. ``feed`` contains its shares as a worker, or
+        those of its threads, if they were read.
         """
         stat = reading.stat
         threads = self.seen_threads if gpu_process else None
@@ -162,7 +175,7 @@ class Member:
             self.allowed_cores,
         )
         if reading is self._reading and context == self._context and self._sample is not None:
-            # It sleeps on, and only grows older.
+            # The process still sleeps: only its age changes.
             self._sample = replace(self._sample, age_s=age_s)
             return self._sample
         self._reading, self._context = reading, context
@@ -213,8 +226,10 @@ class Member:
     def _missing(
         self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: FeedReading, hidden: str | None
     ) -> dict[str, str]:
-        """Why values are not there, by their keys. ``hidden`` is why a feeder's waits may not be seen, where they may
-        not: such a wait does not count as no wait."""
+        """Return reasons for missing values, by key.
+
+        ``hidden`` is the reason why a worker's waits are not readable: an unreadable wait does not count as no wait.
+        """
         missing = dict(reading.unavailable)
         throttling, threads = self.throttling, self.seen_threads
         if throttling is None or throttling.throttled_pct is None:
@@ -235,12 +250,15 @@ class Member:
 
 @lru_cache(maxsize=64)
 def _masked(text: str) -> str:
-    """A kind of loader, or why a process is one: the same for most processes."""
+    """Return a text with secrets masked, cached for repeated values."""
     return masked_text(text)
 
 
 def _feed_time(shares: FeederShares, *, hidden: bool) -> FeedTime:
-    """A feeder's shares in percent. Waits that are ``hidden`` may not be seen: they are part of what is unread."""
+    """Return a worker's shares in percent.
+
+    ``hidden`` waits are not readable: they are part of ``unread``.
+    """
     time = FeedTime(*_percent(shares))
     if not hidden:
         return time
@@ -249,5 +267,5 @@ def _feed_time(shares: FeederShares, *, hidden: bool) -> FeedTime:
 
 
 def _percent(shares: FeederShares | MainWaits) -> list[float]:
-    # Most shares are 0, and rounding takes longer than all else here.
+    # Most shares are 0, and rounding takes longer than everything else here.
     return [share and round(100.0 * share, 1) for share in astuple(shares)]

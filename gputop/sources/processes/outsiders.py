@@ -1,10 +1,10 @@
-"""Who else uses the cores: what users run outside the GPUs' process trees, summed up by program.
+"""CPU use of other programs, outside the GPUs' process trees.
 
-Forty compilers of one user take as much as one program of forty threads does, and most of them live for a moment: the
-time of those that have ended counts for the process that has waited for them.
+Use is summed by user and program: forty compilers of one user take as much as one program of forty threads, and most of
+them live briefly. The CPU time of exited children counts for their parent.
 
-All of /proc is read for it, so only while a process queues for a core, every few seconds, and less often on a
-machine with very many processes.
+The scan reads all of /proc. It therefore runs only while a process queues for a core, every few seconds, and less often
+on a machine with very many processes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from gputop.model.secrets import masked_text
 from gputop.sources.procfs import TICKS_PER_S, parse_stat, read_small
 
 QUEUED_PCT = 30.0
-"""From this share of time that a loader or a main thread queues for a core on, outsiders are looked for."""
+"""A loader or main thread that queues for this share of time starts the scans, percent."""
 SCAN_S = 3.0
 MANY = 2000
-"""With more processes than this the scans are five times as far apart: one then takes some 15 ms."""
+"""A machine with more processes is scanned five times less often: one scan then takes some 15 ms."""
 NAMED = 3
 LEAST_PCT = 10.0
 MANY_PROGRAMS = 0.5
-"""Where no program of a user takes so much of what he takes in all, the user is named and not a program."""
+"""If every program takes a smaller share of its user's CPU time, one row combines all programs of the user."""
 
 
 class _Used(Struct, frozen=True, gc=False):
-    """CPU time of a process in ticks, its own and that of children that have ended, and whose child it is."""
+    """CPU ticks of a process and its exited children, and its parent."""
 
     starttime: int
     own_ticks: int
@@ -46,14 +46,14 @@ class _Used(Struct, frozen=True, gc=False):
 
 
 class Outsiders:
-    """Scans when asked to.
+    """Scans for the largest CPU users on request.
 
-    ``largest`` are those of the last two scans, and ``sum_pct`` what all of them together took in percent of one core;
-    None before there were two.
+    ``largest`` contains the users of the last two scans; ``sum_pct`` is the CPU use of all outsiders, percent of one
+    core. Both are None before two scans.
     """
 
     def __init__(self, proc: str, user: Callable[[int], str | None]) -> None:
-        """``user`` gives the name of a process's owner."""
+        """Set up; ``user`` returns the name of a process's owner."""
         self._proc = proc
         self._user = user
         self._used: dict[int, _Used] = {}
@@ -62,7 +62,10 @@ class Outsiders:
         self.sum_pct: float | None = None
 
     def read(self, now: float, pids: Iterable[int], inside: Collection[int], *, is_needed: bool) -> None:
-        """Scan if a process queues for a core and a scan is due. ``inside``: pids that belong to the GPUs' trees."""
+        """Scan if a process queues for a core and a scan is due.
+
+        ``inside`` contains the pids of the GPUs' trees.
+        """
         if not is_needed:
             self._used.clear()
             self._at = self.largest = self.sum_pct = None
@@ -87,10 +90,11 @@ class Outsiders:
             self._sum_up(self._taken(before, limit_ticks), names, 100.0 / TICKS_PER_S / (now - last))
 
     def _taken(self, before: dict[int, _Used], limit_ticks: int) -> dict[int, int]:
-        """The ticks that each process took since the scan before, with those of children that ended in between.
+        """Return each process's CPU ticks since the previous scan.
 
-        ``limit_ticks``: what all cores together can have given. A child that was no outsider, the GPU's job for one, is
-        charged to its parent with all of its life at once: what cannot be new is left out.
+        The result includes children that exited in between. ``limit_ticks`` is the capacity of all cores. A child that
+        was no outsider, for example the GPU's job, charges its whole life to its parent at once: more than the capacity
+        cannot be new and is left out.
         """
         ended = Counter[int]()
         for pid in before:
@@ -103,7 +107,7 @@ class Outsiders:
                 children = max(0, used.children - earlier.children - ended[pid])
                 taken[pid] = used.own_ticks - earlier.own_ticks + (children if children <= limit_ticks else 0)
             else:
-                # One that is older than the last scan's youngest was no outsider then: what it took before is not new.
+                # A process older than the last scan's youngest was no outsider then: its earlier CPU time is not new.
                 taken[pid] = used.ticks if used.starttime > newest else 0
         return taken
 
@@ -112,7 +116,10 @@ class Outsiders:
         return now is not None and now.starttime == used.starttime
 
     def _charge(self, pid: int, before: dict[int, _Used], ended: Counter[int]) -> None:
-        """Count what a process that has ended took before: it shows at the nearest ancestor that lives, once more."""
+        """Count the earlier CPU ticks of an exited process.
+
+        The same ticks appear once more at its nearest living ancestor.
+        """
         ticks, ended_pids = before[pid].ticks, set[int]()
         while pid in before and pid not in ended_pids and not self._lives(pid, before[pid]):
             ended_pids.add(pid)
@@ -134,13 +141,13 @@ class Outsiders:
             else:
                 outsiders += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
         largest = sorted((o for o in outsiders if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
-        # Whole percent: no scan is more exact, and a recording says the same.
+        # Whole percent: no scan is more exact, and a recording has the same precision.
         self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())
 
 
 def _together(programs: Counter[bytes]) -> str:
-    """Many programs by the two largest: ``cc1plus, rustc and 11 others``."""
+    """Name many programs by the two largest: ``cc1plus, rustc and 11 others``."""
     first, second = (_named(name) for name, _ in programs.most_common(2))
     others = len(programs) - 2
     return f"{first}, {second} and {others} other{'s' * (others != 1)}" if others else f"{first} and {second}"

@@ -1,7 +1,7 @@
-"""What does not change while a process lives: owner, command line, batch job, container, cgroup folders.
+"""Constant facts of a process: owner, command, job, container, cgroup folders.
 
-Here, and only here, a raw command line becomes facts: first what the diagnosis needs is drawn from it, then secrets are
-masked. Of environments nothing is taken but which rank of a run a process is, and the port at which these meet.
+Only this module turns a raw command line into facts: it extracts the values that the diagnosis needs, then masks
+secrets. From environments it takes only a process's rank in a run and the port where the ranks meet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cp
 from gputop.sources.patient_reader import PatientReader
 from gputop.sources.procfs import parse_stat, read_small
 
-# Which batch job and which container a process belongs to, from its /proc/PID/cgroup.
+# Batch job and container of a process, from its /proc/PID/cgroup.
 #
 # Only the path is read: no environment (it may hold secrets, and other users' is denied), no daemon is asked.
 
@@ -44,7 +44,10 @@ _ENGINES = {"docker": "docker", "libpod": "podman", "crio": "cri-o", "cri-contai
 
 
 class JobIdentity(Struct, frozen=True):
-    """``job`` such as ``slurm 8821``; ``container`` such as ``docker 0123456789ab``. None: neither was recognised."""
+    """Batch job and container of a process.
+
+    ``job`` is for example ``slurm 8821``, ``container`` is ``docker 0123456789ab``. None if not recognised.
+    """
 
     job: CgroupName | None = None
     container: CgroupName | None = None
@@ -52,7 +55,7 @@ class JobIdentity(Struct, frozen=True):
 
 def _job(text: str) -> CgroupName | None:
     for scheduler, pattern in (("slurm", _SLURM), ("pbs", _PBS), ("lsf", _LSF)):
-        # The plain search first: most machines need none of these patterns, and compiling them takes a millisecond.
+        # Plain search first: most machines need none of these patterns, and compiling them takes a millisecond.
         if scheduler in text and (match := re.search(pattern, text)):
             return CgroupName(scheduler, match[1])
     return None
@@ -72,7 +75,10 @@ def _container(text: str) -> CgroupName | None:
 
 
 def job_identity(cgroup: str) -> JobIdentity:
-    """Read the text of /proc/PID/cgroup: every hierarchy's line is searched, the first match wins."""
+    """Parse the text of /proc/PID/cgroup.
+
+    The lines of all hierarchies are searched; the first match wins.
+    """
     paths = "\n".join(line.split(":", 2)[-1] for line in cgroup.splitlines())
     job: CgroupName | None = None
     container: CgroupName | None = None
@@ -83,21 +89,21 @@ def job_identity(cgroup: str) -> JobIdentity:
 
 
 COMMAND_LIMIT = 4096
-"""Characters of a command line that are kept."""
+"""Limit for the length of a command line, in characters."""
 
 MOST_USERS = 1024
-"""User names that are kept: containers bring user numbers of their own."""
+"""Limit of cached user names: containers bring user numbers of their own."""
 
 
 _OF_A_RANK = ("MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-"""As torchrun sets them, and whoever starts ranks for ``torch.distributed`` does."""
+"""Variables of torchrun and other launchers for ``torch.distributed``."""
 
 
 class RunRank(Struct, frozen=True):
-    """One of the ranks of a run, by the environment that it was started with: who meet at a port, and how many.
+    """One rank of a run, from its environment.
 
-    ``number`` is its own; ``first`` and ``here`` are the lowest of its machine and how many that has, None where its
-    environment does not say.
+    ``meets_at`` is the port where the ranks meet, ``of`` their number, ``number`` the process's own rank. ``first`` is
+    the lowest rank on its machine and ``here`` the number of ranks there; None where the environment lacks them.
     """
 
     meets_at: int | None
@@ -107,9 +113,10 @@ class RunRank(Struct, frozen=True):
     here: int | None = None
 
     def missing(self, seen: Iterable[RunRank]) -> str:
-        """Which ranks of its machine are not among those seen: ``3 of 4 ranks seen, rank 2 missing``.
+        """Name the machine's missing ranks: ``3 of 4 ranks seen, rank 2 missing``.
 
-        Empty where none is. Where its run does not say which ranks are on this machine, ``3 of 4 ranks seen here``.
+        Empty if none is missing. If the environment does not show which ranks are on this machine: ``3 of 4 ranks seen
+        here``.
         """
         numbers = {rank.number for rank in seen if (rank.meets_at, rank.of) == (self.meets_at, self.of)} - {None}
         if self.number is None or (self.first is None and len(numbers) >= self.of):
@@ -126,11 +133,14 @@ class RunRank(Struct, frozen=True):
 
 
 MOST_ABSENT = 4
-"""Ranks that are named; of more the first."""
+"""Limit of missing ranks that are named."""
 
 
 class Facts(Struct, frozen=True):
-    """Facts of one process, secrets masked. ``folders`` is empty when its cgroup is not visible from here."""
+    """Facts of one process, secrets masked.
+
+    ``folders`` is empty when its cgroup is not visible from here.
+    """
 
     user: str | None
     command: str
@@ -142,7 +152,10 @@ class Facts(Struct, frozen=True):
 
 
 class FactsReader:
-    """Reads facts, and keeps what many processes share: user names, cgroups and command lines."""
+    """Reads facts and caches shared values.
+
+    The caches hold user names, cgroups and command lines.
+    """
 
     def __init__(self, proc: str, sys: str) -> None:
         self._proc = proc
@@ -152,17 +165,18 @@ class FactsReader:
         self._users: dict[int, str] = {}
         self._groups: dict[str, tuple[JobIdentity, CgroupFolders]] = {}
         self._names: dict[tuple[bytes, bytes], tuple[str, str, str | None]] = {}
-        """By command line and kernel's name what both say: ranks and their workers have the same ones."""
+        """Names by command line and kernel's name: ranks and their workers share them."""
 
     def command(self, pid: int) -> bytes | None:
-        """/proc/PID/cmdline as it is: NUL-separated, empty for a zombie or when it cannot be read.
+        """Return the raw text of /proc/PID/cmdline.
 
-        None where it does not come: a thread of that process holds the lock of its memory and waits.
+        The text is NUL-separated; it is empty for a zombie or when it cannot be read. None if the read blocks because a
+        thread of the process holds the lock of its memory.
         """
         return self._patient.read(f"{self._proc}/{pid}/cmdline")
 
     def rank(self, pid: int) -> RunRank | None:
-        """Which rank of a run a process is; None where it is the only one, or of none."""
+        """Return a process's rank; None unless its run has several."""
         environ = self._patient.read(f"{self._proc}/{pid}/environ") or b""
         given = dict(entry.partition("=")[::2] for entry in environ.decode("ascii", "replace").split("\0"))
         values = [int(text) if (text := given.get(name, "")).isdecimal() else None for name in _OF_A_RANK]
@@ -173,7 +187,7 @@ class FactsReader:
         return RunRank(port, of or 0, number, first, here)
 
     def set_aside(self) -> int:
-        """How many processes have not given their command line, and hold a reader until they do."""
+        """Return the number of processes whose command line blocks a reader."""
         return len(self._patient.stuck)
 
     def close(self) -> None:
@@ -181,7 +195,10 @@ class FactsReader:
         self._patient.close()
 
     def read(self, pid: int, comm: bytes, command: bytes) -> Facts:
-        """The facts of a process whose name and command line were read already."""
+        """Return the facts of a process.
+
+        Its name and command line have already been read.
+        """
         identity, folders = self._group(pid)
         user = self.user(pid)
         names = self._names.get((command, comm))
@@ -192,22 +209,29 @@ class FactsReader:
         return Facts(user, *names, self._job_key(user, command), identity, folders)
 
     def _job_key(self, user: str | None, command: bytes) -> str | None:
-        """The same for processes of one user and command line. Salted by each gputop process, so it cannot be reversed.
+        """Return a common key for processes of one user and command.
 
-        Python's hash of bytes is SipHash, which is made for this; ``hashlib`` would load OpenSSL.
+        The key is salted by each gputop process, so it cannot be reversed. Python's hash of bytes is SipHash, which is
+        made for this; ``hashlib`` would load OpenSSL.
         """
         if not command:
             return None
         return f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
 
     def forget(self) -> None:
-        """Drop cached cgroups and command lines: called when the tree is rediscovered, so that the caches stay as small
-        as the tree, and hold no raw command line that is no longer in it."""
+        """Clear cached cgroups and command lines.
+
+        Called at each discovery, so that the caches stay as small as the tree, and hold no raw command line of a
+        process outside it.
+        """
         self._groups.clear()
         self._names.clear()
 
     def user(self, pid: int) -> str | None:
-        """The name of a process's owner, the number where it has none; None when the process is gone."""
+        """Return the name of a process's owner.
+
+        The user number replaces a missing name; None when the process is gone.
+        """
         try:
             uid = os.stat(f"{self._proc}/{pid}").st_uid
         except OSError:
@@ -234,7 +258,7 @@ class FactsReader:
 
 
 def allowed_cpus(proc: str, pid: int) -> frozenset[int] | None:
-    """The CPUs that a process's mask leaves to it; None where that cannot be read."""
+    """Return the CPUs in a process's mask; None if unreadable."""
     try:
         status = read_small(f"{proc}/{pid}/status")
         text = status[status.index(b"Cpus_allowed_list:") + 18 :].split(None, 1)[0]
@@ -245,7 +269,10 @@ def allowed_cpus(proc: str, pid: int) -> frozenset[int] | None:
 
 
 def allowed_cores(proc: str, pid: int, folders: CgroupFolders) -> float | None:
-    """How many cores a process may use: its CPU mask, and the limit of its cgroup where that leaves less."""
+    """Return how many cores a process may use.
+
+    The CPU mask and the cgroup's quota limit them, whichever is lower. None if the mask is unreadable.
+    """
     cpus = allowed_cpus(proc, pid)
     if cpus is None:
         return None
@@ -255,10 +282,10 @@ def allowed_cores(proc: str, pid: int, folders: CgroupFolders) -> float | None:
 
 
 def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
-    """A command line to show; ``[name]`` when the kernel has none (zombies). At most COMMAND_LIMIT characters.
+    """Return a command line to show, at most COMMAND_LIMIT characters.
 
-    Secrets are masked before the end is cut off, and in the separate arguments: once joined, it is unclear where one
-    with blanks ends.
+    ``[name]`` when the kernel has none (zombies). Secrets are masked in the separate arguments and before the text is
+    cut: once joined, the end of an argument with blanks is unclear.
     """
     words = _decoded(command[: 2 * COMMAND_LIMIT].rstrip(b"\0")).split("\0")
     text = " ".join(" ".join(masked_words(words) if mask else words).split())
@@ -269,7 +296,10 @@ def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:
 
 
 def executable_name(command: bytes, comm: bytes) -> str:
-    """The file name of argv[0], secrets masked; the kernel's name (15 bytes at most) where there is no command line."""
+    """Return the file name of argv[0], secrets masked.
+
+    The kernel's name (15 bytes at most) replaces a missing command line.
+    """
     first = masked_text(_decoded(command[: 2 * COMMAND_LIMIT].split(b"\0", 1)[0]))
     name = first.split(" ", 1)[0].rsplit("/", 1)[-1]
     return clean_text(name or masked_text(_decoded(comm)))[:COMMAND_LIMIT]
@@ -279,7 +309,7 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-# Whether a pid still is the process that was meant: only pid and start time together name a process.
+# Identity check: only pid and start time together name a process.
 
 NOT_IN_PROC = "it is not visible in /proc (another PID namespace or user): run gputop where it runs"
 GONE = "it has ended"
@@ -287,7 +317,10 @@ REPLACED = "it has ended and its pid belongs to another process now"
 
 
 def identity_problem(proc: str, identity: ProcessIdentity) -> str | None:
-    """Why a pid is not the process that was meant; None when it is. ``proc`` is where /proc is mounted."""
+    """Return why a pid is another process; None if identical.
+
+    A process that has ended is a problem too. ``proc`` is the mount point of /proc.
+    """
     if identity.starttime is None:
         return NOT_IN_PROC
     try:

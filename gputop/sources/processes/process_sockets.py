@@ -1,7 +1,8 @@
-"""Which socket received how much, and which of them listen: the kernel's socket tables by netlink, without privileges.
+"""TCP and Unix sockets by netlink: received bytes, listeners and peers.
 
-Formats: sock_diag(7), and linux/inet_diag.h, linux/unix_diag.h, linux/tcp.h (``tcpi_bytes_received`` is the u64 at
-offset 128 of ``tcp_info``, since Linux 4.1). The tables are those of gputop's own network namespace.
+No privileges are needed. Formats: sock_diag(7), and linux/inet_diag.h, linux/unix_diag.h, linux/tcp.h
+(``tcpi_bytes_received`` is the u64 at offset 128 of ``tcp_info``, since Linux 4.1). The tables belong to gputop's own
+network namespace.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 NETLINK_SOCK_DIAG = 4
 _AF_UNIX, _AF_INET = 1, 2
-"""As on every Linux; the module ``socket``, 10 ms to load, is not needed before a socket is asked about."""
+"""Equal on every Linux; the module ``socket``, which takes 10 ms to load, is imported only for a query."""
 _TCP_SOCKETS, _BY_FAMILY = 18, 20
 _REQUEST, _REQUEST_DUMP = 0x1, 0x301
 _ANY = 0xFFFFFFFF
-"""INET_DIAG_NOCOOKIE: whatever socket has that inode."""
+"""INET_DIAG_NOCOOKIE: match any socket with this inode."""
 _DONE, _ERROR = 3, 2
 _INFO_EXTENSION = 1 << 1
 _INFO, _PEER = 2, 2
@@ -38,11 +39,14 @@ _ATTRIBUTE = struct.Struct("=HH")
 _BUFFER = 1 << 16
 _PATIENCE_S = 0.2
 MOST_SOCKETS = 32768
-"""The most sockets read in one dump: a machine with more is a proxy, and reading on would cost too much."""
+"""Limit of sockets in one dump: a machine with more is a proxy, and reading on would cost too much."""
 
 
 class TcpSocket(Struct, frozen=True):
-    """One TCP socket. ``ends`` are (address, port) of this side and of the other."""
+    """One TCP socket.
+
+    ``ends`` are (address, port) of this side and of the other.
+    """
 
     listens: bool
     received: int
@@ -50,18 +54,21 @@ class TcpSocket(Struct, frozen=True):
 
 
 class SocketTables(Struct, frozen=True):
-    """TCP sockets by inode; ``reason`` says why there are none."""
+    """TCP sockets by inode; ``reason`` explains an empty or cut table."""
 
     tcp: dict[int, TcpSocket]
     reason: str | None = None
 
 
 def tcp_tables() -> SocketTables:
-    """Established and listening TCP sockets, both address families. Never raises."""
+    """Read established, half-closed and listening TCP sockets. Never raises.
+
+    Both address families are included.
+    """
     sockets: dict[int, TcpSocket] = {}
     try:
         with _opened() as netlink:
-            # The older form of the request, which the kernel answers for both address families in one pass.
+            # The older form of the request: the kernel answers it for both address families in one pass.
             request = struct.pack("=BBBB48xII", 0, 0, 0, _INFO_EXTENSION, _ASKED_STATES, 0)
             for message in _dump(netlink, _TCP_SOCKETS, request):
                 read = _tcp(message)
@@ -75,7 +82,10 @@ def tcp_tables() -> SocketTables:
 
 
 def unix_peers() -> dict[int, int]:
-    """The inode of the other end of each connected Unix socket; empty where the kernel does not tell."""
+    """Return the peer inode of each connected Unix socket.
+
+    Empty where the kernel does not provide the table.
+    """
     peers: dict[int, int] = {}
     try:
         with _opened() as netlink:
@@ -92,7 +102,10 @@ def unix_peers() -> dict[int, int]:
 
 
 def unix_peer(inode: int) -> int | None:
-    """The inode of the other end of one Unix socket, which need not be in any table."""
+    """Return the peer inode of one Unix socket.
+
+    The socket need not be in any table.
+    """
     try:
         with _opened() as netlink:
             request = struct.pack("=BBxxIIIII", _AF_UNIX, 0, 0xFFFFFFFF, inode, _SHOW_PEER, _ANY, _ANY)
@@ -105,7 +118,10 @@ def unix_peer(inode: int) -> int | None:
 
 
 class OtherEnds:
-    """The other ends of sockets, remembered: the tables are asked for seldom, however many sockets there are."""
+    """Cache of socket peers.
+
+    The tables are read rarely, however many sockets there are.
+    """
 
     def __init__(self) -> None:
         self._peer_of_inode: dict[int, int] = {}
@@ -116,23 +132,26 @@ class OtherEnds:
         self._asked_tcp_at: float | None = None
 
     def local(self, now: float, inode: int) -> int | None:
-        """The inode of the other end of a Unix socket; None where it has none, or is newer than the table.
+        """Return the peer inode of a Unix socket.
 
-        ``now`` is monotonic s.
+        None if the socket has no peer, or is newer than the table. ``now`` is monotonic s.
         """
         if inode not in self._peer_of_inode and (self._asked_at is None or now - self._asked_at >= DUMP_S):
             self._asked_at, self._peer_of_inode = now, unix_peers()
         return self._peer_of_inode.get(inode)
 
     def tcp(self, now: float, inode: int) -> tuple[TcpSocket, int | None] | None:
-        """A TCP socket with the inode of its other end, where that is on this machine; None like ``local``."""
+        """Return a TCP socket and its local peer's inode.
+
+        The inode is None for a peer on another machine. None if the socket is not in the table. ``now`` is monotonic s.
+        """
         if inode not in self._tcp and (self._asked_tcp_at is None or now - self._asked_tcp_at >= DUMP_S):
             self.dump(now)
         found = self._tcp.get(inode)
         return None if found is None else (found, self._inode_of_ends.get(found.ends[::-1]))
 
     def dump(self, now: float) -> SocketTables:
-        """The table of TCP sockets as it is now."""
+        """Read the table of TCP sockets now."""
         tables = tcp_tables()
         self._asked_tcp_at, self._tcp = now, tables.tcp
         self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
@@ -140,18 +159,21 @@ class OtherEnds:
         return tables
 
     def listener(self, port: int) -> int | None:
-        """The inode of a socket of this machine that listens at a port, by the newest table."""
+        """Return the inode of a local listener at a port.
+
+        The newest table is used.
+        """
         return self._listeners.get(port)
 
     def of(self, now: float, inode: int) -> int | None:
-        """The inode of the other end of any socket, where that is on this machine."""
+        """Return the peer inode of any socket with a local peer."""
         peer = self.local(now, inode)
         found = self.tcp(now, inode) if peer is None else None
         return peer if found is None else found[1]
 
 
 def address_words(address: tuple[bytes, int]) -> str:
-    """An end of a socket for people: ``10.0.0.7:443``."""
+    """Format a socket address for people: ``10.0.0.7:443``."""
     import ipaddress
 
     host = ipaddress.ip_address(address[0])
@@ -168,7 +190,10 @@ def _opened() -> socket:
 
 
 def _dump(netlink: socket, kind: int, request: bytes, flags: int = _REQUEST_DUMP) -> Iterator[memoryview]:
-    """The payload of each message of one dump. Raises OSError, also where it does not end in time."""
+    """Yield the payload of each message of one dump.
+
+    Raises OSError, also for a dump that does not end in time.
+    """
     netlink.sendto(_HEADER.pack(_HEADER.size + len(request), kind, flags, 1, 0) + request, (0, 0))
     until = time.monotonic() + _PATIENCE_S
     while True:
@@ -187,7 +212,7 @@ def _dump(netlink: socket, kind: int, request: bytes, flags: int = _REQUEST_DUMP
 
 
 def _tcp(message: memoryview) -> tuple[int, TcpSocket] | None:
-    """(inode, socket) of one ``inet_diag_msg``."""
+    """Parse one ``inet_diag_msg`` into (inode, socket)."""
     if len(message) < 72:
         return None
     state = message[1]
@@ -213,23 +238,23 @@ def _attribute(message: memoryview, at: int, attribute: int) -> memoryview | Non
     return None
 
 
-# The pipes and sockets that a process holds, by inode: what connects it to others. Links of /proc/PID/fd only.
+# Pipes and sockets of a process by inode, from the links of /proc/PID/fd only: they connect it to others.
 
 MOST_DESCRIPTORS = 1024
-"""The most open files of one process that are read."""
+"""Limit of open files that are read of one process."""
 HELD_AGAIN_S = 20.0
-"""How long what a process was seen to hold stays valid."""
+"""Lifetime of a cached list of inodes."""
 MOST_REMEMBERED = 2048
 READ_AT_ONCE = 64
-"""The most processes whose open files are read at one time; the rest waits for the next."""
+"""Limit of processes whose open files are read in one round; the rest waits for the next."""
 DENIED_FDS = "its open files are closed to this user"
 
 
 class HeldInodes(Struct, frozen=True):
-    """Inodes of pipes by the end that is held, and of sockets. Standard input, output and error are ``standard``.
+    """Inodes of a process's pipes, by open end, and of its sockets.
 
-    Pipes that have a name in the file system are not among them: a link to one looks like that to any other file, and
-    following it might never return.
+    Pipes used as standard input, output and error are ``standard``. Named pipes are left out: their links look like
+    those to any other file, and following one might never return.
     """
 
     reads: frozenset[int]
@@ -239,7 +264,10 @@ class HeldInodes(Struct, frozen=True):
 
 
 def held(proc: str, pid: int) -> HeldInodes | None:
-    """What a process holds, or None where it has ended or may not be looked at."""
+    """Return a process's pipes and sockets.
+
+    None if the process has ended or its open files are not readable.
+    """
     directory = f"{proc}/{pid}/fd"
     reads: set[int] = set()
     writes: set[int] = set()
@@ -269,7 +297,7 @@ def held(proc: str, pid: int) -> HeldInodes | None:
 
 
 class HeldInodesCache:
-    """What many processes hold, remembered, and read a few at a time."""
+    """Cache of many processes' inodes, read a few at a time."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
@@ -277,17 +305,18 @@ class HeldInodesCache:
         self._reads_left = 0
 
     def forget(self, pid: int) -> None:
-        """Forget a process that has ended."""
+        """Forget an exited process."""
         self._held_by_pid.pop(pid, None)
 
     def begin(self) -> None:
-        """Begin a new round, in which some more may be read."""
+        """Begin a new round, with a new limit of reads."""
         self._reads_left = READ_AT_ONCE
 
     def of(self, now: float, pid: int, again_s: float = HELD_AGAIN_S) -> HeldInodes | None:
-        """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic.
+        """Return a process's pipes and sockets, as last read.
 
-        What is older than ``again_s`` is read again.
+        None if they were not read yet or are not readable. A list older than ``again_s`` is read again. ``now`` is
+        monotonic.
         """
         cached = self._held_by_pid.get(pid)
         if cached is not None and now - cached[0] < again_s:
@@ -297,31 +326,31 @@ class HeldInodesCache:
         self._reads_left -= 1
         self._held_by_pid.pop(pid, None)
         while len(self._held_by_pid) >= MOST_REMEMBERED:
-            # The one read longest ago.
+            # Evict the oldest entry.
             del self._held_by_pid[next(iter(self._held_by_pid))]
         cached = self._held_by_pid[pid] = now, held(self._proc, pid)
         return cached[1]
 
 
-# Bytes a second that processes receive on their TCP sockets, and whether one of these listens.
+# Receive rates of TCP sockets, and listeners, by process.
 #
 # The socket table is dumped every few seconds at most, and open files are read in turns.
 
 LEAST_RX = 1000.0
-"""Bytes a second that count as data: heartbeats of a job's own connections are below [judged]."""
+"""Least rate that counts as data, in bytes per second: heartbeats of a job's own connections are below [judged]."""
 FIRST_DUMP_S, DUMP_S = 1.0, 5.0
 FIRST_LOOKS = 6
-"""Looks at a process in quick succession, so that a verdict need not wait for them."""
+"""Number of readings in quick succession at first, so that a verdict need not wait for them."""
 KEPT_S = 30.0
 MOST_ASKED = 16
-"""The most processes whose open files are read for one dump."""
+"""Limit of processes whose open files are read for one dump."""
 OTHER_NETWORK = "its sockets are in another network namespace"
 
 
 class SocketNews(Struct, frozen=True):
-    """What the sockets of one process said at the look at ``at``, monotonic s.
+    """State of one process's sockets at one reading.
 
-    ``rx_bytes_per_s`` is None until two looks, or with a ``reason``.
+    ``at`` is monotonic s. ``rx_bytes_per_s`` is None until two readings, or with a ``reason``.
     """
 
     at: float
@@ -329,19 +358,22 @@ class SocketNews(Struct, frozen=True):
     listens: bool = False
     reason: str | None = None
     fresh_looks: int = 0
-    """In how many recent looks it held a new connection, as with one per request. At most 4."""
+    """Number of recent readings with a new connection, as with one per request. At most 4."""
     bare_looks: int = 0
-    """Looks in a row at which the process held no TCP socket at all, its own or inherited."""
+    """Consecutive readings without any TCP socket, own or inherited."""
     asks_root: bool = False
-    """It is a client of its own GPU process: what it waits for is the GPU's answer."""
+    """Whether the process is a client of its own GPU process: it then waits for the GPU's answer."""
     looks: int = 1
-    """How many looks there were at its sockets."""
+    """Number of readings of its sockets."""
     received: Mapping[int, int] = {}
-    """Bytes by the inode of each connection of its own."""
+    """Received bytes of its own connections, by inode."""
 
 
 class Received:
-    """Follows processes by pid. ``read`` is cheap while no dump is due."""
+    """Tracks received bytes of processes by pid.
+
+    ``read`` is cheap while no dump is due.
+    """
 
     def __init__(self, proc: str, ends: OtherEnds) -> None:
         self._proc = proc
@@ -350,15 +382,17 @@ class Received:
         self._dumped_at: float | None = None
 
     def read(self, now: float, pids: Sequence[int], roots: Mapping[int, int]) -> None:
-        """Update some of ``pids``. ``roots``: the GPU process of each, whose sockets its workers inherit."""
+        """Update some of ``pids``.
+
+        ``roots`` maps each pid to its GPU process, whose sockets its workers inherit.
+        """
         is_new = any(pid not in self._news or self._news[pid].looks < FIRST_LOOKS for pid in pids)
         wait = FIRST_DUMP_S if is_new else DUMP_S
         if self._dumped_at is not None and 0.0 <= now - self._dumped_at < 0.95 * wait:
             return
         self._dumped_at = now
         tables = self._ends.dump(now)
-        # A process that is not asked about now may be asked about again: what was found out about it is kept for a
-        # while.
+        # Results of a process outside ``pids`` are kept for a while: it may be requested again.
         self._news = {pid: news for pid, news in self._news.items() if pid in pids or now - news.at < KEPT_S}
         inherited: dict[int, frozenset[int]] = {}
         for pid in sorted(pids, key=lambda pid: self._news[pid].at if pid in self._news else -1.0)[:MOST_ASKED]:
@@ -369,17 +403,20 @@ class Received:
             self._news[pid] = self._look(now, pid, inherited.get(root, frozenset()), tables, self._news.get(pid))
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget processes that have ended."""
+        """Forget exited processes."""
         self._news = {pid: news for pid, news in self._news.items() if pid not in pids}
 
     def of(self, pid: int) -> SocketNews | None:
-        """What is known of a process; None before its first look."""
+        """Return the state of a process's sockets; None before the first reading."""
         return self._news.get(pid)
 
     def _look(
         self, now: float, pid: int, inherited: frozenset[int], tables: SocketTables, before: SocketNews | None
     ) -> SocketNews:
-        """``inherited``: a forked worker holds its parent's sockets as well; what they receive is not its own."""
+        """Read the sockets of one process.
+
+        ``inherited``: a forked worker also holds its parent's sockets, whose received bytes are not its own.
+        """
         tcp, looks = tables.tcp, 1 if before is None else before.looks + 1
         if not tcp and tables.reason:
             return SocketNews(now, reason=tables.reason, looks=looks)
@@ -389,7 +426,7 @@ class Received:
         own = mine.sockets - inherited
         sockets = {inode: tcp[inode] for inode in own if inode in tcp}
         listening = {socket.ends[0][1] for socket in sockets.values() if socket.listens}
-        # What comes in through a listening socket is a request: demand, not data.
+        # Data received through a listening socket are requests: demand, not data.
         received = {
             inode: socket.received
             for inode, socket in sockets.items()
@@ -403,7 +440,7 @@ class Received:
             new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
             rate = None if is_hidden else new / (now - before.at) if now > before.at else None
             opened = received.keys() - before.received.keys()
-            # One that opens a connection for each item has none between two of them.
+            # A process that opens a connection for each item has none between two of them.
             fresh = before.fresh_looks + (1 if opened else -1 if received or not before.received else 0)
         return SocketNews(
             now,
@@ -419,7 +456,10 @@ class Received:
 
 
 def in_another_network(proc: str, pid: int) -> bool:
-    """Whether a process has another network namespace than gputop; False also where that may not be seen."""
+    """Return whether a process has another network namespace than gputop.
+
+    False also if its namespace is not readable.
+    """
     try:
         return os.readlink(f"{proc}/{pid}/ns/net") != os.readlink(f"{proc}/self/ns/net")
     except OSError:

@@ -1,4 +1,4 @@
-"""The other threads of a process: what they are by their names, what they use, and what they do at one look."""
+"""Threads of a process: names, CPU time and activity in samples."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from gputop.sources.processes.loaders import (
 from gputop.sources.processes.wait_look import BLOCKED, RAN, UNREAD, ThreadWait, WaitLook
 from gputop.sources.procfs import TICKS_PER_S, parse_schedstat, read_small
 
-# The threads of a GPU process: NCCL, pin-memory, and the pool of host threads that may feed it.
+# Threads of a GPU process: NCCL, pin-memory, and the pool of host threads that may feed it.
 #
-# Read every few seconds, not each tick: a process has hundreds of threads. Only names of new threads are read, and
-# only the few threads that are *not* in the pool are timed: the pool's time is the process's less theirs.
+# Read every few seconds, not each tick: a process has hundreds of threads. Only names of new threads are read, and only
+# the few threads *outside* the pool are timed: the pool's time is the process's time minus theirs.
 
 _NS_PER_TICK = 1_000_000_000 // TICKS_PER_S
 
 MOST_NAMED = 512
-"""Thread names that one scan reads; with ten thousand threads each waits its turn."""
+"""Limit of thread names that one scan reads; with ten thousand threads each waits its turn."""
 
 
 class Threads(Struct, frozen=True):
-    """What is known of the threads of one process. ``pool_run_pct`` is None until two scans, or without schedstat."""
+    """Summary of the threads of one process.
+
+    ``pool_run_pct`` is None until two scans, or without schedstat.
+    """
 
     nccl: bool
     pin_memory: bool
@@ -40,11 +43,11 @@ class Threads(Struct, frozen=True):
     loader: str | None
     framework: str | None = None
     ranks: bool = False
-    """Threads by which the ranks of a job talk to each other."""
+    """Whether threads serve communication between the ranks of a job."""
 
 
 class HostThreads:
-    """The threads of one process over time."""
+    """Tracks the threads of one process."""
 
     def __init__(self, directory: str, pid: int) -> None:
         self._directory = f"{directory}/task"
@@ -53,12 +56,12 @@ class HostThreads:
         self._settled: set[str] = set()
         self._last: tuple[float, int, frozenset[str]] | None = None
         self.feeder_tids: list[str] = []
-        """The threads that could prepare data, as of the last scan: the pool, and PyTorch's pin-memory thread."""
+        """Threads that could prepare data at the last scan: the pool, and PyTorch's pin-memory thread."""
         self.backward_tids: list[str] = []
-        """Those that go on with the work of the main thread while it waits for gradients."""
+        """Threads that continue the main thread's work while it waits for gradients."""
 
     def scan(self, now: float, cpu_ticks: int, main_run_ns: int | None) -> Threads | None:
-        """The threads now; None when they cannot be listed.
+        """Return a summary of the threads; None if they cannot be listed.
 
         ``cpu_ticks`` is the process's CPU time in clock ticks, ``main_run_ns`` the main thread's in nanoseconds.
         """
@@ -71,7 +74,7 @@ class HostThreads:
         self.feeder_tids = [
             tid for tid in present if is_host_thread(name := names.get(tid, "")) or is_pin_memory_thread(name)
         ]
-        # Before all others: where there is one, it is what a lock of the main thread is for.
+        # The pin-memory thread comes first: a lock of the main thread waits for it, if it exists.
         self.feeder_tids.sort(key=lambda tid: not is_pin_memory_thread(names.get(tid, "")))
         self.backward_tids = [tid for tid in present if is_backward_thread(names.get(tid, ""))]
         others = [tid for tid in present if not is_host_thread(names.get(tid, ""))]
@@ -112,7 +115,7 @@ class HostThreads:
             return None
         pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(self._run_ns(tid) for tid in others)
         last, self._last = self._last, (now, pool_ns, frozenset(others))
-        # If a thread were no longer subtracted, the pool would be charged with its whole life's time.
+        # If a thread were no longer subtracted, the pool would be charged with its whole CPU time.
         if last is None or now <= last[0] or last[2] != self._last[2]:
             return None
         return max(0.0, (pool_ns - last[1]) / (now - last[0]) / 1e7)
@@ -125,33 +128,33 @@ class HostThreads:
         return times[0] if times else 0
 
 
-# What the threads of a process do at one look. Two small reads a thread, so a caller says how many it may cost.
+# Activity of a process's threads in one sample: two small reads per thread, so a caller sets a limit.
 
 MOST_THREADS = 24
-"""Threads that one look reads, of all processes together."""
+"""Limit of threads that one sample reads, of all processes together."""
 LEAST_THREADS = 4
-"""The same of one process, however many wait for threads of their own."""
+"""Least limit for one process, however many processes wait for their own threads."""
 MOST_MORE = 64
-"""Threads that one look reads beyond that, of all processes together, where none of those read does anything."""
+"""Additional threads that one sample reads, of all processes together, if none of those read is active."""
 MOST_LISTED = 4096
-"""The most threads of one process that take turns; they stand for the rest."""
+"""Limit of threads of one process that take turns; they represent the rest."""
 FIRST = 2.0 / 3.0
-"""The part of the reads that goes to threads that were lately seen doing something; the rest takes turns over all."""
+"""Share of the reads for recently active threads; the rest takes turns over all."""
 DID_S = 10.0
 MOST_KNOWN = 4096
 _RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
-"""Of several, what one of them does counts before what another does, in this order."""
+"""Order of activity: the first class counts before the others."""
 WORK = (RAN, "disk", BLOCKED, "network")
-"""What is work for the next batch."""
+"""Classes that count as work for the next batch."""
 
 
 def rank_of(wait: ThreadWait) -> int:
-    """Of several threads or processes, the lowest is the one that does most."""
+    """Return the rank of a wait; the lowest is most active."""
     return _RANKS.index(wait.wait) if wait.wait in _RANKS else len(_RANKS)
 
 
 class InnerThread(Struct, frozen=True):
-    """One of the other threads of a process at a look."""
+    """One thread of a process in one sample, other than the main thread."""
 
     tid: str
     name: str
@@ -159,26 +162,32 @@ class InnerThread(Struct, frozen=True):
 
 
 class _Turn(Struct):
-    """Which threads of a process are read next, and which were lately seen doing something, and when."""
+    """Next thread to read, and times of recently active threads."""
 
     next: int = 0
     did: dict[str, float] = {}
 
 
 class InnerThreads:
-    """Looks at the threads of processes, in turns where they are many. Used by one thread at a time."""
+    """Samples the threads of processes, in turns if they are many.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self, proc: str, look: WaitLook) -> None:
         self._proc = proc
         self._look = look
         self._turns: dict[int, _Turn] = {}
         self._looked_at, self._more = 0.0, MOST_MORE
-        """When the latest look was, and how many threads it may still read beyond its limits."""
+        """Time of the latest sample, and its remaining additional reads."""
 
     def look(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[InnerThread]:
-        """What up to ``limit`` of these threads do, or of all but the main one: the first, those that lately did
-        something, others in turn. Where none of them does anything, the others are read until one does: of threads
-        that take turns it is always another one."""
+        """Return the activity of up to ``limit`` threads.
+
+        None for ``tids`` means all threads but the main one. The first thread is read, then recently active ones, then
+        others in turn. If none of them is active, more are read until one is: work that rotates among threads is always
+        in another one.
+        """
         tids = self._listed(pid) if tids is None else tids
         if len(self._turns) >= MOST_KNOWN:
             self._turns.clear()
@@ -208,7 +217,7 @@ class InnerThreads:
         return seen
 
     def forget(self, pid: int) -> None:
-        """Forget a process that has ended."""
+        """Forget an exited process."""
         self._turns.pop(pid, None)
 
     def _listed(self, pid: int) -> list[str]:

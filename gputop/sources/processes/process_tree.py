@@ -1,4 +1,4 @@
-"""Which processes belong to which GPU process, and what they are: trees, Ray tasks, orphans, feeders beside."""
+"""Process trees of GPU processes, with Ray tasks, orphans and related feeders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gputop.sources.processes.process_sockets import HeldInodes
 from gputop.sources.processes.watched import DENIED_IO
 from gputop.sources.procfs import TICKS_PER_S, Stat, parse_stat, read_file, read_small
 
-# Why /proc does not show a process that the driver lists, or hides what it does.
+# Reasons why /proc lacks a listed process, or hides its activity.
 
 OTHER_NAMESPACE = (
     "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
@@ -26,11 +26,14 @@ HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
 EXITED = "ended, the driver still holds its memory"
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
-"""The first PID namespace as its link reads (PROC_PID_INIT_INO in linux/proc_ns.h)."""
+"""Link text of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 
 
 def has_own_pids(proc: str) -> bool | None:
-    """Whether this is a container's PID namespace, whose pids are not those of the host; None where it is unknown."""
+    """Return whether /proc belongs to a container's PID namespace.
+
+    Its pids differ from those of the host. None if unknown.
+    """
     try:
         return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE
     except OSError:
@@ -38,7 +41,10 @@ def has_own_pids(proc: str) -> bool | None:
 
 
 def holds_a_gpu(proc: str, pid: int) -> bool:
-    """Whether a process has a device file of the NVIDIA driver open; False also where that may not be seen."""
+    """Return whether a process has an NVIDIA device file open.
+
+    False also if its open files are not readable.
+    """
     folder = f"{proc}/{pid}/fd"
     try:
         return any(os.readlink(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))
@@ -47,7 +53,7 @@ def holds_a_gpu(proc: str, pid: int) -> bool:
 
 
 class Absence:
-    """Why this machine's /proc lacks processes."""
+    """Explains why this machine's /proc lacks processes."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
@@ -55,17 +61,18 @@ class Absence:
         self._own_pids = has_own_pids(proc)
 
     def is_another(self, pid: int) -> bool:
-        """Whether the process with that pid here is not the driver's, where the driver lists one that was never here.
+        """Return whether a pid belongs to another process than the driver's.
 
-        In a container that shows that the driver means the host's pids: a process with the same pid here is another
-        one, unless it uses a GPU itself, since some drivers give the container's own pids.
+        Call it if the driver lists a pid that was never visible. In a container this shows that the driver means the
+        host's pids: a process with the same pid is another one, unless it uses a GPU itself, since some drivers give
+        the container's own pids.
         """
         return bool(self._own_pids) and not holds_a_gpu(self._proc, pid)
 
     def reason(self, *, is_younger: bool = False) -> str:
-        """The reason; ``is_younger`` where a process that began later has the pid here.
+        """Return the reason for a missing process.
 
-        The host sees every process: what is not there has ended.
+        ``is_younger``: a process that began later has the pid. The host sees every process, so a missing one has ended.
         """
         if self._reason is None:
             is_hidden = os.geteuid() != 0 and self._is_hidepid()
@@ -85,9 +92,9 @@ class Absence:
 
 
 def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[str, ...]:
-    """What is missing of all processes of the machine, and what would help.
+    """Describe missing data of processes, with remedies.
 
-    ``set_aside`` processes do not give their command lines.
+    ``set_aside`` is the number of processes whose command lines block the reader.
     """
     reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
     notices = []
@@ -105,20 +112,23 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
     return tuple(notices)
 
 
-# Which process is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
+# Parents and children over all of /proc, updated cheaply. This table knows neither GPUs nor loaders.
 #
-# One listing of /proc names the processes; only new ones, those whose parent has gone, and young ones that were
-# new at the last look, are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.)
-# Walking ``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
+# One listing of /proc names the processes. Only new ones, those without their former parent, and young ones are read.
+# (Reading every ``stat`` costs 8 µs a process: 40 ms on a node of 5000.) Walking ``task/*/children`` instead would miss
+# no less and costs a read for each *thread* of each process.
 
-# A pid reused between two looks would keep its old parent for ever; a full pass corrects that.
+# A pid reused between two refreshes would keep its old parent for ever; a full pass corrects that.
 _FULL_PASS_EVERY = 20
 _SETTLED_AFTER = 10 * TICKS_PER_S
-"""Clock ticks between the starts of a process and of the youngest one, after which it has its name and executable."""
+"""A process has its name and executable once the youngest process started this many clock ticks later."""
 
 
 class ProcessTable:
-    """The processes of a /proc by pid. ``refresh`` is called whenever new processes are to be found."""
+    """Processes of a /proc by pid.
+
+    Call ``refresh`` to find new processes.
+    """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
@@ -128,9 +138,9 @@ class ProcessTable:
         self._passes = 0
 
     def refresh(self) -> bool:
-        """Bring the table up to date. Processes that vanish while they are read, or are hidden, are left out.
+        """Update the table; return False if nothing was read.
 
-        False where there was nothing to read: then it is the same as before.
+        The table is then unchanged. Hidden processes, and those that exit during the read, are left out.
         """
         try:
             present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
@@ -149,7 +159,7 @@ class ProcessTable:
             del entries[pid]
         for pid in new | reread:
             self._read(pid)
-        # A name and an executable settle after birth: what was new and is young is read once more.
+        # A name and an executable settle after the start: new young processes are read once more.
         self._young = set()
         if new:
             settled = max((entry.starttime for entry in entries.values()), default=0) - _SETTLED_AFTER
@@ -172,16 +182,16 @@ class ProcessTable:
             self._index = None
 
     def get(self, pid: int) -> Stat | None:
-        """The process as last read, or None."""
+        """Return the process as last read, or None."""
         return self._entries.get(pid)
 
     def read_again(self, pid: int) -> Stat | None:
-        """The process read now, or None when it is gone."""
+        """Read the process now; None when it is gone."""
         self._read(pid)
         return self._entries.get(pid)
 
     def children(self, pid: int) -> list[int]:
-        """Pids of the children, as of the last look at each."""
+        """Return the pids of a process's children, as last read."""
         if self._index is None:
             self._index = {}
             for child, entry in self._entries.items():
@@ -189,11 +199,11 @@ class ProcessTable:
         return self._index.get(pid, [])
 
     def items(self) -> Iterator[tuple[int, Stat]]:
-        """All processes."""
+        """Iterate over all processes."""
         return iter(self._entries.items())
 
 
-# The places of processes, by the table and the command lines that are passed in.
+# Places of processes, by the table and the command lines that are passed in.
 
 CommandOf = Callable[[int, Stat], bytes]
 _GPU_PROCESS = "holds a GPU context"
@@ -201,7 +211,10 @@ _LEFT_BEHIND = "left behind by a job that died"
 
 
 class ProcessPlace(Struct, frozen=True):
-    """A process's place. ``root`` is the pid of its nearest GPU ancestor (itself for a GPU process), or None."""
+    """Place of a process in a tree.
+
+    ``root`` is the pid of its nearest GPU ancestor (itself for a GPU process), or None.
+    """
 
     stat: Stat
     root: int | None
@@ -214,7 +227,7 @@ class ProcessPlace(Struct, frozen=True):
 
 
 def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: CommandOf) -> dict[int, ProcessPlace]:
-    """Each GPU process followed by its descendants, parents before children.
+    """Return each GPU process and its descendants, parents before children.
 
     ``roots`` maps the pid of each GPU process to the index of its GPU; a GPU process below another one roots its own
     tree.
@@ -247,9 +260,10 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
 def find_ray_tasks(
     table: ProcessTable, trees: Mapping[int, ProcessPlace], command_of: CommandOf
 ) -> dict[int, ProcessPlace]:
-    """Working Ray tasks beside GPU processes of the same raylet (its session, user and cgroup): rule R4.
+    """Return working Ray tasks with a GPU process's raylet (rule R4).
 
-    Which of several GPUs a task feeds cannot be seen from outside; ``gpu`` is then None.
+    Both are children of one raylet, and so share its session, user and cgroup. If the raylet serves several GPUs, the
+    task's GPU cannot be known; ``gpu`` is then None.
     """
     users: dict[int, set[int]] = {}
     for place in trees.values():
@@ -272,7 +286,10 @@ def find_ray_tasks(
 def find_orphans(
     table: ProcessTable, placed: Mapping[int, ProcessPlace], former: Mapping[int, ProcessPlace], command_of: CommandOf
 ) -> dict[int, ProcessPlace]:
-    """Loader workers whose job has died: known ones of the last look, and PyTorch workers that init has adopted."""
+    """Return loader workers whose job has died.
+
+    They are former workers of a tree, and PyTorch workers that init has adopted.
+    """
     places: dict[int, ProcessPlace] = {}
     for pid, place in former.items():
         if pid in placed or place.role not in ("loader", "orphan"):
@@ -285,7 +302,8 @@ def find_orphans(
     for pid, stat in list(table.items()):
         if is_torch_worker(stat.comm) and pid not in placed and pid not in places and stat.state != "Z":
             parent = table.get(stat.ppid)
-            # A worker starts in its job's session; what adopts orphans (init, systemd, a container's shim) has another.
+            # A worker starts in its job's session; the adopter of orphans (init, systemd, a container's shim) has
+            # another.
             adopted = parent is not None and (stat.ppid == 1 or parent.session != stat.session)
             if parent is not None and adopted and not is_python(command_of(stat.ppid, parent)):
                 places[pid] = _orphan(stat, "torch")
@@ -303,18 +321,18 @@ def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:
     return ProcessPlace(stat, None, None, "orphan", loader, _LEFT_BEHIND)
 
 
-# Which batch job or container each process runs in, as one text that those of the same have in common.
+# Batch job or container of each process, as a text that its processes share.
 #
 # A container starts its programs in sessions of their own (a supervisor, `docker exec`), so a helper and the GPU
-# process that it feeds often share nothing else that can be seen.
+# process that it feeds often share nothing else that is visible.
 
 MOST_READ = 512
-"""Files that one look at the machine may read for this; further processes wait their turn."""
+"""Limit of files that one discovery reads for groups; further processes wait their turn."""
 _NOTHING = JobIdentity()
 
 
 class Groups:
-    """Remembers what it has read, by pid and start time."""
+    """Cache of jobs and containers, by pid and start time."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
@@ -324,12 +342,15 @@ class Groups:
         self._inside = has_own_pids(proc)
 
     def begin(self, present: Collection[int]) -> None:
-        """Begin a new look at the machine: forget processes that are gone."""
+        """Begin a new discovery and forget exited processes."""
         self._reads_left = MOST_READ
         self._group_of_pid = {pid: group for pid, group in self._group_of_pid.items() if pid in present}
 
     def of(self, pid: int, stat: Stat) -> str | None:
-        """The job and container of a process; None where it is in neither, or not known yet."""
+        """Return the job and container of a process.
+
+        None if it has neither, or was not read yet.
+        """
         cached = self._group_of_pid.get(pid)
         if cached is None or cached[0] != stat.starttime:
             if self._reads_left <= 0 or pid == self._own_pid:
@@ -345,17 +366,17 @@ class Groups:
             return None
         if identity != _NOTHING:
             return f"{identity.job and identity.job.words} {identity.container and identity.container.words}"
-        # Within a container its own group has no name; all processes visible there belong to it.
+        # Inside a container its own group has no name; all visible processes belong to it.
         return "this container" if self._inside else None
 
 
-# Feeders that run beside a GPU process, not below it: actors, data servers, the launcher itself.
+# Related feeders outside a GPU process's tree: actors, data servers, the launcher itself.
 #
-# Sharing a session, batch job or container is not enough, or whatever else a terminal runs would be blamed: a pipe or
-# a socket must connect them. Pure but for what is handed in.
+# A shared session, batch job or container is not enough, or any other program of a terminal would be blamed: a pipe or
+# a socket must connect them. Pure except for the functions that are passed in.
 
 MOST_CANDIDATES = 24
-"""The most relatives of one GPU process whose open files are read."""
+"""Limit of relatives of one GPU process whose open files are read."""
 MOST_GENERATIONS = 8
 _SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
 HeldBy = Callable[[int], HeldInodes | None]
@@ -365,10 +386,13 @@ OtherEnd = Callable[[int], int | None]
 
 
 def connected(feeder: HeldInodes, root: HeldInodes, other_end: OtherEnd) -> bool:
-    """Whether data can go from one process to another, by what both hold."""
+    """Return whether data can pass from a feeder to a root.
+
+    Their open pipes and sockets decide.
+    """
     pipes = feeder.writes & root.reads
-    # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself is what
-    # multiprocessing leaves with every child, to learn of its parent's death.
+    # Children of one parent share both ends of a queue; a pipeline connects stdout and stdin. A single end is no
+    # evidence: multiprocessing leaves one with every child, to detect the parent's death.
     if pipes & feeder.reads - feeder.standard or pipes & feeder.standard & root.standard:
         return True
     return bool(root.sockets) and any(other_end(inode) in root.sockets for inode in feeder.sockets)
@@ -383,9 +407,10 @@ def find_related(
     command_of: CommandOf,
     group_of: GroupOf = lambda pid, stat: None,
 ) -> dict[int, ProcessPlace]:
-    """Processes in no GPU process's tree, but related to one of ``roots`` or in its container, and connected to it.
+    """Return processes outside all trees that feed one of ``roots``.
 
-    ``group_of`` gives a text that processes of one job or container have in common, None for those of neither.
+    Each is connected to its root and shares a session, job or container with it. ``group_of`` returns a text that
+    processes of one job or container share, and None for all others.
     """
     places: dict[int, ProcessPlace] = {}
     families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
@@ -394,7 +419,7 @@ def find_related(
         place, mine = trees.get(root), holds(root)
         if place is None or mine is None or not (mine.reads or mine.sockets):
             continue
-        # The ranks of one launcher have the same relatives.
+        # Ranks of one launcher have the same relatives.
         family = place.stat.ppid, place.stat.session
         if family not in families:
             families[family] = list(_relatives(table, trees, place, command_of))
@@ -413,7 +438,10 @@ def find_related(
 def _members(
     table: ProcessTable, trees: Mapping[int, ProcessPlace], group: str, group_of: GroupOf
 ) -> list[tuple[int, Stat]]:
-    """Processes of a group that are in no tree; if there are very many, those with the most CPU time."""
+    """Return processes of a group that are in no tree.
+
+    Of very many, those with the most CPU time.
+    """
     candidates = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
     return sorted(candidates, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
 
@@ -443,7 +471,10 @@ def _relatives(
 
 
 def _is_interactive(stat: Stat, command: bytes) -> bool:
-    """Whether a process is an interactive shell: its children have nothing in common."""
+    """Return whether a process is an interactive shell.
+
+    The children of such a shell have nothing in common.
+    """
     words = command.rstrip(b"\0").split(b"\0")
     name = words[0].rsplit(b"/", 1)[-1].lstrip(b"-") or stat.comm
     return name in _SHELLS and all(word.startswith(b"-") and b"c" not in word for word in words[1:])

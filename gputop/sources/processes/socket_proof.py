@@ -1,4 +1,7 @@
-"""What sockets prove: a process that polls and receives data waits for the network; one that listens, for demand."""
+"""Conclusions from sockets: network waits and serving processes.
+
+A process that polls and receives data waits for the network; one that listens waits for demand.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,31 @@ from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import LEAST_RX, OtherEnds, Received, SocketNews
 
 BARE_LOOKS = 3
-"""A process that polls without any TCP socket at so many looks in a row fetches nothing over TCP."""
+"""Consecutive readings without any TCP socket after which a polling process fetches nothing over TCP."""
 FRESH_LOOKS = 2
-"""A process with a new connection at so many looks in a row opens one for each item."""
+"""Recent readings with a new connection after which a process is taken to open one for each item."""
 MOST_LOADERS_ASKED = 4
-"""The most loaders of one GPU process whose sockets are read."""
+"""Limit of loaders of one GPU process whose sockets are read."""
 LEAST_FETCH = 0.3
-"""A process that polls, or waits in a socket, for less of its time is not asked for its sockets."""
+"""Least share of time in polls or sockets for which a process's sockets are read."""
 ENOUGH_LOOKS = 4
-"""After so many looks at its sockets what was not seen there is not there."""
+"""Readings of the sockets after which missing evidence is conclusive."""
 
 
 class SocketProof:
-    """Reads the sockets of processes whose waiting nothing else explains."""
+    """Reads sockets of processes whose waiting is otherwise unexplained."""
 
     def __init__(self, proc: str, ends: OtherEnds) -> None:
         self._received = Received(proc, ends)
         self._root_of_target: dict[int, int] = {}
 
     def look(self, now: float) -> None:
-        """Look at the sockets requested at the last reading, if a look is due."""
+        """Read the requested sockets, if a dump is due."""
         if self._root_of_target:
             self._received.read(now, list(self._root_of_target), self._root_of_target)
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget processes that have ended."""
+        """Forget exited processes."""
         self._received.forget(pids)
 
     def _to_ask(
@@ -46,8 +49,11 @@ class SocketProof:
         tracks: Mapping[int, Track],
         feeds: Mapping[int, FeedReading],
     ) -> dict[int, int]:
-        """Whose sockets to read, for whom: GPU processes, and a few of the loaders of each that may wait for a socket,
-        first those asked before; a child, where that is what the wait is for."""
+        """Map each process to the process whose sockets are read.
+
+        The keys are GPU processes, and a few of each one's loaders that may wait for a socket, already read ones first.
+        The value is an awaited child, if the process waits for one that polls.
+        """
         targets: dict[int, int] = {}
         count: dict[int | None, int] = {}
         loaders: list[tuple[bool, bool, int]] = []
@@ -76,14 +82,15 @@ class SocketProof:
         *,
         at_once: bool,
     ) -> None:
-        """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand.
+        """Update ``feeds`` with evidence from sockets.
 
-        ``parents`` are those of GPU processes. Until they are asked, polling loaders are unread: what was not looked at
-        allows no conclusion. ``at_once``: look now, as nobody looks between the readings.
+        Received bytes prove that a polling process waits for the network; a listening socket proves a wait for demand.
+        ``parents`` are those of GPU processes. Polling loaders are unread until their sockets are read. ``at_once``:
+        read now, because nothing is sampled between the readings.
         """
         targets = self._to_ask(unclear, members, tracks, feeds)
         self._root_of_target = {target: members[pid].place.root or pid for pid, target in targets.items()}
-        # An engine without a socket is given its work by a parent that may have one.
+        # A GPU process without a socket receives its work from a parent that may have one.
         news_of_engine = {pid: self._received.of(targets.get(pid, pid)) for pid in parents}
         engines = {pid: parents[pid] for pid, news in news_of_engine.items() if news is not None and news.bare_looks}
         for parent in engines.values():
@@ -96,7 +103,7 @@ class SocketProof:
             news = self._received.of(targets.get(pid, pid))
             if members[pid].role == "loader" and not _is_conclusive(news):
                 if feed.by != "thread" and now - tracks[pid].fetched_at <= FETCHED_S:
-                    # A new program for each shard has new connections: what was proven of the one before stays.
+                    # A new program for each shard has new connections: the proof of the former one remains valid.
                     feeds[pid] = replace(feed, shares=received(feed.shares, tracks[pid].in_socket), by="socket")
                     continue
                 feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
@@ -106,12 +113,15 @@ class SocketProof:
                 feeds[pid] = replace(feeds[pid], by=SERVED_BY_PARENT)
 
     def _serves(self, pid: int) -> bool:
-        """Whether a process listens, and fetches nothing itself."""
+        """Return whether a process listens and fetches nothing itself."""
         news = self._received.of(pid)
         return news is not None and news.listens and not _is_proven(news)
 
     def _bare_roots(self) -> set[int]:
-        """GPU processes of whose loaders several were asked, and none has a TCP socket: so have the others."""
+        """Return GPU processes whose sampled loaders have no TCP socket.
+
+        Several loaders were sampled; the others are assumed to have none either.
+        """
         bare_by_root: dict[int, list[bool]] = {}
         for pid, root in self._root_of_target.items():
             news = self._received.of(pid)
@@ -120,7 +130,10 @@ class SocketProof:
         return {root for root, bare in bare_by_root.items() if len(bare) >= MOST_LOADERS_ASKED - 1 and all(bare)}
 
     def _without_conclusion(self, feed: FeedReading, *, kin_is_bare: bool) -> FeedReading:
-        """A loader whose sockets were not looked at: as those of its GPU process that were, where these are bare."""
+        """Return the feed of a loader without conclusive socket readings.
+
+        If sampled loaders of its GPU process have no TCP socket, neither has this one.
+        """
         shares = feed.shares
         if shares.poll < LEAST_FETCH or feed.by is not None:
             return feed
@@ -131,14 +144,14 @@ class SocketProof:
     def _with_news(
         self, now: float, feed: FeedReading, news: SocketNews, track: Track, *, is_root: bool
     ) -> FeedReading:
-        """The feed of a process with what its sockets say."""
+        """Return the feed of a process with its sockets' evidence."""
         shares, by = feed.shares, feed.by
         if news.asks_root:
-            # What it waits for is for nothing of its own.
+            # It waits for a result of its own GPU process.
             idle = FeederShares(shares.run, shares.queued, other=max(0.0, 1.0 - shares.cpu))
             return replace(feed, shares=idle, by="client")
         proven = _is_proven(news)
-        # The last look alone would let the proof come and go.
+        # The proof is kept for a while: the last reading alone would let it come and go.
         own_socket = is_root and any(track.recent.own.get(wait) for wait in ("queue", "network", "socket"))
         if proven:
             track.fetched_at = now
@@ -166,12 +179,12 @@ def _may_fetch(feed: FeedReading, track: Track) -> bool:
 
 
 def _is_conclusive(news: SocketNews | None) -> bool:
-    """Whether there were enough looks to conclude also from what was not seen."""
+    """Return whether the readings suffice to conclude from missing evidence."""
     if news is None:
         return False
     return news.bare_looks >= BARE_LOOKS or news.looks >= ENOUGH_LOOKS or news.reason is not None or _is_proven(news)
 
 
 def _is_proven(news: SocketNews) -> bool:
-    """Whether data come in over connections of its own, or connections are made again and again."""
+    """Return whether received data or repeated connections prove a fetch."""
     return (news.rx_bytes_per_s or 0.0) >= LEAST_RX or news.fresh_looks >= FRESH_LOOKS
