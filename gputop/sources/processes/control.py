@@ -144,7 +144,7 @@ class ProcessControl:
     def environment(self, identity: ProcessIdentity) -> Environment:
         """Return the environment of a process.
 
-        Root may read every environment, other users only those of their own processes.
+        Root may read every environment; other users may read their own processes' only.
         """
         problem = identity_problem(self._proc, identity)
         if problem is not None:

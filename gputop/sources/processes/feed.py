@@ -137,7 +137,7 @@ class Track:
         """Cache of the latest input and result: most processes stay asleep."""
 
     def take(self, now: float, looks: Sequence[SeenWait], *, between: bool, moves: bool) -> None:
-        """Add samples; those of a reading count only without fresh ones.
+        """Add samples; a reading's own sample counts only without fresh ones.
 
         ``between`` marks samples taken at random moments between readings. ``moves``: the process reads from or writes
         to a disk, which resolves state D.
@@ -267,7 +267,7 @@ class Track:
     def in_socket(self) -> float:
         """Share of time spent in a socket of unknown family.
 
-        The wait is the process's own or that of one of its threads.
+        The wait belongs to the process or to one of its threads.
         """
         inside = self.recent.inside.get("socket", 0.0)
         if self.holds_gpu:

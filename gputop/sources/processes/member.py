@@ -155,8 +155,8 @@ class Member:
     ) -> ProcessSample:
         """Return the process as the snapshot carries it, on one GPU.
 
-        ``gpu_process`` is given only for a process with a GPU context. ``feed`` contains its shares as a worker, or
-        those of its threads, if they were read.
+        ``gpu_process`` is given only for a process with a GPU context. ``feed`` contains the shares of the process as a
+        worker, or of its threads, if they were read.
         """
         stat = reading.stat
         threads = self.seen_threads if gpu_process else None

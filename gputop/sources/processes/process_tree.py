@@ -32,7 +32,7 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 def has_own_pids(proc: str) -> bool | None:
     """Return whether /proc belongs to a container's PID namespace.
 
-    Its pids differ from those of the host. None if unknown.
+    Its pids differ from the host's. None if unknown.
     """
     try:
         return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE

@@ -1,7 +1,7 @@
-"""What is read of one process while a screen shows it: its sockets, its threads, its Python stacks.
+"""Inspection of one process for the screen: sockets, threads, Python stacks.
 
-On threads of their own: /proc may block. Identity is (pid, start time): another process with the same pid is never
-shown.
+The readers run on their own threads, because /proc may block. Identity is (pid, start time): another process with the
+same pid is never shown.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_s
 from gputop.system.children import TooLate, finished, ours
 from gputop.system.worker import Worker
 
-# Its TCP sockets and what they receive.
+# TCP sockets of the process, and their receive rates.
 
 _LOOPBACK = (b"\x7f", bytes(15) + b"\x01", bytes(10) + b"\xff\xff\x7f")
-"""Prefixes of loopback addresses: 127.0.0.0/8, ::1, and the former within IPv6."""
+"""Prefixes of loopback addresses: 127.0.0.0/8, ::1, and 127.0.0.0/8 within IPv6."""
 
 
 def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/proc") -> SocketList:
-    """The sockets of a process now, with rates since the list ``before``. ``now`` is in seconds."""
+    """Return the sockets of a process, with rates since ``before``.
+
+    ``now`` is in seconds.
+    """
     held_inodes = held(proc, pid)
     if held_inodes is None:
         return SocketList(now, reason=DENIED_FDS)
@@ -75,33 +78,40 @@ def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/
 
 
 def _group(socket: TcpSocket) -> tuple[int, bool, bool]:
-    """(port, whether it listens, whether the other end is on this machine). Addresses are left out for privacy."""
+    """Return (port, listens, peer is local) of a socket.
+
+    Addresses are left out for privacy.
+    """
     (_, own_port), (address, port) = socket.ends
     return (own_port if socket.listens else port), socket.listens, address.startswith(_LOOPBACK)
 
 
 def _rate(inodes: list[int], received: dict[int, int], before: SocketList | None, now: float) -> float | None:
-    """Bytes a second since the list before; a socket that is new has received everything since."""
+    """Return received bytes per second since ``before``; None without a rate.
+
+    A new socket has received all its bytes since then.
+    """
     if before is None or before.reason is not None or now <= before.t:
         return None
     return sum(max(0, received[inode] - before.received.get(inode, 0)) for inode in inodes) / (now - before.t)
 
 
-# Its threads.
+# Threads of the process.
 
 MOST_LISTED_THREADS = 512
-"""A process has hundreds of threads, each three small files: 512 take about 15 ms."""
+"""Limit of listed threads: each takes three small files, 512 take about 15 ms."""
 LEAST_S = 1.0
-"""The time over which rates are taken; a shorter one would show ticks of the clock."""
+"""Shortest interval for rates; a shorter one would show ticks of the clock."""
 PROCESS_GONE = "the process has ended"
 
 
 def read_threads(
     pid: int, starttime: int | None, before: ThreadList | None, now: float, proc: str = "/proc"
 ) -> ThreadList:
-    """The threads of a process now, with rates since the list ``before``. ``now`` is in seconds and only runs forward.
+    """Return the threads of a process, with rates since ``before``.
 
-    The main thread comes first, then the others by their ids; of very many, the first 512.
+    The main thread comes first, then the others by their ids; of very many, the first 512. ``now`` is in seconds and
+    only runs forward.
     """
     directory = f"{proc}/{pid}"
     try:
@@ -142,7 +152,10 @@ def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: f
 
 
 def _seen(directory: str) -> tuple[str, str, str | None, str | None]:
-    """(name, state, class of its wait, wait channel) of a thread. Raises OSError once it has ended."""
+    """Return (name, state, wait class, wait channel) of a thread.
+
+    Raises OSError once the thread has ended.
+    """
     stat = parse_stat(read_small(f"{directory}/stat"))
     if stat is None:
         raise ProcessLookupError
@@ -156,7 +169,10 @@ def _seen(directory: str) -> tuple[str, str, str | None, str | None]:
 
 
 class ThreadWatch:
-    """Reads threads and sockets of one process when asked to, and keeps the newest list."""
+    """Reads one process's threads and sockets on request.
+
+    The newest list is kept.
+    """
 
     def __init__(
         self, pid: int, starttime: int | None, proc: str = "/proc", clock: Callable[[], float] = time.monotonic
@@ -167,18 +183,18 @@ class ThreadWatch:
         self._worker = Worker("threads", self._read)
 
     def ask(self) -> None:
-        """Read again, unless it was read a moment ago. Returns at once."""
+        """Request a new reading, at most once a second. Never blocks."""
         newest = self._worker.latest
         if newest is None or self._clock() - newest.t >= LEAST_S:
             self._worker.ask()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the reading thread."""
         self._worker.stop()
 
     @property
     def latest(self) -> ThreadList | None:
-        """The newest list; None until the first is read."""
+        """The newest list; None until the first reading."""
         error = self._worker.error
         if error is not None:
             return ThreadList(self._clock(), reason=f"its threads cannot be read: {type(error).__name__}")
@@ -193,13 +209,13 @@ class ThreadWatch:
         return threads
 
 
-# A deep look at one process: its threads from /proc, its Python stacks from py-spy where that is installed.
+# Deep inspection of one process: threads from /proc, Python stacks from py-spy if it is installed.
 #
-# py-spy reads the memory of the process from outside (``dump --nonblocking`` does not pause it). It is asked by pid, so
-# the identity is compared before and after, and what was read of another process is thrown away.
+# py-spy reads the memory of the process from outside (``dump --nonblocking`` does not pause it). It takes a pid, so the
+# identity is compared before and after, and stacks of another process are discarded.
 
 LOOKS_AT_S = (0.0, 0.75, 1.5)
-"""Times of the looks, seconds after the first: a stack that stays for 1.5 s is where the time goes."""
+"""Times of the stack samples, seconds after the first: a stack that stays for 1.5 s is where the time goes."""
 LONGEST_DUMP_S = 5.0
 MOST_THREADS_WITH_STACKS = 256
 MOST_FRAMES = 64
@@ -212,7 +228,10 @@ def install_hint() -> str:
 
 
 class NoStack(Struct, frozen=True):
-    """Why there is no stack: in words, and whether only the right to read the process was missing."""
+    """Reason for a missing stack.
+
+    ``denied``: only the permission to read the process was missing.
+    """
 
     reason: str
     denied: bool = False
@@ -222,7 +241,10 @@ NO_MAIN_THREAD = NoStack("py-spy saw no main thread: the process is starting or 
 
 
 class DeepLooker:
-    """Looks at processes of this machine. ``py_spy`` names the program; without it, it is searched for."""
+    """Inspects processes of this machine.
+
+    ``py_spy`` names the program; by default, it is searched for.
+    """
 
     def __init__(self, proc: str = "/proc", py_spy: str | None = None, *, wait: Callable[[float], None] = time.sleep):
         self._proc = proc
@@ -230,7 +252,10 @@ class DeepLooker:
         self._wait = wait
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
-        """Look at a process, and one loader of it, three times in 1.5 s. Blocks for about two seconds."""
+        """Inspect a process, and one loader, three times in 1.5 s.
+
+        Blocks for about two seconds.
+        """
         chosen = [identity] if loader is None else [identity, loader]
         stacks: dict[ProcessIdentity, list[ThreadStack]] = {process: [] for process in chosen}
         problems: dict[ProcessIdentity, NoStack] = {}
@@ -251,7 +276,7 @@ class DeepLooker:
         return DeepLook(sights[0], sights[1] if loader is not None else None, argv, folder)
 
     def _stack(self, identity: ProcessIdentity) -> ThreadStack | NoStack:
-        """The main thread's stack now, or why there is none."""
+        """Return the main thread's stack, or the reason for its absence."""
         problem = identity_problem(self._proc, identity)
         if problem is not None:
             return NoStack(problem)
@@ -285,7 +310,10 @@ class DeepLooker:
         )
 
     def _threads(self, identity: ProcessIdentity) -> tuple[InspectedThread, ...]:
-        """The threads, the main one first; empty when the process is another one by now."""
+        """Return the threads, the main one first.
+
+        Empty when the pid belongs to another process or cannot be listed.
+        """
         folder = f"{self._proc}/{identity.pid}/task"
         try:
             tids = sorted(int(name) for name in os.listdir(folder))[:MOST_THREADS_WITH_STACKS]
@@ -303,7 +331,10 @@ class DeepLooker:
             return None
 
     def _start(self, identity: ProcessIdentity) -> tuple[tuple[str, ...], str | None]:
-        """(argv, working folder) of a process, as far as they may be read; secrets masked."""
+        """Return (argv, working folder) of a process, secrets masked.
+
+        Unreadable parts are empty.
+        """
         try:
             line = read_file(f"{self._proc}/{identity.pid}/cmdline")
         except OSError:
@@ -319,7 +350,10 @@ class DeepLooker:
 
 
 def find_py_spy() -> str | None:
-    """The py-spy program: on PATH, or among the scripts of this Python."""
+    """Return the path of py-spy, or None.
+
+    PATH and the scripts of this Python are searched.
+    """
     script = Path(sysconfig.get_path("scripts")) / "py-spy"
     return shutil.which("py-spy") or (str(script) if os.access(script, os.X_OK) else None)
 
@@ -332,7 +366,7 @@ class _Frame(Struct):
 
 
 class _Dumped(Struct):
-    """A thread in what ``py-spy dump --json`` (0.4) prints."""
+    """One thread in the output of ``py-spy dump --json`` (0.4)."""
 
     thread_name: str | None = None
     os_thread_id: int | None = None
@@ -341,7 +375,7 @@ class _Dumped(Struct):
 
 
 def main_stack(text: str | bytes, pid: int) -> ThreadStack | None:
-    """The main thread in what py-spy printed; None when it is not there."""
+    """Return the main thread's stack from py-spy's output, or None."""
     try:
         threads = msgspec.json.decode(text, type=list[_Dumped])
     except (msgspec.MsgspecError, RecursionError):
@@ -357,7 +391,10 @@ def main_stack(text: str | bytes, pid: int) -> ThreadStack | None:
 
 
 def _failure(error: str) -> NoStack:
-    """One line for why py-spy failed, from what it wrote."""
+    """Return one line that explains py-spy's failure.
+
+    py-spy's error output decides.
+    """
     lines = [line.strip().removeprefix("Error: ") for line in error.splitlines() if line.strip()]
     if any("permission denied" in line.lower() or "not permitted" in line.lower() for line in lines):
         return NoStack("permission denied: py-spy may not read the memory of this process", denied=True)
@@ -369,7 +406,10 @@ def _failure(error: str) -> NoStack:
 
 
 def permission_help(proc: str) -> str:
-    """What would let py-spy read another process. See ptrace(2), "Ptrace access mode checking"."""
+    """Return a remedy for a missing permission to trace.
+
+    See ptrace(2), "Ptrace access mode checking".
+    """
     try:
         status = read_small(f"{proc}/self/status").decode("ascii", "replace")
     except OSError:

@@ -85,8 +85,8 @@ class SocketProof:
         """Update ``feeds`` with evidence from sockets.
 
         Received bytes prove that a polling process waits for the network; a listening socket proves a wait for demand.
-        ``parents`` are those of GPU processes. Polling loaders are unread until their sockets are read. ``at_once``:
-        read now, because nothing is sampled between the readings.
+        ``parents`` maps GPU processes to their parents. Polling loaders are unread until their sockets are read.
+        ``at_once``: read now, because nothing is sampled between the readings.
         """
         targets = self._to_ask(unclear, members, tracks, feeds)
         self._root_of_target = {target: members[pid].place.root or pid for pid, target in targets.items()}

@@ -1,8 +1,8 @@
-"""Whom a thread waits for: who holds the other end of its pipe or socket, its child, or a thread of its own.
+"""Wait targets of a thread: pipe or socket peers, children, own threads.
 
-Holding an end is necessary and proves nothing: ``fork`` hands every end of every pipe to every child. Who feeds a pipe
-is who holds its writing end *and* has lately written something that went to no disk. A way that leads back to where it
-began ends there. Formats: proc(5), poll(2), select(2), and the tables of system calls of asm/unistd.h.
+Holding an end of a pipe is necessary but no proof: ``fork`` gives every end of every pipe to every child. The feeder of
+a pipe is a process that holds its writing end *and* has lately written something outside of disks. A path that leads
+back to its start ends there. Formats: proc(5), poll(2), select(2), and the tables of system calls of asm/unistd.h.
 """
 
 from __future__ import annotations
@@ -48,18 +48,17 @@ from gputop.sources.processes.wait_look import (
 from gputop.sources.procfs import read_small
 
 MOST_STEPS = 4
-"""Threads, pipes and children that one way leads over."""
+"""Limit of threads, pipes and children on one path."""
 MOST_POLLED = 64
-"""Descriptors of one poll that are looked at."""
+"""Limit of descriptors of one poll that are resolved."""
 MOST_PIDS = 64
 WROTE_S = 60.0
-"""For so long after it last wrote something a process is one that feeds a pipe it holds: a batch may take that long
-[judged]."""
+"""A process counts as a writer of its pipes for this long after its last write: a batch may take that long [judged]."""
 COUNTED_AGAIN_S = 2.0
 HOLDERS_AGAIN_S = 60.0
-"""For so long a process is taken to hold what it was seen to hold: whom it was made for it keeps."""
+"""Lifetime of a list of open files in the search for holders: a process keeps the pipes made for it."""
 FRESH_S = 2.0
-"""A list of open files that lacks what its process waits for is made again after this time."""
+"""A list without the awaited pipe or socket is read again after this time."""
 MOST_KNOWN = 4096
 _PRIVATE = 128
 """FUTEX_PRIVATE_FLAG of futex(2): no other process can know the lock."""
@@ -80,14 +79,17 @@ _POLL, _SELECT, _EPOLL, _WAIT, _FUTEX = (
 
 
 class End(Struct, frozen=True):
-    """What one look found a thread waiting for: see ``WaitEnd``. ``written``: who is named was seen to write."""
+    """Wait target of a thread in one sample, see ``WaitEnd``.
+
+    ``written``: the named processes were seen to write.
+    """
 
     via: Via
     pids: tuple[int, ...] = ()
     detail: str = ""
     written: bool = False
     is_only: bool = False
-    """One connection is all that a poll is for, as with a timeout on a socket: it can be for nothing else."""
+    """The poll covers a single connection, as with a timeout on a socket: nothing else can end the wait."""
 
 
 ONE_OF_MANY = "holder not seen"
@@ -105,12 +107,15 @@ _PLAIN = {
     "sleep": End("timer"),
     "gpu": End("gpu"),
 }
-"""Waits that lead to nobody of the job."""
+"""Waits without a target in the job."""
 
 
 class _Counted(Struct):
-    """Bytes that a process has written to anything but disks, less what its pages on disks are larger than what it
-    wrote there; when they were counted, and when they last grew."""
+    """Bytes that a process wrote to anything but disks.
+
+    Disk writes count in whole pages, so the difference may be too low. ``at`` is the time of the count, ``grown_at``
+    the time of its last growth.
+    """
 
     at: float
     elsewhere: int
@@ -118,10 +123,10 @@ class _Counted(Struct):
 
 
 class Writers:
-    """Which processes write to pipes, by the counters of /proc/PID/io.
+    """Finds processes that write to pipes, by /proc/PID/io.
 
-    ``wchar`` counts what a process hands to write(2), ``write_bytes`` what of it goes to a disk, in whole pages: what
-    the first exceeds the second by went to pipes, terminals or file systems without a disk. ``send`` counts in neither.
+    ``wchar`` counts bytes given to write(2), ``write_bytes`` those written to a disk, in whole pages. The difference
+    went to pipes, terminals or file systems without a disk. ``send`` counts in neither.
     """
 
     def __init__(self, proc: str) -> None:
@@ -129,20 +134,20 @@ class Writers:
         self._counted: dict[int, _Counted | None] = {}
 
     def of(self, now: float, pids: Iterable[int]) -> tuple[int, ...]:
-        """Those that were seen writing within the last minute; where none was, those that ever have.
+        """Return the processes that wrote within the last minute.
 
-        ``now`` is monotonic s.
+        If there are none, return those that ever did. ``now`` is monotonic s.
         """
         counted = {pid: self._count(now, pid) for pid in pids}
         seen = tuple(pid for pid, c in counted.items() if c is not None and now - c.grown_at <= WROTE_S)
         return seen or tuple(pid for pid, c in counted.items() if c is not None and c.elsewhere > 0)
 
     def forget(self, pid: int) -> None:
-        """Forget a process that has ended."""
+        """Forget an exited process."""
         self._counted.pop(pid, None)
 
     def _count(self, now: float, pid: int) -> _Counted | None:
-        """None where its counters may not be seen."""
+        """Return a process's counters; None if they are not readable."""
         before = self._counted.get(pid)
         if pid in self._counted and (before is None or 0.0 <= now - before.at < COUNTED_AGAIN_S):
             return before
@@ -160,42 +165,43 @@ class Writers:
 
 
 class Job(Struct, frozen=True):
-    """Who may be at the other end of a wait: the processes of one GPU process by rank, loaders proper first.
+    """Possible wait targets: the other processes of one GPU process.
 
-    ``loaders`` are those that are called so; of these only ``torch``'s where there are any. ``threads`` are the tids
-    of the GPU process that could hold something up.
+    ``loaders`` are named as loaders; if PyTorch's workers are among them, only these. ``threads`` are the tids of the
+    GPU process that could delay its main thread.
     """
 
     pids: tuple[int, ...] = ()
     loaders: frozenset[int] = frozenset()
     threads: Sequence[str] = ()
     root: int | None = None
-    """The GPU process, where the wait of another one is followed."""
+    """The GPU process, if the wait of another process is followed."""
     rank: RunRank | None = None
-    """Which rank of a run it is, if it is one."""
+    """The GPU process's rank in a run of several."""
     is_rank: bool = False
-    """Its threads or its environment show that it is one of several ranks."""
+    """Whether its threads or its environment show that it is one of several ranks."""
     torch: frozenset[int] = frozenset()
-    """Workers of PyTorch's DataLoader."""
+    """Worker processes of PyTorch's DataLoader."""
     absent: str = ""
-    """Which other ranks were not seen, in words."""
+    """Missing ranks, in words."""
     backward: Sequence[str] = ()
-    """The tids in which the GPU process computes gradients: its main thread waits for them by a lock."""
+    """Threads in which the GPU process computes gradients: its main thread waits for them by a lock."""
 
 
 NO_JOB = Job()
 OPENS_A_FIFO = ("fifo_open", "wait_for_partner")
 MOST_GENERATIONS = 3
 MOST_READ = 8
-"""Processes that one step of one way leads to."""
+"""Limit of processes that are followed in one step of a path."""
 INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
-"""The waits of a main thread in which threads of its own process may be what it waits for."""
+"""Waits of a main thread that its own process's threads may cause."""
 
 
 class Followed(ThreadWait, frozen=True):
-    """What is done at the end of the way of one look, in place of the wait ``instead_of`` that began it.
+    """Activity of the process at the other end of a wait.
 
-    ``by`` is what resolved it, ``pid`` who does it; None where that is nobody of this machine.
+    ``instead_of`` is the class of the wait, ``by`` the evidence that resolved it. ``pid`` is the active process; None
+    if it is not on this machine or not known.
     """
 
     pid: int | None = None
@@ -204,16 +210,16 @@ class Followed(ThreadWait, frozen=True):
 
 
 class Inside(Struct, frozen=True):
-    """What those threads of a process do that one look reads: the one that does most, and how many can run."""
+    """Most active of a process's sampled threads, and the running count."""
 
     wait: ThreadWait
     running: int
 
 
 class SeenWait(Struct, frozen=True):
-    """One process at one look: what it did or waited for, whom for, and what those did in whose place it waits.
+    """One observation: the thread's wait state, target and target's activity.
 
-    ``inside`` is what its other threads did; None where they were not looked at.
+    ``inside`` is the activity of its other threads; None if they were not sampled.
     """
 
     wait: ThreadWait
@@ -223,10 +229,13 @@ class SeenWait(Struct, frozen=True):
 
 
 class WaitGraph:
-    """Follows waits. Used by one thread at a time."""
+    """Follows waits to their targets.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self, proc: str, look: WaitLook, cache: HeldInodesCache, other_ends: OtherEnds) -> None:
-        """``cache`` has what processes hold."""
+        """Set up; ``cache`` contains the open pipes and sockets of processes."""
         self._proc = proc
         self._look = look
         self._cache = cache
@@ -236,7 +245,7 @@ class WaitGraph:
         self.services = HostServices(proc)
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget processes that have ended: their pids may belong to others soon."""
+        """Forget exited processes: their pids may be reused soon."""
         for pid in pids:
             self._writers.forget(pid)
             self._cache.forget(pid)
@@ -246,10 +255,10 @@ class WaitGraph:
     def look(
         self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int], most_threads: int = 0
     ) -> SeenWait:
-        """All that a look tells which found a process in this wait. ``apart`` are those judged by themselves.
+        """Return the full observation of a process in a wait.
 
-        Of the other threads of the process ``most_threads`` may be read: all that work in a GPU process, those of
-        another one while it waits for something inside itself.
+        ``apart`` are the processes that are judged by themselves. ``most_threads`` limits the reads of other threads: a
+        GPU process's working threads, or any other process's threads while it waits for something inside itself.
         """
         threads: list[InnerThread] = []
         if job.root is None and (most_threads or wait.wait == "lock"):
@@ -267,15 +276,16 @@ class WaitGraph:
         if wait.wait == "queue" and end is not None and end.is_only:
             wait = ThreadWait("network", wait.channel)
         elif wait.wait == "network" and job.root is None and end is not None and end.via == "socket" and end.pids:
-            # A connection to a process of its own job is no network.
+            # A connection to a process of the same job is no network wait.
             wait = ThreadWait("other", wait.channel)
         return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart), inside)
 
     @staticmethod
     def _of_rank(end: End | None, job: Job) -> End | None:
-        """What a rank waits for that has no loaders: gloo holds it in a lock, and a store asks again by a timer.
+        """Return the wait target of a rank without loaders.
 
-        By a timer a main thread may wait for its GPU as well: there it is told only that ranks are missing.
+        gloo waits in a lock, and a store polls by a timer. A main thread may also wait for its GPU by a timer: that
+        target is replaced only if ranks are missing.
         """
         if end is None or (end.via, end.detail) not in (("lock", ONE_OF_MANY), ("timer", "")):
             return end
@@ -286,25 +296,26 @@ class WaitGraph:
     def _followed(
         self, now: float, pid: int, wait: ThreadWait, end: End | None, job: Job, apart: Collection[int]
     ) -> Followed | None:
-        """What is done for a process that waits for others; None where its wait is its own.
+        """Return the activity of the wait target, or None.
 
-        For its child: what that does, or whom that waits for. Main, or an ancestor: it has no work. Somebody of the
-        job who serves others as well, and those ``apart``, are judged by themselves.
+        None if the wait belongs to the process itself. For a child, the result is the activity of the child or of its
+        own target. If the target is the main process, the process has no work. Processes of the job that serve others
+        as well, and all in ``apart``, are judged by themselves.
         """
         if end is None or (end.via not in ("pipe", "socket", "child") and end.detail != DENIED_FDS):
             return None
         if wait.wait == "lock":
-            # The pipe beside a lock tells who is waited for, not that anything is read.
+            # The pipe next to a lock identifies the target, but shows no read.
             return None
         instead_of = "child" if end.via == "child" else wait.wait
         if end.via == "pipe" and end.detail == OUTSIDE:
             return Followed("network", by="pipe", instead_of=instead_of)
         if job.root is not None and job.root in end.pids:
-            # One that polls may do so for other things as well.
+            # A polling process may wait for other things as well.
             return None if wait.wait == "queue" else Followed("other", by="task queue", instead_of=instead_of)
         below = self._below(pid, apart if job.root is None and end.via != "child" else ())
         kin = below if end.detail == DENIED_FDS else end.pids
-        # Those that lived too short for a look at the whole tree may wait for each other.
+        # Short-lived children, unknown to the discovery, may wait for each other.
         job = Job(tuple(dict.fromkeys((pid, *job.pids, *below))), root=pid if job.root is None else job.root)
         done = [self._done(now, other, job, MOST_STEPS - 1) for other in kin[:MOST_READ] if other in below]
         best = min(filter(None, done), key=rank_of, default=None)
@@ -314,7 +325,7 @@ class WaitGraph:
         return replace(best, instead_of=instead_of, by=by)
 
     def _done(self, now: float, pid: int, job: Job, steps: int) -> Followed | None:
-        """What one process at the other end does; None once it has ended."""
+        """Return the activity of one wait target; None once it has ended."""
         folder = f"{self._proc}/{pid}"
         found = self._look.thread(now, pid, folder)
         if found is None:
@@ -341,7 +352,10 @@ class WaitGraph:
         return Followed(wait.wait, wait.channel, wait.mount, wait.saves, pid)
 
     def _below(self, pid: int, apart: Collection[int]) -> tuple[int, ...]:
-        """The descendants of a process, parents first, without those apart and what is below them."""
+        """Return the descendants of a process, parents first.
+
+        The subtrees of processes in ``apart`` are left out.
+        """
         found, queue = [], [(pid, 0)]
         for member, depth in queue:
             children = [child for child in children_of(self._proc, member) if child not in apart]
@@ -360,7 +374,7 @@ class WaitGraph:
         steps: int,
         threads: Sequence[InnerThread] = (),
     ) -> End | None:
-        """What a thread waits for that was found waiting like this; None while it runs."""
+        """Return the wait target of a thread; None while it runs."""
         kind = wait.wait
         if kind in _PLAIN:
             return _PLAIN[kind]
@@ -383,7 +397,10 @@ class WaitGraph:
         return End("unknown", detail=wait.channel)
 
     def _child(self, pid: int, folder: str, job: Job) -> End:
-        """The child that it waits for by number, else those alive now that are no loaders."""
+        """Return the awaited child, or all children that are no loaders.
+
+        A wait may name one child by number.
+        """
         child = waited_child(folder)
         if child is not None:
             return End("child", (child,))
@@ -391,7 +408,10 @@ class WaitGraph:
         return End("child", others[:MOST_PIDS])
 
     def _file(self, pid: int, folder: str) -> str:
-        """Where the descriptor leads that a thread's call is for; empty where that may not be seen."""
+        """Return the link of the descriptor in a thread's system call.
+
+        Empty if it is not readable.
+        """
         call = waited_call(folder)
         return "" if call is None else target_of(self._proc, pid, call[1])
 
@@ -405,7 +425,10 @@ class WaitGraph:
     def _socket(
         self, now: float, pid: int, inode: int | None, job: Job, *, is_network: bool, is_local: bool = False
     ) -> End:
-        """The one of the job that holds the other end, else where it leads."""
+        """Return the job's process at a socket's other end.
+
+        If the job has none there, return the address or the kind of the socket.
+        """
         if inode is None:
             return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
         peer = self._other_ends.local(now, inode)
@@ -425,25 +448,28 @@ class WaitGraph:
         if holders:
             if found is not None:
                 self.services.keep(now, found[0].ends[1])
-            # Both ends were made before the fork: the first is the one that is above the others.
+            # Both ends were made before the fork: the first holder is the ancestor of the others.
             return End("socket", holders[:1], written=True)
         if found is not None:
             if self._other_ends.listener(here[1]) is not None:
-                # It has taken this connection: what comes in is a request.
+                # The process accepted this connection: incoming data are requests.
                 return End("socket", detail=f"{LISTENS} :{here[1]}")
             if peer is not None:
                 self.services.note(now, there, peer, pid if job.root is None else job.root)
             return End("network", detail=address_words(there))
         if is_local and job.root is None and job.torch:
-            # By a connection for each batch, which lives too short to be found, a worker hands over the descriptors of
-            # its shared memory.
+            # A worker hands over the descriptors of its shared memory by a new connection for each batch, which is too
+            # short-lived to be found.
             return End("socket", tuple(sorted(job.torch))[:MOST_PIDS], HANDED_OVER)
         if peer is not None:
             return End("socket", detail=OUTSIDE)
         return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
 
     def _polled(self, now: float, pid: int, folder: str, job: Job) -> End:
-        """A poll is for any of its descriptors: for a pipe that somebody writes, else for a socket."""
+        """Return the wait target of a poll.
+
+        Any of its descriptors may end the poll: a pipe with a writer is preferred to a socket.
+        """
         descriptors = polled(self._proc, pid, folder)
         if descriptors is None:
             return self._pipes(now, pid, None, job)
@@ -466,7 +492,7 @@ class WaitGraph:
         if len(descriptors) == len(connections) == 1:
             return replace(connections[0], is_only=True)
         serves = next((end for end in ends if end.detail.startswith(LISTENS)), None)
-        # What comes in over other sockets of one that listens is for it to do.
+        # A process that listens is responsible for data from its other sockets.
         return (
             found
             or serves
@@ -475,29 +501,30 @@ class WaitGraph:
         )
 
     def _pipes(self, now: float, pid: int, pipes: Iterable[int] | None, job: Job, *, named: bool = False) -> End:
-        """Who was seen writing one of these pipes, else who is called a loader and holds one of them.
+        """Return the writers of pipes, or the loaders that hold one.
 
-        ``pipes`` is None where it may not be seen which it is: then it is any that the process reads. ``named``: it is
-        one of the file system.
+        ``pipes`` is None if the awaited pipe is unknown: any pipe that the process reads may be awaited. ``named``: the
+        pipe has a name in the file system.
         """
         if named:
             return End("pipe", detail=OUTSIDE)
         unseen = pipes is None
         below = self._below(pid, ())
         if pipes is None:
-            # One with children makes new pipes for them.
+            # A process with children makes new pipes for them.
             mine = self._cache.of(now, pid, FRESH_S if below else HELD_AGAIN_S)
             if mine is None:
                 return self._by_name(job.loaders) if job.root is None else End("unknown", detail=DENIED_FDS)
             pipes = mine.reads - mine.standard
         wanted = frozenset(pipes)
         if job.root is not None:
-            # What fork gave to a child it can read as well: a pipe that it only writes is its output.
+            # A child can read all pipes from fork: a pipe that it only writes is its output.
             fed = lambda ends: not wanted.isdisjoint(ends.writes - ends.reads)  # noqa: E731
             output = self._holding(now, below, fed, but=pid) if below else ()
             root = self._cache.of(now, job.root)
             if output or (root is not None and not wanted.isdisjoint(root.writes)):
-                # Else it waits for work: main has made that pipe, and all children of main hold an end of it.
+                # Otherwise the process waits for work: the main process made the pipe, and all its children hold an end
+                # of it.
                 return End("pipe", output or (job.root,))
         family = tuple(dict.fromkeys((*job.pids, *below)))
         holders = self._holding(now, family, lambda ends: not wanted.isdisjoint(ends.writes), but=pid)
@@ -506,7 +533,7 @@ class WaitGraph:
             return End("pipe", detail=OUTSIDE) if is_known else self._by_name(job.loaders)
         proven = self._writers.of(now, holders)
         if proven:
-            # Where any of them is called a loader, others have written to something else.
+            # If any of them is named as a loader, the others have written to something else.
             called = tuple(pid for pid in proven if pid in job.loaders)
             return End("name" if unseen else "pipe", (called or proven)[:MOST_PIDS], written=True)
         if len(holders) == 1 and not unseen and not self._writes_itself(now, pid, wanted):
@@ -523,7 +550,10 @@ class WaitGraph:
     def _holding(
         self, now: float, pids: Iterable[int], holds: Callable[[HeldInodes], bool], *, but: int
     ) -> tuple[int, ...]:
-        """Those of ``pids`` that hold something. Where none does, lists from before it was made are made again."""
+        """Return the ``pids`` whose open files satisfy ``holds``.
+
+        If there are none, outdated lists are read again.
+        """
         for again_s in (HOLDERS_AGAIN_S, FRESH_S):
             asked = ((pid, self._cache.of(now, pid, again_s)) for pid in pids if pid != but)
             found = tuple(pid for pid, ends in asked if ends is not None and holds(ends))
@@ -532,8 +562,12 @@ class WaitGraph:
         return ()
 
     def _lock(self, now: float, pid: int, folder: str, job: Job, steps: int, threads: Sequence[InnerThread]) -> End:
-        """A lock does not name its owner. One that other processes know belongs to a queue, whose pipe lies beside it;
-        any other is held by one of the own threads that wait for no lock, if all of these do one kind of thing."""
+        """Return the probable owner of a lock.
+
+        A lock does not name its owner. A lock shared with other processes belongs to a queue with a pipe. Any other
+        lock is held by a thread of the process that waits for no lock, if all such threads have the same kind of
+        target.
+        """
         call = call_of(folder)
         if call is not None and call[0] in _FUTEX and not call[2] & _PRIVATE:
             return self._pipes(now, pid, None, job)
@@ -541,7 +575,7 @@ class WaitGraph:
         for thread in threads:
             end = self._held_up_by(now, pid, thread, job, steps - 1)
             if end is not None and is_pin_memory_thread(thread.name):
-                # Where there is one, it can only be that.
+                # The pin-memory thread is the only possible owner.
                 return end
             if end is not None:
                 ends.append(end)
@@ -555,7 +589,10 @@ class WaitGraph:
         return End("lock", detail=ONE_OF_MANY)
 
     def _held_up_by(self, now: float, pid: int, thread: InnerThread, job: Job, steps: int) -> End | None:
-        """What one of the own threads does that may hold a lock; None where it waits for one itself."""
+        """Return the target of a thread that may hold a lock.
+
+        None if the thread waits for a lock itself.
+        """
         wait = thread.wait
         if wait.wait == RAN:
             return End("thread", (pid,), thread.name)
@@ -568,27 +605,33 @@ class WaitGraph:
 
 
 def inside_rests(threads: Sequence[InnerThread]) -> bool:
-    """Whether none of a process's threads that were looked at does any work."""
+    """Return whether none of the sampled threads does any work."""
     return not any(thread.wait.wait in WORK for thread in threads)
 
 
 def children_of(proc: str, pid: int) -> list[int]:
-    """The children of a process that its main thread has made; empty where the kernel does not list them."""
+    """Return the children of a process's main thread.
+
+    Empty if the kernel does not list them.
+    """
     with suppress(OSError, ValueError):
         return [int(child) for child in read_small(f"{proc}/{pid}/task/{pid}/children").split()]
     return []
 
 
 def waited_child(folder: str) -> int | None:
-    """The child for whose end a thread waits, where it waits for one by number and that may be seen."""
+    """Return the child that a thread waits for by number.
+
+    None if there is none, or if the system call is not readable.
+    """
     call = call_of(folder)
     return call[1] if call is not None and call[0] in _WAIT and 0 < call[1] < 1 << 31 else None
 
 
 def polled(proc: str, pid: int, folder: str) -> list[int] | None:
-    """The descriptors for which a thread polls to read them; None where that may not be seen.
+    """Return the descriptors that a thread polls for reading.
 
-    Only the array that the call names is read of the memory of the process.
+    None if they are not readable. Only the array that the call names is read from the process's memory.
     """
     call = call_of(folder)
     if call is None:
@@ -606,12 +649,12 @@ def polled(proc: str, pid: int, folder: str) -> list[int] | None:
             return [int(line.split()[1]) for line in lines if line.startswith(b"tfd:")]
     except (OSError, ValueError, IndexError, OverflowError):
         return None
-    # accept, of one descriptor.
+    # accept(2) waits for one descriptor.
     return [first] if number >= 0 and first < 1 << 20 else None
 
 
 def _memory(proc: str, pid: int, address: int, size: int) -> bytes:
-    """A few bytes of the memory of a process. Raises OSError where it may not be read."""
+    """Read a few bytes of a process's memory. Raises OSError."""
     if not address or not size:
         return b""
     descriptor = os.open(f"{proc}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,11 +1,12 @@
-"""What a thread waits for: the name of the kernel function that it sleeps in (/proc/PID/wchan), and where that says too
-little, what proves a network or a disk.
+"""Wait states of a thread, from its kernel wait channel.
 
-The only way from outside to tell a worker that waits for the network from one that has nothing to do. Everything is
-read from the kernel's memory; nothing of the process's files is touched. The names are those of Linux 4.18 to 6.18; a
-compiler's suffix (``.constprop.0``, ``.isra.0``) is ignored. What is ambiguous is ``other``: a wrong word here would
-accuse a healthy loader. Two limits: ``time.sleep`` of Python up to 3.10 is a select and shows as ``queue``; an idle
-``multiprocessing.Pool`` worker reads its task pipe and shows as ``pipe``.
+The wait channel (/proc/PID/wchan) names the kernel function in which a thread sleeps. It is the only way from outside
+to distinguish a worker that waits for the network from an idle one. If the name is ambiguous, the system call and its
+file decide between network and disk. Everything is read from the kernel's memory; the process's files are not accessed.
+
+The names are from Linux 4.18 to 6.18; a compiler's suffix (``.constprop.0``, ``.isra.0``) is ignored. An ambiguous wait
+is ``other``: a wrong class would accuse a healthy loader. Two limits: ``time.sleep`` of Python up to 3.10 is a select
+and shows as ``queue``; an idle ``multiprocessing.Pool`` worker reads its task pipe and shows as ``pipe``.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from gputop.sources.procfs import ProcessFiles, Stat, io_delay_ticks, parse_stat
 
 _NAMES = {
     # An idle dataloader worker polls the pipe of its index queue; a full result pipe waits for the consumer. An event
-    # loop, a server waiting for a connection, and one of a file system in user space wait for a request.
+    # loop, a server without a connection, and a server of a file system in user space wait for a request.
     "queue": """do_poll do_sys_poll do_select core_sys_select ep_poll do_epoll_wait inet_csk_accept pipe_write
         anon_pipe_write fifo_pipe_write fuse_dev_do_read""",
-    # A local socket is another process of this machine: what it does is not seen here.
+    # The peer of a local socket is another process of this machine, whose activity is unknown here.
     "other": "unix_stream_read_generic unix_stream_data_wait unix_wait_for_peer",
     # FUSE under training data is nearly always a network file system (gcsfuse, s3fs, JuiceFS, mountpoint-s3).
     "network": """sk_stream_wait_memory sk_stream_wait_connect inet_stream_connect inet_wait_for_connect
@@ -51,13 +52,14 @@ _BEGINNINGS = {
     "gpu": ("nvidia", "uvm_", "nv_", "rm_", "_nv"),
 }  # fmt: skip
 _BY_SOCKET = ("wait_woken", "sk_wait_data", "__skb_wait_for_more", "__skb_recv_", "skb_recv_datagram")
-"""Functions in which sockets of any family sleep, and terminals as well: only the file tells."""
+"""Functions in which sockets of any family sleep, and terminals as well: only the file shows which."""
 _NEVER_DISK = (
     *("nv", "_nv", "uvm_", "rm_", "wait_for_vfork", "kernel_clone", "_do_fork", "rwsem_", "mutex_", "__mutex_"),
     *("down_", "shrink_", "reclaim_", "try_to_free", "congestion_wait", "throttle_", "mem_cgroup_", "do_signal_stop"),
     *("ptrace_stop", "do_exit", "futex_", "zap_pid_ns", "synchronize_rcu", "exit_mm", "coredump_"),
 )
-"""State D there is no disk: a driver, a child between fork and exec, another thread's lock, memory that is short."""
+"""State D in these functions is no disk wait: a driver, a child between fork and exec, another thread's lock, short
+memory."""
 _WRITES_A_PIPE = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
 _STOPPED_IN = ("do_signal_stop", "ptrace_stop", "do_jobctl_trap")
 _LOCAL_SOCKET = ("unix_stream_read_generic", "unix_stream_data_wait")
@@ -65,7 +67,10 @@ _LOCAL_SOCKET = ("unix_stream_read_generic", "unix_stream_data_wait")
 
 @lru_cache(maxsize=1024)
 def wait_class(channel: str) -> str | None:
-    """One of ``queue network pipe disk sleep lock gpu other``; None when the kernel does not say ("0" or empty)."""
+    """Return the class of a wait channel.
+
+    One of ``queue network pipe disk sleep lock gpu other``; None without a name ("0" or empty).
+    """
     name = channel.partition(".")[0]
     if not name or name == "0":
         return None
@@ -74,52 +79,61 @@ def wait_class(channel: str) -> str | None:
 
 
 def needs_proof(channel: str) -> bool:
-    """Whether a thread that sleeps there waits for a network only if the file says so."""
+    """Return whether only the file can prove a network wait."""
     return channel.startswith(_BY_SOCKET)
 
 
 def may_be_disk(channel: str) -> bool:
-    """Whether state D in a function of no known class may be a wait for a disk."""
+    """Return whether state D may be a disk wait.
+
+    The wait channel is a function of no known class.
+    """
     return not channel.startswith(_NEVER_DISK)
 
 
 def waits_for_child(channel: str) -> bool:
-    """Whether a thread that sleeps there waits for a child to end."""
+    """Return whether a wait channel is a wait for a child's end."""
     return channel.startswith("do_wait")
 
 
-# On which file system an open file lies, without touching it: mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
+# Mounts of open files, by mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
 #
-# A mount that hangs (a file server that is away, a stopped FUSE server) is named by what the kernel keeps in memory; a
-# path on it would hang the process that asks for it.
+# The kernel's memory also names a mount that hangs (an unreachable file server, a stopped FUSE server); access to a
+# path on such a mount would block gputop.
 
 NETWORKED = ("nfs", "cifs", "smb3", "ceph", "lustre", "fuse", "9p", "beegfs", "gpfs", "glusterfs", "afs", "virtiofs")
-"""Beginnings of the types of file systems whose data come from elsewhere."""
+"""Prefixes of the types of networked file systems."""
 KEPT_S = 30.0
 MOST_KEPT = 256
 
 
 class Mount(Struct, frozen=True):
-    """Where a file system is mounted, and its type."""
+    """Mount point and type of a file system."""
 
     path: str
     kind: str
 
     @property
     def is_networked(self) -> bool:
-        """Whether its data come from elsewhere."""
+        """Whether its data come from a server."""
         return self.kind.startswith(NETWORKED)
 
 
 class Mounts:
-    """The mounts that processes see, remembered for a while. Used by one thread at a time."""
+    """Cache of the mounts that processes see.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._mounts_of: dict[int, tuple[float, dict[int, Mount]]] = {}
 
     def of(self, now: float, pid: int, descriptor: int) -> Mount | None:
-        """The mount of an open file; None where it cannot be told. ``now`` is monotonic s."""
+        """Return the mount of an open file; None if unknown.
+
+        ``now`` is monotonic s.
+        """
         try:
             text = read_small(f"{self._proc}/{pid}/fdinfo/{descriptor}")
             number = int(text[text.index(b"mnt_id:") + 7 :].split(None, 1)[0])
@@ -133,7 +147,7 @@ class Mounts:
         return cached[1].get(number)
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget processes that have ended."""
+        """Forget exited processes."""
         for pid in pids:
             self._mounts_of.pop(pid, None)
 
@@ -152,27 +166,30 @@ class Mounts:
         return mounts
 
 
-# Which file or socket a system call waits for.
+# File or socket of a waiting system call.
 
 _INTERNET = (b"TCP", b"UDP", b"MPTCP", b"SCTP")
 
 
 def protocol_of(path: str) -> bytes:
-    """The name of a socket's protocol as the socket gives it, by a link of /proc/PID/fd (``system.sockprotoname``,
-    net/socket.c). Raises OSError for any other file. It follows the link, so a file of a file system that does not
-    answer may keep whoever calls it."""
+    """Return the protocol name of a socket, by /proc/PID/fd.
+
+    The name is the attribute ``system.sockprotoname`` (net/socket.c). Raises OSError for any other file. The link is
+    followed, so a file on a hanging file system may block the caller.
+    """
     return os.getxattr(path, "system.sockprotoname")
 
 
 def is_internet(protocol: bytes) -> bool:
-    """Whether a process that waits in a socket of this protocol waits for a network."""
+    """Return whether a socket protocol is an internet protocol."""
     return protocol.rstrip(b"\0").removesuffix(b"v6") in _INTERNET
 
 
 def call_of(folder: str) -> tuple[int, ...] | None:
-    """(number, six arguments) of the system call in which a thread sleeps: ``folder``/syscall.
+    """Return (number, six arguments) of a sleeping thread's system call.
 
-    None where it may not be seen (it takes the right to trace), or the thread is in none.
+    The source is ``folder``/syscall. None if it is not readable (this takes the right to trace), or if the thread is in
+    no system call.
     """
     try:
         fields = read_small(f"{folder}/syscall").split()
@@ -182,9 +199,10 @@ def call_of(folder: str) -> tuple[int, ...] | None:
 
 
 def waited_call(folder: str) -> tuple[int, int] | None:
-    """(number, first argument as a file descriptor) of that call; None also where it cannot be one.
+    """Return (number, descriptor) of a sleeping thread's system call.
 
-    Only for calls whose first argument is a descriptor: the wait channel must say so.
+    The first argument is taken as the descriptor: call it only if the wait channel implies such a call. None if the
+    argument cannot be a descriptor.
     """
     call = call_of(folder)
     return (call[0], call[1]) if call is not None and call[0] >= 0 and 0 <= call[1] < 1 << 20 else None
@@ -195,13 +213,13 @@ SAVING = {
     "x86_64": frozenset((1, 18, 20, 296, 328, 74, 75, 3, 77, 285)),
     "aarch64": frozenset((64, 68, 66, 70, 287, 82, 83, 57, 46, 47)),
 }.get(os.uname().machine, frozenset())
-"""The system calls that write a file, or wait until it is written, by number."""
+"""Numbers of the system calls that write a file, or wait until it is written."""
 
 
 def target_of(proc: str, pid: int, descriptor: int) -> str:
-    """Where a descriptor of a process leads, as the kernel writes it; empty where that cannot be seen.
+    """Return the link text of a process's descriptor.
 
-    The link is read and never followed: behind it may be a file system that does not answer.
+    Empty if it is not readable. The link is never followed: it may lead to a file system that does not answer.
     """
     try:
         return os.readlink(f"{proc}/{pid}/fd/{descriptor}")
@@ -210,35 +228,42 @@ def target_of(proc: str, pid: int, descriptor: int) -> str:
 
 
 def inode_in(target: str, kind: str) -> int | None:
-    """The inode in ``pipe:[123]`` or ``socket:[123]``; None where a link leads to something else."""
+    """Return the inode in ``pipe:[123]`` or ``socket:[123]``.
+
+    None for any other link.
+    """
     number = target[len(kind) + 2 : -1]
     return int(number) if target.startswith(f"{kind}:[") and number.isdigit() else None
 
 
-# One look: the state, the system call with its first argument, the link of that descriptor.
+# One sample: the state, the system call with its first argument, the link of that descriptor.
 
 RAN, BLOCKED, WRITE, STOPPED, LOCAL, UNREAD = "run", "blocked", "write", "stopped", "local", "unread"
-"""What a look finds besides the classes of ``wait_class``: on a core or queued, state D of no known class, the reader
-of a full pipe, a signal, another process of this machine at the other end of a socket, asleep where no name says."""
+"""Classes of a sample in addition to ``wait_class``: on a core or queued, state D of no known class, writing to a full
+pipe, stopped, a local socket with another process as its peer, asleep without a channel name."""
 
 
 HOLDS_S = 2.0
-"""For so long a thread that sleeps in the same function is taken to wait for the same file."""
+"""Lifetime of a resolved file while the thread sleeps in the same function."""
 LONG_HOLDS_S = 10.0
-"""The same for a socket."""
+"""Lifetime of a resolved socket."""
 PRESSURE_STANDS_PCT = 10.0
-"""From this share of the last 10 s on, in which some task waited for I/O, one in state D may wait for it [judged]."""
+"""Least share of the last 10 s with an I/O wait on this machine, percent, for which state D may be a disk wait
+[judged]."""
 MOST_KNOWN = 4096
 
 
 class ThreadWait(Struct, frozen=True):
-    """A thread at one look. ``mount`` is where the file system is mounted on which it waits, if that is networked."""
+    """Wait state of a thread in one sample.
+
+    ``mount`` is the mount point of the awaited networked file system.
+    """
 
     wait: str
     channel: str = ""
     mount: str | None = None
     saves: bool = False
-    """Whether it is a file's writing, or the end of that, for which it waits."""
+    """Whether the thread writes a file, or waits until it is written."""
 
 
 SEEN_RUNNING, SEEN_STOPPED = ThreadWait(RAN), ThreadWait(STOPPED)
@@ -246,13 +271,19 @@ _WORDS = {WRITE: "queue", BLOCKED: "other", "socket": "other", STOPPED: "other",
 
 
 def word_of(wait: str) -> str:
-    """The class as ``waiting_on`` gives it: queue, network, pipe, disk, sleep, lock, gpu or other."""
+    """Return the class as ``waiting_on`` shows it.
+
+    One of queue, network, pipe, disk, sleep, lock, gpu or other.
+    """
     return _WORDS.get(wait, wait)
 
 
 @lru_cache(maxsize=1024)
 def _wait_by_name(channel: str) -> ThreadWait | None:
-    """What a thread does that sleeps there, if the name says it all; None where only the file tells what it is for."""
+    """Return the wait state if the channel name suffices.
+
+    None if only the file can resolve it.
+    """
     wait = wait_class(channel)
     if wait is None:
         return SEEN_RUNNING
@@ -268,23 +299,26 @@ def _wait_by_name(channel: str) -> ThreadWait | None:
 
 
 class WaitLook:
-    """Looks at threads. Used by one thread at a time."""
+    """Classifies the waits of threads.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._patient = PatientReader(protocol_of)
         self.mounts = Mounts(proc)
         self._cache: dict[str, tuple[float, ThreadWait]] = {}
-        """By the thread's folder: what its file told at the latest look that asked for it."""
+        """Latest wait resolved by its file, by the thread's folder."""
         self._io_ticks: dict[str, int] = {}
-        """By the thread's folder: its block-I/O delay at the latest look at which state D was of no known class."""
+        """Block-I/O delay in the latest sample with state D of no known class, by the thread's folder."""
 
     def close(self) -> None:
-        """End the thread that asks sockets for their protocol."""
+        """End the thread that reads the protocols of sockets."""
         self._patient.close()
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget processes that have ended."""
+        """Forget exited processes."""
         ended, begin = {str(pid) for pid in pids}, len(self._proc) + 1
         for kept in (self._cache, self._io_ticks):
             for folder in [folder for folder in kept if folder[begin:].partition("/")[0] in ended]:
@@ -292,7 +326,10 @@ class WaitLook:
         self.mounts.forget(pids)
 
     def thread(self, now: float, pid: int, folder: str) -> tuple[Stat, ThreadWait] | None:
-        """A thread's counters and what it does, by its state too; None once it has ended."""
+        """Return a thread's counters and wait state.
+
+        The wait state takes the thread's scheduler state into account. None once the thread has ended.
+        """
         try:
             stat = parse_stat(read_small(f"{folder}/stat"))
             if stat is None or stat.state in "ZX":
@@ -305,9 +342,9 @@ class WaitLook:
         return stat, ThreadWait(BLOCKED if stat.state == "D" else UNREAD) if wait.wait == RAN else wait
 
     def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> ThreadWait:
-        """What a thread with this wait channel does. ``folder`` is its own below /proc, ``files`` its open files.
+        """Return the wait state of a thread with this wait channel.
 
-        ``now`` is in monotonic seconds. A class of an older kernel that needs no proof is taken at its word.
+        ``folder`` is its own below /proc, ``files`` its open files. ``now`` is in monotonic seconds.
         """
         wait = _wait_by_name(channel)
         if wait is not None:
@@ -336,12 +373,16 @@ class WaitLook:
             return ThreadWait("socket", channel)
         protocol = None
         if inode_in(target_of(self._proc, pid, call[1]), "socket") is not None:
-            # A socket a moment ago: should the descriptor lead to something else by now, a thread is left behind.
+            # The descriptor was a socket a moment ago: if it now leads to a file that blocks, only the patient reader's
+            # thread hangs.
             protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call[1]}")
         return ThreadWait("network" if is_internet(protocol or b"") else "other", channel)
 
     def _on_a_mount(self, now: float, pid: int, channel: str, wait: str, call: tuple[int, int] | None) -> ThreadWait:
-        """A page that a networked file system reads is waited for as one of a disk is."""
+        """Return the wait state of a thread in file I/O.
+
+        A page read from a networked file system shows the same wait channel as one read from a disk.
+        """
         if call is None:
             return ThreadWait(wait, channel)
         mount = self.mounts.of(now, pid, call[1])
@@ -351,7 +392,10 @@ class WaitLook:
         return ThreadWait("network", channel, mount=mount.path, saves=saves)
 
     def _unknown(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> ThreadWait:
-        """State D in a function of no known class: a networked mount, or a disk if anything shows that."""
+        """Resolve state D in a function of no known class.
+
+        A networked mount is a network wait; a disk wait needs evidence of block I/O.
+        """
         try:
             data = read_small(f"{folder}/stat") if files is None else files.read("stat")
         except OSError:
@@ -365,7 +409,10 @@ class WaitLook:
         return looked
 
     def _waited_for_io(self, folder: str, stat: bytes) -> bool:
-        """Whether the thread's own block-I/O delay has grown since its look before: kernels that count it are few."""
+        """Return whether the thread's block-I/O delay has grown.
+
+        The comparison is with its previous sample. Few kernels count the delay.
+        """
         ticks = io_delay_ticks(stat)
         before = self._io_ticks.get(folder)
         if len(self._io_ticks) >= MOST_KNOWN:
@@ -374,9 +421,10 @@ class WaitLook:
         return before is not None and ticks > before
 
     def _somebody_waits_for_io(self) -> bool:
-        """Whether a task of this machine sleeps for block I/O: at this moment, or for a good part of the last 10 s.
+        """Return whether any task of this machine waits for block I/O.
 
-        A thread may wait for another one that writes a file system's log, which alone is counted as waiting for I/O.
+        The task waits now, or tasks waited for a good part of the last 10 s. A thread may wait for another one that
+        writes a file system's log, which alone is counted as waiting for I/O.
         """
         with suppress(OSError, ValueError, IndexError):
             text = read_small(f"{self._proc}/stat", 1 << 20)

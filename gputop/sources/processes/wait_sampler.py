@@ -1,7 +1,7 @@
-"""When processes are looked at for what they wait for: at random moments between two readings, while their GPU waits.
+"""Samples wait states at random moments between readings, while GPUs wait.
 
-A job whose step time divides the interval would otherwise always be seen at the same point of its step, and seem to
-wait only for what it waits for there.
+With samples at fixed intervals, a job whose step time divides the interval would always be sampled at the same point of
+its step, and seem to wait only there.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from random import Random
 
 LEAST_LOOKS, MOST_LOOKS = 2, 6
-"""Looks between two readings, each at a random moment of its share of the time: over half a minute 180 looks tell a
-share to within three points."""
+"""Limits of samples between two readings, each at a random moment of its part of the interval: 180 samples in half a
+minute give a share to within three points."""
 READ_OF_MAINS = 40
-"""Main threads that all looks between two readings may read, where that is more than the least takes."""
+"""Budget of main threads that all samples between two readings may read, unless the minimum takes more."""
 LEAST_OTHERS = 4
 LONGEST_S = 5.0
 OF_A_START = 2
-"""The first readings follow each other at once, so their distance does not predict the next one."""
+"""The first readings follow each other at once, so their interval does not predict the next one."""
 MOST_AT_ONCE = 16
-"""Processes of each kind that one look covers; more take turns. Of others than GPU processes, one look in two does."""
+"""Limit of processes of each kind per sample; more take turns. Each sample covers fewer processes that hold no GPU."""
 MOST_OPEN = 64
-"""Wait channels that stay open between looks: reading one again costs a third of opening it."""
+"""Limit of wait channels that stay open: reading one again costs a third of opening it."""
 
 
 class LookedAt(Struct, frozen=True):
-    """Whom to look at. ``jobs`` has for each process who may be at the other end of its waits.
+    """Sampling plan: processes, and the jobs of their wait targets.
 
-    ``mains`` are looked at each time, ``others`` as often as fits. Of those ``inside`` the other threads may be what
-    holds them up. ``apart`` do not count as children of whoever waits for them: they are judged by themselves.
+    ``mains`` are read in each sample, ``others`` as often as fits. ``inside`` are processes whose other threads may
+    delay them. ``apart`` do not count as children of a waiting process: they are judged by themselves. ``jobs`` maps
+    each process to its possible wait targets.
     """
 
     mains: Sequence[int] = ()
@@ -53,7 +54,7 @@ class LookedAt(Struct, frozen=True):
 
 
 class _Turns:
-    """Picks some of many items, all in turn."""
+    """Selects some of many items, all in turn."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -67,10 +68,11 @@ class _Turns:
 
 
 class WaitSampler:
-    """Looks at what some processes wait for, after each reading on a thread of its own, or when a reading says so.
+    """Samples the wait states of processes, on its own thread.
 
-    ``look`` and ``graph`` are used under ``lock`` alone; so is ``also``, which is called once between two readings for
-    other reads that must not be in step with them.
+    Sampling starts after each reading; a reading may also request samples directly. ``look`` and ``graph`` are used
+    under ``lock`` alone. So is ``also``, which is called once between two readings for other reads that must not be in
+    step with them.
     """
 
     def __init__(self, proc: str, look: WaitLook, graph: WaitGraph, also: Callable[[float], None]) -> None:
@@ -85,7 +87,7 @@ class WaitSampler:
         self._main_turns, self._other_turns = _Turns(), _Turns()
         self._descriptors = Descriptors(MOST_OPEN)
         self._files: dict[int, ProcessFiles] = {}
-        """By pid. An open file belongs to the process, not to its pid: reading it fails once the process has ended."""
+        """Open files by pid. They belong to the process, not to its pid: reading fails once the process has ended."""
         self._due: list[float] = []
         self._last: float | None = None
         self._readings = 0
@@ -93,21 +95,30 @@ class WaitSampler:
         self.lock = threading.Lock()
 
     def take(self) -> dict[int, list[SeenWait]]:
-        """The looks at each process since the last call. To be called under the lock."""
+        """Return samples of each process since the last call.
+
+        Call it under the lock.
+        """
         looks, self._looks = self._looks, {}
         return looks
 
     def now(self, now: float, waits: Mapping[int, ThreadWait], watched: LookedAt) -> dict[int, list[SeenWait]]:
-        """One look at each process that a reading found waiting like this. To be called under the lock."""
+        """Return one sample for each waiting process of a reading.
+
+        Call it under the lock.
+        """
         most = self._most_threads(watched, watched.inside)
         return {pid: [self._seen(now, pid, wait, watched, most)] for pid, wait in waits.items()}
 
     def ask(self, watched: LookedAt) -> None:
-        """Look at these from now on, if the next reading comes about on time."""
+        """Set the sampling plan and the moments of the next samples.
+
+        The interval of the last two readings predicts the next reading.
+        """
         now = time.monotonic()
         last, self._last = self._last, now
         self._watched = watched
-        # The time of the next reading is predicted by the last two; until then there are no looks and no thread.
+        # The last two readings predict the next one; until then there are no samples and no thread.
         self._readings += 1
         if last is None or self._readings <= OF_A_START or not (watched.mains or watched.others):
             return
@@ -121,11 +132,11 @@ class WaitSampler:
         self._worker.ask()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the sampling thread."""
         self._worker.stop()
 
     def _look_now_and_then(self) -> None:
-        """Look at each moment that is due, until new ones are."""
+        """Take a sample at each due moment, until new moments are set."""
         assert self._random is not None
         due = self._due
         first, other_limit = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
@@ -163,7 +174,7 @@ class WaitSampler:
 
     @staticmethod
     def _most_threads(watched: LookedAt, pids: Collection[int]) -> int:
-        """How many threads of each process one look reads."""
+        """Return the limit of threads per process for one sample."""
         return max(LEAST_THREADS, MOST_THREADS // max(1, sum(pid in watched.inside for pid in pids)))
 
     def _forget(self, pids: Iterable[int]) -> None:
@@ -171,15 +182,15 @@ class WaitSampler:
             self._files.pop(pid).close()
 
 
-# Which GPUs wait: their mean utilisation over some seconds, so that one quiet sample does not cost a close look.
+# GPUs that wait, by mean utilisation over some seconds: one quiet sample does not start close sampling.
 
 WAITS_BELOW_UTIL = 85.0
-"""Below this mean utilisation a GPU's feeders are watched closely: starvation begins at 80."""
+"""Workers of a GPU below this mean utilisation are sampled closely: starvation begins at 80."""
 MEAN_S = 10.0
 
 
 class WaitingGpus:
-    """The means by the GPUs' indices."""
+    """Mean utilisation of GPUs, by index."""
 
     def __init__(self) -> None:
         self._means: dict[int, float] = {}
@@ -196,10 +207,13 @@ class WaitingGpus:
                 self._means[gpu] = before + weight * (value - before)
 
     def waits(self, gpu: int, *, unknown: bool) -> bool:
-        """Whether a GPU waits; ``unknown`` where its utilisation has never been known."""
+        """Return whether a GPU waits.
+
+        ``unknown`` is returned if its utilisation was never known.
+        """
         mean = self._means.get(gpu)
         return unknown if mean is None else mean < WAITS_BELOW_UTIL
 
     def busy(self, gpu: int) -> float:
-        """Mean utilisation as a share; 0 where it is unknown."""
+        """Mean utilisation as a share; 0 if unknown."""
         return self._means.get(gpu, 0.0) / 100.0

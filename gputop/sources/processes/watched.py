@@ -1,4 +1,7 @@
-"""One process read again and again: counters of /proc become rates. Knows nothing of GPUs, trees or roles."""
+"""Repeated readings of one process: counters of /proc become rates.
+
+This module knows nothing of GPUs, trees or roles.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,23 @@ NO_CHANNEL = "the kernel names no wait channel"
 NO_IO = "the kernel keeps no I/O accounting (/proc/PID/io)"
 
 LEAST_WINDOW_S = 0.1
-"""A rate needs this time at least: CPU time is counted in steps of 10 ms, which over 20 ms mean nothing."""
+"""Shortest interval for a rate: CPU time is counted in steps of 10 ms, which mean nothing over 20 ms."""
 IO_WINDOW_S = 0.9
-"""Disk rates are means over a second or so: readings that follow each other faster keep the last ones."""
+"""Disk rates are means over about a second: faster readings keep the last ones."""
 STAT_AGAIN_S = 5.0
-"""How long the memory and the parent of a process that sleeps are kept: others may change these while it does."""
+"""Lifetime of a sleeping process's memory and parent: other processes may change these meanwhile."""
 LOOKED_S = 5.0
-"""For so long a reading leaves what a thread waits for to the looks between the readings."""
+"""Time after a random sample during which readings do not read the wait channel."""
 STOPPED_STATES = "Tt"
-"""By a signal, and by a debugger: any user may see that."""
+"""Stopped by a signal, or by a debugger: any user may read this."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessReading(Struct, frozen=True):
-    """One process at one moment, with its rates since the reading before. Keys and units as in the catalogue."""
+    """Values of one process, with rates since the previous reading.
+
+    Keys and units are as in the catalogue.
+    """
 
     stat: Stat
     cpu_pct: float | None
@@ -44,7 +50,7 @@ class ProcessReading(Struct, frozen=True):
     main_run_pct: float | None
     main_wait_pct: float | None
     children_pct: float | None
-    """CPU time of children that ended, percent of one core."""
+    """CPU time of exited children, percent of one core."""
     waiting_on: str | None
     rss_bytes: float
     read_bytes_per_s: float | None
@@ -52,7 +58,7 @@ class ProcessReading(Struct, frozen=True):
     main_run_ns: int | None
     unavailable: Mapping[str, str]
     wait_seen: ThreadWait | None = None
-    """What the main thread waits for; None where it does not wait or that may not be known."""
+    """Wait state of the main thread; None if it does not wait or is not readable."""
 
 
 class _Counters(Struct):
@@ -63,7 +69,7 @@ class _Counters(Struct):
 
 
 class _Disk(Struct):
-    """Bytes read and written up to a moment, their rates before it, and why there are none."""
+    """Bytes read and written, with rates or the reason without them."""
 
     now: float
     total: tuple[int, int] | None
@@ -73,7 +79,10 @@ class _Disk(Struct):
 
 
 class _Rates(NamedTuple):
-    """CPU times between two readings in percent of one core; None where they were not measured."""
+    """CPU times between two readings, percent of one core.
+
+    None for values that were not measured.
+    """
 
     cpu_pct: float | None = None
     run_pct: float | None = None
@@ -84,32 +93,33 @@ class _Rates(NamedTuple):
 
 
 def _rates(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: float) -> _Rates:
-    """What the counters grew by since ``last``, ``elapsed`` seconds ago."""
+    """Return rates since ``last``, ``elapsed`` seconds ago."""
     cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / TICKS_PER_S / elapsed * 100.0)
     children = max(0.0, (stat.children_ticks - last.children_ticks) / TICKS_PER_S / elapsed * 100.0)
     if main is None or last.main is None:
         return _Rates(cpu, cpu, children_pct=children)
-    # The caller's clock and the kernel's differ by the time between the two reads: never above 100.
+    # The caller's clock and the kernel's differ by the time between the two reads: limit to 100.
     main_run, main_wait = (
         min(100.0, max(0.0, (new - old) / elapsed / 1e7)) for new, old in zip(main, last.main, strict=True)
     )
-    # ``stat`` counts all threads but in ticks of 10 ms; for one thread schedstat is the better number.
+    # ``stat`` counts all threads, but in ticks of 10 ms; for one thread schedstat is more exact.
     run = main_run if stat.threads == 1 else max(main_run, cpu)
     return _Rates(cpu, run, main_wait, main_run, main_wait, children)
 
 
 class WatchedProcess:
-    """A process by identity (pid, start time). Each ``read`` takes up to four small reads of files that stay open.
+    """Reads a process by identity (pid, start time).
 
-    One suffices for a process of a single thread that sleeps and has not been on a core since: the kernel counts in
-    ``schedstat`` how often that was. Whatever else is read of it changes only when it runs; all but its memory and its
-    parent, which are read again now and then. Of a process with more threads that holds for its wait channel.
+    Each ``read`` takes up to four small reads of files that stay open. One read suffices for a single-threaded process
+    that sleeps and has not been on a core since: the kernel counts this in ``schedstat``. Its other values change only
+    when it runs, except its memory and its parent, which are read again at times. For a process with more threads, only
+    the wait channel is kept this way.
     """
 
     def __init__(
         self, proc: str, pid: int, starttime: int, descriptors: Descriptors, look: WaitLook | None = None
     ) -> None:
-        """``look`` is shared by all processes that one thread reads."""
+        """Set up; processes read by one thread share ``look``."""
         self._pid, self._folder = pid, f"{proc}/{pid}"
         self._look = WaitLook(proc) if look is None else look
         self._files = ProcessFiles(self._folder, descriptors)
@@ -119,12 +129,12 @@ class WatchedProcess:
         self._disk: _Disk | None = None
         self._io_reason: str | None = None
         self.main_slept = False
-        """Whether the main thread was seen asleep and has not been on a core until the newest reading."""
+        """Whether the main thread was asleep and has not been on a core until the newest reading."""
         self._still: ProcessReading | None = None
-        """The newest reading, where the process did nothing before it: as long as it does not run, the next one."""
+        """The newest reading of an idle process; it is returned again until the process runs."""
         self._stat_at = float("-inf")
         self._main_data = b""
-        """The main thread's times as last read: as long as it sleeps, the same text comes again."""
+        """Raw text of the main thread's times: unchanged while it sleeps."""
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
         self._continued: dict[str, tuple[int, int]] = {}
@@ -132,7 +142,10 @@ class WatchedProcess:
         self._saw_at = float("-inf")
 
     def read(self, now: float) -> ProcessReading | None:
-        """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
+        """Return a reading of the process, or None if gone.
+
+        A reused pid counts as gone. ``now`` is monotonic s.
+        """
         self._read_main()
         stat, last = self._stat, self._last
         elapsed = now - last.now if last else 0.0
@@ -175,7 +188,8 @@ class WatchedProcess:
             self._wait if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
         )
         measured = last is not None and elapsed >= LEAST_WINDOW_S
-        # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
+        # Bytes from before it fell asleep appear in the reading after that, so the I/O counters must have been read
+        # since.
         settled = self._io_reason is not None or (
             disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
         )
@@ -184,7 +198,10 @@ class WatchedProcess:
         return reading
 
     def _rates_since(self, now: float, stat: Stat, elapsed: float, missing: dict[str, str]) -> _Rates:
-        """The rates since the reading before, ``elapsed`` seconds ago; why some are ``missing``."""
+        """Return rates since the previous reading, ``elapsed`` seconds ago.
+
+        The reasons for missing rates are added to ``missing``.
+        """
         main, last = self._work_times(), self._last
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
@@ -198,21 +215,27 @@ class WatchedProcess:
         return _rates(stat, main, last, elapsed)
 
     def saw(self, at: float, wait: ThreadWait) -> None:
-        """Take over what a look between two readings found the main thread waiting for; ``at`` is monotonic s."""
+        """Set the main thread's wait state from a random sample.
+
+        ``at`` is monotonic s.
+        """
         self._saw_at, self._wait = at, wait
 
     def continue_in(self, tids: Iterable[str]) -> None:
-        """Count these threads as the main one from now on: they do its work while it waits for them."""
+        """Count these threads' CPU time as the main thread's.
+
+        They do its work while it waits for them.
+        """
         self._continued = {tid: self._continued.get(tid) or self._thread_times(tid) for tid in tids}
 
     def look_again(self) -> None:
-        """Read everything of it the next time, whether or not it has run: another process has changed."""
+        """Force a full next reading, because another process has changed."""
         self._stat_at = float("-inf")
 
     def children(self) -> bytes:
-        """The list of the main thread's children as the kernel writes it: a changed text means a changed tree.
+        """Return the raw list of the main thread's children.
 
-        Empty when the kernel does not offer it (CONFIG_PROC_CHILDREN).
+        A changed text means a changed tree. Empty when the kernel does not offer it (CONFIG_PROC_CHILDREN).
         """
         if self._children is None:
             return b""
@@ -229,20 +252,24 @@ class WatchedProcess:
         self._files.close()
 
     def _read_main(self) -> None:
-        """Read how long the main thread ran, and note whether it has slept since the reading before."""
+        """Read the main thread's times and detect sleep since the previous reading."""
         try:
             data = self._files.read("schedstat")
         except OSError:
             data = b""
         if data == self._main_data:
-            # Of one that was about to run the kernel may count the time later: only who slept surely still does.
+            # The kernel may count a thread's time later if it was about to run: only a sleeping thread surely still
+            # sleeps.
             self.main_slept = self._main_times is not None and self._stat is not None and self._stat.state in "SD"
         else:
             self.main_slept = False
             self._main_data, self._main_times = data, parse_schedstat(data)
 
     def _work_times(self) -> tuple[int, int] | None:
-        """How long the main thread and those that continue its work ran and were queued, in nanoseconds."""
+        """Return run and queued time of the main work, in nanoseconds.
+
+        The main thread and the threads that continue its work are counted. None without schedstat.
+        """
         if self._main_times is None:
             return None
         run, queued = self._main_times
@@ -252,14 +279,20 @@ class WatchedProcess:
         return run, queued
 
     def _thread_times(self, tid: str) -> tuple[int, int]:
-        """Those of another thread; none of one that has ended."""
+        """Return run and queued nanoseconds of another thread.
+
+        Both are 0 once it has ended.
+        """
         try:
             return parse_schedstat(self._files.read(f"task/{tid}/schedstat")) or (0, 0)
         except OSError:
             return 0, 0
 
     def _read_stat(self, now: float) -> Stat | None:
-        """The process's own ``stat``; None when it is gone or its pid belongs to another process."""
+        """Return the process's own ``stat``; None when it is gone.
+
+        A reused pid counts as gone.
+        """
         try:
             data = self._files.read("stat")
         except OSError:
@@ -271,7 +304,7 @@ class WatchedProcess:
         return stat
 
     def _disk_rates(self, now: float, ended: bool) -> _Disk:
-        """Bytes a second from and to disks, read again once their window has passed."""
+        """Return disk rates, read again once their window has passed."""
         last = self._disk
         if ended:
             self._disk = None
@@ -313,9 +346,12 @@ class WatchedProcess:
         self._wait = None if wait.wait == RAN else wait
 
     def _waiting_on(self, missing: dict[str, str], *, moves: bool) -> str | None:
-        """The class of what was last seen; ``moves``: it reads from or writes to a disk."""
+        """Return the class of the latest wait.
+
+        ``moves``: the process reads from or writes to a disk.
+        """
         if self._wait is None:
-            # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` tells the two apart.
+            # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` distinguishes the two.
             missing["waiting_on"] = DENIED_WAIT if self._io_reason == DENIED_IO else NO_CHANNEL
             return None
         return "disk" if self._wait.wait == BLOCKED and moves else word_of(self._wait.wait)
