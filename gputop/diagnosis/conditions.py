@@ -36,19 +36,22 @@ class Conditions(Struct, frozen=True):
     half: bool = False
     stalled: bool = False
     broad: bool = False
-    """Util and SM (or tensor) as high as those of a GPU that is used well."""
+    """Util and SM (or tensor) are as high as on a well-used GPU."""
     witness: bool = False
-    """Something beside SM activity shows work: the tensor cores, the memory, or another pipe."""
+    """Tensor cores, memory or another pipe show work beside SM activity."""
     seen: bool = False
     """A pipe, the memory or the power shows work."""
     unexplained: bool = False
-    """A busy SM, and all that could explain it was measured to rest: then power shows no work."""
+    """SM is busy, but all measured explanations show rest.
+
+    Power then does not show work.
+    """
     at_power_limit: bool = False
     draws_little: bool = False
     low_clock: bool = False
     """The SM clock is far below its maximum, and neither heat nor power is the reason."""
     waits: bool = False
-    """Idle for long enough to be waiting for something."""
+    """Idle for so long that the GPU waits for something."""
 
 
 def update_conditions(

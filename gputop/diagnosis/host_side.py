@@ -66,12 +66,15 @@ class FeederRow(Struct, frozen=True):
     mount: str | None = None
     address: str = ""
     group: str = ""
-    """Workers that share work are of one parent, and were named by one rule."""
+    """Group of workers that share work.
+
+    They have one parent, and were classified by one rule.
+    """
     starttime: int | None = None
     cores: float | None = None
-    """Cores that it and its like may use together."""
+    """Cores that this feeder and its like may use together."""
     name: str = ""
-    """The program, of a process that is no worker of the job."""
+    """Program of a process that is no worker of the job."""
 
 
 INTERPRETERS = ("python", "pypy", "node", "java", "bash", "sh")
@@ -97,7 +100,7 @@ class GpuHostActivity(Struct):
     owners: list[ProcessSample] = []
     primary: ProcessSample | None = None
     serving: ServerRow | None = None
-    """What the inference server on this GPU says of itself."""
+    """Measurements that the inference server on this GPU reports."""
     process_bytes: float | None = None
     tree_pct: float | None = None
     read_bytes: float | None = None
@@ -117,12 +120,12 @@ class GpuHostActivity(Struct):
     pin_memory: bool | None = None
     pool_pct: float | None = None
     compiling: float = 0.0
-    """How much of the sample a compiler ran: a share."""
+    """Share of the sample in which a compiler ran."""
     births: list[LoaderStart] = []
     waits_of: dict[int, tuple[WaitEnd, ...]] = {}
-    """By pid of a worker, whom it waits for."""
+    """Wait targets of each worker, by pid."""
     children_of: dict[int, list[int]] = {}
-    """By pid, children that work and for which nobody has counted their work."""
+    """Working children by pid of their parent, not counted elsewhere."""
     halted: list[ProcessSample] = []
     """Workers that a signal or a debugger has stopped."""
     feeders: list[FeederRow] = []
@@ -306,8 +309,7 @@ def is_on_disk(p: ProcessSample) -> bool:
 def saves_pct(p: ProcessSample | None) -> float:
     """Percent of a sample in which the main thread waited for a write.
 
-
-    Where its system calls may not be seen, how much it waited for a disk while the process wrote to one.
+    If system calls may not be seen: percent of disk waits while the process wrote to a disk.
     """
     if p is None:
         return 0.0

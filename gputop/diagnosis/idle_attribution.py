@@ -61,26 +61,32 @@ class IdleAttribution(NamedTuple):
     main_write: float = 0.0
     main_sleep: float = 0.0
     main_fetch: float = 0.0
-    """Waits for the network, or polls."""
+    """The main thread waits for the network, or polls."""
     main_alone: float = 0.0
-    """Runs, sleeps, or waits for something of its own: for no other process."""
+    """The main thread runs, sleeps, or waits for no other process."""
     useful: float = 0.0
-    """From here on the busiest worker: runs, is queued, or waits for a disk or the network."""
+    """First of the busiest worker's fields: useful time.
+
+    The worker runs, is queued, or waits for a disk or the network.
+    """
     cpu: float = 0.0
     disk: float = 0.0
     network: float = 0.0
     outside: float = 0.0
-    """Useful, or polls."""
+    """The busiest worker is useful, or polls."""
     lock: float = 0.0
     sleep: float = 0.0
     lock_or_sleep: float = 0.0
     any_useful: float = 0.0
-    """From here on any worker, or all of them where they take turns at a lock."""
+    """First of the fields of any worker.
+
+    They cover all workers if these take turns at a lock.
+    """
     any_cpu: float = 0.0
     any_disk: float = 0.0
     any_network: float = 0.0
     most_main_run: float = 1.0
-    """From here on upper bounds."""
+    """First of the upper bounds."""
     most_disk: float = 0.0
     most_network: float = 0.0
     most_write: float = 0.0

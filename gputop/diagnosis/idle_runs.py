@@ -124,9 +124,9 @@ class Restarts(Struct, frozen=True):
     count: int = 0
     """New workers in the last 30 s."""
     longest_pause_s: float = 0.0
-    """The longest run without a kernel beside the start of any worker."""
+    """Longest run without a kernel while any worker started."""
     full_restart_s: float = 0.0
-    """All runs without a kernel beside which every worker was new."""
+    """Runs without a kernel while every worker was new."""
 
 
 class WorkerRestarts:

@@ -62,17 +62,17 @@ class GpuHistory(Struct):
     t: float
     util: float | None = None
     unmoved_since: float = 0.0
-    """When util had the value that it has now for the first time."""
+    """Time from which on util has had its present value."""
     has_counted: bool = False
     """Whether util was ever above 0."""
     works_since: float | None = None
-    """Since when something else shows work, without a break."""
+    """Start of the unbroken time in which other counters show work."""
     always_zero: str | None = None
-    """Why a util of 0 is not believed any more."""
+    """Reason for not believing a util of 0."""
     least_w: float | None = None
     sm_source: str = ""
     zeros: int = 0
-    """Samples at work in which SM read 0, since the last in which it did not."""
+    """Samples at work with an SM of 0 since the last other value."""
     clock_mhz: float | None = None
     clock_before_mhz: float | None = None
 

@@ -65,7 +65,10 @@ class Peer(Struct, frozen=True):
     median: float
     gpus: int
     waits: frozenset[int] = frozenset()
-    """GPUs that show what waiting looks like: without a witness nobody is said to wait."""
+    """GPUs that show signs of waiting.
+
+    Without such a witness no GPU is reported as waiting.
+    """
 
 
 class Turns(Struct, frozen=True):
@@ -73,19 +76,19 @@ class Turns(Struct, frozen=True):
 
     gpus: tuple[int, ...]
     sum_pct: float
-    """Mean of the sum of their util."""
+    """Mean sum of the GPUs' util."""
     share: float
-    """Share of the samples in which the sum was no more than one GPU's."""
+    """Share of samples in which the sum was at most one GPU's."""
     is_seen: bool
     """Turns are longer than a sample: one GPU works in each, and then another."""
     is_one_process: bool
     has_nccl: bool
     serve: bool
-    """Its processes are engines that answer requests."""
+    """The processes are engines that answer requests."""
 
 
 WAITS_S = 30.0
-"""How long a GPU must look like one that waits inside a kernel."""
+"""Seconds that a GPU must look like waiting inside a kernel."""
 ENDED = "its process has ended"
 
 
@@ -115,7 +118,10 @@ class BusyWait(Struct, frozen=True):
 
     for_s: float
     is_hang: bool
-    """Whether it is one: there was a before, and there is a witness."""
+    """Whether the wait is a hang.
+
+    The job worked before, and a lagging rank or a sleeping main thread confirms the hang.
+    """
     is_collective: bool
     waiting: int
     behind: tuple[LaggingRank, ...]
@@ -140,9 +146,9 @@ class HostSide(Struct, frozen=True):
     """
 
     reason: str | None = None
-    """Why the main thread of the GPU's process could not be measured; None where it was."""
+    """Reason if the main thread could not be measured."""
     is_old: bool = False
-    """Processes were not read for so long that what is known of them is no evidence."""
+    """Process data are too old for evidence."""
     mean: HostMeans = HostMeans()
     waits: MainWaits | None = None
     fetches: bool = False
@@ -150,30 +156,33 @@ class HostSide(Struct, frozen=True):
     served: bool = False
     """The GPU's process has no socket of its own, and its parent, with which it is connected, takes requests."""
     rx: float | None = None
-    """Bytes a second that the GPU's process receives, where its sockets were asked."""
+    """Bytes a second that the GPU's process receives, if measured."""
     address: str = ""
-    """Where the main thread's own connection leads; empty where that was not seen."""
+    """Address of the main thread's own connection; empty if not seen."""
     loaders: int = 0
     feeders: Feeders | None = None
-    """None where none was seen."""
+    """None if no feeder was seen."""
     accounted: bool = False
-    """Whether the account of the idle time says something yet."""
+    """Whether the idle time can already be attributed."""
     attribution: IdleAttribution = IdleAttribution()
-    """How much of the GPU's idle time each cause explains."""
+    """Share of the GPU's idle time that each cause explains."""
     named: frozenset[str] = frozenset()
     """Causes that explain most of the idle time."""
     waits_known: bool = True
     io_known: bool = True
     births: int = 0
     birth_gap_s: float = 0.0
-    """Longest run without a kernel beside the birth of loaders, seconds; 0 when there is none."""
+    """Longest run without a kernel while loaders started, seconds.
+
+    0 without such a run.
+    """
     restart_s: float = 0.0
-    """Seconds of the window without a kernel beside the birth of all loaders."""
+    """Seconds without a kernel while all loaders started."""
     born_kind: str | None = None
-    """The kind of the loaders seen last: between two epochs there is none at this moment."""
+    """Kind of the last loaders; between epochs there are none."""
     pauses: tuple[Pause, ...] = ()
     main_state: SteadyState | None = None
-    """What the main thread has been in without a break."""
+    """Steady state of the main thread."""
     worker_state: SteadyState | None = None
     outsiders: tuple[Outsider, ...] = ()
     outsider_cores: float | None = None
@@ -195,7 +204,7 @@ class Signals(Struct, frozen=True):
     t: float
     gpu: GpuSample
     tick: GpuHostActivity
-    """Who uses the GPU at this moment."""
+    """Host side of the GPU now: its owners and loaders."""
     machine: HostSample
     host: HostSide
     n: int
@@ -203,19 +212,24 @@ class Signals(Struct, frozen=True):
     covered_s: float
     """Seconds of the window covered by samples."""
     util_pct: float
-    """Where util is not measured (MIG instances) the least that it can be: SM, tensor and DRAM only move while a kernel
-    runs. Percent, as ``idle``."""
+    """Util in percent, or its lower bound (MIG instances).
+
+    SM, tensor and DRAM activity only rise while a kernel runs. ``idle`` is percent too.
+    """
     idle: float
     util_known: bool
     mean: GpuMeans
-    """Without SM where ``sm_off``."""
+    """Mean values of the window, without SM if ``sm_off`` is set."""
     sm_off: SmLack | None
-    """Why SM is not used; None when it was measured."""
+    """Reason for not using SM; None if SM was measured."""
     measure: str
-    """What to do to have SM measured on this GPU."""
+    """Remedy for missing SM measurement on this GPU."""
     conditions: Conditions
     comes_and_goes: bool
-    """Work and pauses have alternated for minutes, and nothing but demand can be seen to cause it."""
+    """Work and pauses have alternated for minutes.
+
+    No visible cause but demand explains the pauses.
+    """
     pcie_bytes_per_s: float | None
     """Usable bandwidth of the PCIe link in one direction."""
     quiet: bool
@@ -228,33 +242,39 @@ class Signals(Struct, frozen=True):
     degraded: str
     degraded_s: float
     little_tensor_s: float
-    """How long the tensor cores have hardly been used by SMs that are busy."""
+    """Seconds that busy SMs have hardly used the tensor cores."""
     errors: tuple[str, ...]
     xids: tuple[str, ...]
     leak: Leak | None
     has_trained: bool
-    """Kernels ran in 10 of the last 15 s: the job trains, however young it is."""
+    """The job trains: kernels ran in 10 of the last 15 s."""
     kernels_s: float
     """Seconds of the last fifteen in which any kernel ran."""
     has_worked: bool
     """Whether the job has run a kernel since it was first seen."""
     changed_s: float | None
-    """Seconds since the window was restarted because the cause had changed; None when it never has."""
+    """Seconds since a changed cause restarted the window.
+
+    None if the cause never changed.
+    """
     resumed: bool
-    """After a hole, with the job that ran before it, and with fewer samples than a verdict takes."""
+    """The same job continues after a gap, with few samples.
+
+    There are fewer samples than a verdict needs.
+    """
     steps_now: bool
     """Kernels ran in four of the last five seconds."""
     trains_s: float | None
-    """Seconds since the job was first seen training; None where it was not."""
+    """Seconds since the job was first seen training, or None."""
     job_ended: bool
-    """Whether the processes that the window tells of are gone."""
+    """Whether the window's processes are gone."""
     fabric: FabricSignals | None
-    """None where the machine has no fabric and TCP retransmits nothing."""
+    """None without a fabric and TCP retransmissions."""
     peer: Peer | None = None
     spin: BusyWait | None = None
     turns: Turns | None = None
     period: StepPeriod | None = None
-    """The job's step as its GPUs' rhythm shows it."""
+    """Step of the job as found in its GPUs' rhythm."""
 
     @property
     def index(self) -> int:

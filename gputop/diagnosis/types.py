@@ -90,14 +90,20 @@ class Attribution(Struct, frozen=True):
     main_pct: float | None = None
     pin_memory: bool | None = None
     feeders: Feeders | None = None
-    """What feeds the GPU, with the busiest feeder; None where none was seen."""
+    """Feeders of the GPU with the busiest one; None if none was seen."""
     main_waits: MainWaits | None = None
     outsiders: tuple[Outsider, ...] = ()
-    """Who else uses the cores, largest first; empty unless tasks queue for them."""
+    """Other users of the cores, largest first.
+
+    Empty unless tasks queue for a core.
+    """
     outsider_cores: float | None = None
-    """How many cores all programs outside the GPU jobs use together; None where that was not counted."""
+    """Cores that all programs outside the GPU jobs use together.
+
+    None if not counted.
+    """
     cores: float | None = None
-    """How many cores there are."""
+    """Number of cores."""
 
 
 class GpuOwner(Struct, frozen=True):
@@ -174,22 +180,31 @@ class GpuDiagnosis(Struct, frozen=True):
     uneven: bool = False
     feeders: Feeders | None = None
     means: Means | None = None
-    """None while nothing can be judged, as of a lost GPU."""
+    """None if no verdict is possible, as for a lost GPU."""
     plain_title: str = ""
     host_reason: str | None = None
-    """Why it is not known what the host did while the GPU was idle; None where it is, or does not matter."""
+    """Reason if the host's activity during idle time is unknown.
+
+    None if known or irrelevant.
+    """
     owner: GpuOwner | None = None
-    """The process with most memory on this GPU; None where none is seen."""
+    """Process with most memory on this GPU; None if not seen."""
     began: float | None = None
-    """Unix time from which on it has been as the verdict says; an idle GPU's verdict is shown only some time later."""
+    """Unix time when the state of the verdict began.
+
+    An idle GPU's verdict is shown only some time later.
+    """
     lasted_s: float = 0.0
-    """How long that is."""
+    """Seconds since ``began``."""
     charged_s: float = 0.0
-    """How much of that was lost, seconds."""
+    """Seconds of that time that were lost."""
     lost: Mapping[str, float] | None = None
-    """Seconds lost since the monitor began, by verdict: shares of each second, see ``summary.lost_share``."""
+    """Lost seconds since the monitor began, by verdict.
+
+    Shares of each second; see ``summary.lost_share``.
+    """
     about: int | None = None
-    """The index of another GPU that this one waits for, where the verdict says so."""
+    """Index of the GPU that this one waits for, if any."""
 
     def __repr__(self) -> str:
         """One line for a log or a notebook.
@@ -226,7 +241,7 @@ class Finding(Struct, frozen=True):
     ended: float | None = None
     sticky: bool = False
     role: Role = "unknown"
-    """Role of the verdict at that moment, and so its colour."""
+    """Role of the verdict at this time; it gives the colour."""
 
 
 class Waste(Struct, frozen=True):

@@ -47,17 +47,20 @@ class GpuMeans(NamedTuple):
     integer: float | None = None
     dram: float | None = None
     util_with_sm: float | None = None
-    """Util of the samples in which SM was measured."""
+    """Util of samples with measured SM."""
     util_with_dram: float | None = None
     multiplexed: float | None = None
-    """1 in samples without counters because DCGM multiplexes them; these do not lower a counter's coverage."""
+    """1 if DCGM multiplexing left a sample without counters.
+
+    Such samples do not lower a counter's coverage.
+    """
     pcie_rx: float | None = None
     pcie_tx: float | None = None
     nvlink: float | None = None
     power: float | None = None
     clock: float | None = None
     loud: float = 0.0
-    """From here on: share of the samples in which it was so."""
+    """First of the shares of samples in which a condition held."""
     thermal: float = 0.0
     brake: float = 0.0
     capped: float = 0.0
@@ -115,7 +118,7 @@ class HostMeans(NamedTuple):
     main_other: float | None = None
     main_unread: float | None = None
     main_saves: float | None = None
-    """The part of it in which it waited for a file to be written."""
+    """Share of time that the main thread waited for a file write."""
     listens: float | None = None
     workers: float | None = None
     """Mean over loaders of running and queued."""
@@ -152,13 +155,13 @@ class Second(Struct, frozen=True):
     dt: float
     gpu: GpuMeans
     host: HostMeans | None = None
-    """None if the processes were not read anew."""
+    """None if the processes were not read again."""
     workers: Sequence[FeederRow] = ()
     waits_for: tuple[WaitEnd, ...] = ()
-    """What the main thread waited for, the most first."""
+    """Wait targets of the main thread, most frequent first."""
     most_disk: float = 0.0
     most_network: float = 0.0
-    """How much any process waited for a disk, and for the network."""
+    """Largest disk and network waits of any process."""
     fetches: bool = False
     """The main thread polls a socket of its own process that receives data."""
 

@@ -54,7 +54,7 @@ class WorkerShares(Struct, frozen=True):
     count: int
     values: tuple[float, ...]
     is_proven: bool
-    """Its polls were seen to be waits for the network."""
+    """The worker's polls were proven to be network waits."""
     address: str
 
     @property

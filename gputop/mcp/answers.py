@@ -14,7 +14,7 @@ from typing import Any
 from gputop.model.quantity import clean_text
 
 MOST_BYTES = 20_000
-"""Some 7,000 tokens."""
+"""Limit of one answer: about 7,000 tokens."""
 SUFFIX = "_untrusted"
 MOST_TEXT = 500
 OWN = frozenset({

@@ -113,7 +113,7 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
 
     @tool
     def memory(file: Annotated[str, Field(description="a memory snapshot of PyTorch")]) -> str:
-        """Return owners of GPU memory: at the peak, growing, or failing."""
+        """Return owners of GPU memory: peak, growth, and failed allocations."""
         return answer("memory", files=[file])
 
     return server

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 MOST_TEXT = 4096
-"""Characters of one text. Linux does not limit /proc/PID/cmdline."""
+"""Characters of one text; Linux does not limit /proc/PID/cmdline."""
 MOST = 2.0**64
 """The largest number of any measurement."""
 Number = Annotated[float, Meta(ge=-MOST, le=MOST)]

@@ -30,8 +30,10 @@ def _table(kind: type[_Row], text: str) -> tuple[_Row, ...]:
 
 
 SLICES, OF_FOUR = 7, ("A30", "RTX PRO 6000")
-"""Slices of compute that MIG makes of a card, and the cards of which it makes four: NVIDIA MIG User Guide, supported
-profiles."""
+"""Compute slices of a MIG card, and cards with four slices.
+
+NVIDIA MIG User Guide, supported profiles.
+"""
 
 
 def mig_share(name: str) -> float | None:
@@ -59,8 +61,8 @@ def card_shares(gpus: Iterable[GpuStatic]) -> dict[str, float]:
     }
 
 
-# Peak FLOP/s per precision, for model FLOPs utilisation (MFU). Dense figures: where a sheet gives those "with sparsity"
-# alone, half of them.
+# Peak FLOP/s per precision, for model FLOPs utilisation (MFU). Dense figures: half of the
+# sheet's figures if it gives only figures "with sparsity".
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -143,7 +145,7 @@ class Card(Struct, frozen=True):
     power_w: float
     source: str
     example: str = ""
-    """An NVML name of it, where that is not its label."""
+    """NVML name of the card, if different from the label."""
 
 
 CARDS = _table(
@@ -173,14 +175,20 @@ def card_of(name: str) -> Card | None:
     return next((card for card in CARDS if re.fullmatch(card.name, product)), None)
 
 
-# What a smaller card would have to hold and do for a job.
+# Requirements of a job on a smaller card.
 
 LEAST_S = 600.0
-"""Below ten minutes nothing is said: a job's memory and load are not yet seen."""
+"""Minimum time for a proposal.
+
+Before ten minutes a job's memory and load are not yet known.
+"""
 MARGIN = 1.10
-"""On the most memory that was held."""
+"""Factor on the peak of held memory."""
 FULL = 0.7
-"""A smaller card's bandwidth and arithmetic may be needed to this share on average: bursts need the rest."""
+"""Highest mean share of a smaller card's bandwidth and arithmetic.
+
+Bursts need the rest.
+"""
 _GB, _GIB = 1e9, 2.0**30
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gputop.model.quantity import known
 from gputop.model.snapshot import GpuSample
 
-# What holds a GPU's clocks down: the bits of NVML's nvmlClocksEventReason* and what they are called.
+# Reasons for low clocks: the bits of NVML's nvmlClocksEventReason* and their names.
 
 IDLE = 0x1
 APPLICATION_CLOCKS = 0x2
@@ -34,7 +34,7 @@ WORDS = {
 }
 THERMAL = SOFTWARE_THERMAL | HARDWARE_THERMAL
 NOT_THROTTLING = IDLE | APPLICATION_CLOCKS | DISPLAY_CLOCKS
-"""Reasons that slow no work down: idle, or clocks that were set by hand."""
+"""Reasons that slow nothing down: idle, or clocks set by hand."""
 
 
 def throttle_words(mask: int) -> list[str]:
@@ -96,7 +96,7 @@ def slowed(gpu: GpuSample) -> dict[str, float | None]:
     mask = gpu.throttle_reasons
     if mask is None:
         return {"slowed_heat_pct": None, "slowed_brake_pct": None, "slowed_cap_pct": None}
-    # The driver sets the hardware bit together with the one that says why.
+    # The driver sets the hardware bit together with the bit of the reason.
     brake = mask & POWER_BRAKE or (mask & HARDWARE_SLOWDOWN and not mask & THERMAL)
     return {
         "slowed_heat_pct": 100.0 if mask & THERMAL else 0.0,

@@ -231,11 +231,13 @@ class _Parser:
         for text in texts:
             if field in words.ids and text not in words.ids[field]:
                 raise ExpressionError(f"there is no {field} {text}{self._instead(field, text)}", begin)
-        # A verdict matches by any of its words, however the diagnosis puts them.
+        # A verdict matches by any of its words, in any order.
         return Term(field, "~" if field in words.loose and like == ":" else like, texts, negated)
 
     def _without_operator(self, word: str) -> str:
-        """Return the error message for a word without an operator."""
+        """Return the error message for a word without an operator.
+
+        Used if the vocabulary has no search in any text."""
         words = self._vocabulary
         if forms := [f"{field}:{word}" for field, ids in words.ids.items() if word in ids]:
             return f"{word} needs its kind: write {' or '.join(forms)}"

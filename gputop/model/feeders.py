@@ -17,10 +17,13 @@ Cause = Literal[
     "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown",
     "stopped", "ranks", "mount", "collective", "turns", "compiling", "front",
 ]  # fmt: skip
-"""Why a GPU starves or idles. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe;
-``stopped`` by a signal, ``ranks`` the other processes of the job, ``mount`` a file system that does not answer;
-``collective`` is a rank that does not come, for whoever waits inside a kernel; ``turns`` are those of other GPUs;
-``compiling`` are compilers that run, ``front`` is the process that takes an inference server's requests."""
+"""Cause of starvation or idle time.
+
+``fetch`` is an unseen source outside; ``transfer`` the PCIe link; ``stopped`` a signal; ``ranks`` the other processes
+of the job; ``mount`` a file system that does not answer; ``collective`` a missing rank, for processes that wait inside
+a kernel; ``turns`` the turns of other GPUs; ``compiling`` running compilers; ``front`` the process that takes an
+inference server's requests.
+"""
 
 
 class FeederShares(Struct, frozen=True):
@@ -37,9 +40,9 @@ class FeederShares(Struct, frozen=True):
     sleep: float = 0.0
     poll: float = 0.0
     other: float = 0.0
-    """Any other wait: for work to be handed out, for a reader, for another process of this machine."""
+    """Other waits: for work, for a reader, for a local process."""
     unread: float = 0.0
-    """Asleep, and what for was not seen yet, or may not be seen."""
+    """Asleep in a wait that is unknown or may not be seen."""
 
     @property
     def cpu(self) -> float:
@@ -77,16 +80,25 @@ def rank_among_owners(owner: Owner) -> tuple[bool, float, int]:
 Via = Literal[
     "pipe", "socket", "child", "thread", "network", "file", "lock", "gpu", "timer", "stopped", "name", "unknown",
 ]  # fmt: skip
-"""By what a thread is held up: ``pipe`` and ``socket`` lead to processes of this machine, ``network`` to another one,
-``thread`` to threads of its own process, ``file`` to a disk or a mount. ``name``: who it is was not seen, and ``pids``
-are those that are called loaders."""
+"""Kind of a wait target.
+
+``pipe`` and ``socket`` lead to processes of this machine, ``network`` to another one, ``thread`` to threads of the
+same process, ``file`` to a disk or a mount. ``name``: the process was not seen, and ``pids`` are the processes
+classified as loaders.
+"""
 FeederKind = Literal["workers", "helpers", "beside", "ray", "children", "threads", "front"]
-"""What feeds: loaders proper, other descendants that work, processes beside the tree, Ray tasks, children that live for
-a moment each, threads of the GPU process, and the process that takes an inference server's requests."""
+"""Kind of feeder.
+
+Loaders proper, other descendants that work, processes beside the tree, Ray tasks, children that live for a moment
+each, threads of the GPU process, and the process that takes an inference server's requests.
+"""
 
 
 SERVED_BY_PARENT = "parent listens"
-"""What resolves the wait of a GPU process without a socket of its own whose parent takes requests."""
+"""Explanation of a GPU process without sockets of its own.
+
+Its parent takes the requests.
+"""
 STATES = FeederShares.__struct_fields__
 
 
@@ -105,7 +117,10 @@ class Feeders(Struct, frozen=True):
     busiest: FeederShares
     mean: FeederShares
     leading: Literal["cpu", "disk", "network"] = "cpu"
-    """What most of the busiest one's useful time goes to; it changes only where another is clearly ahead."""
+    """Largest part of the busiest feeder's useful time.
+
+    It changes only when another part is clearly larger.
+    """
     pid: int | None = None
     active: int = 0
     uneven: bool = False
@@ -113,20 +128,32 @@ class Feeders(Struct, frozen=True):
     by: str | None = None
     rx_bytes_per_s: float | None = None
     why_blind: str | None = None
-    """Why some evidence is missing: sockets that may not be seen, pipes of another user."""
+    """Reason for missing evidence, such as unreadable sockets or pipes."""
     what: FeederKind = "workers"
     any_unread: float = 0.0
-    """The part of the latest sample in which what one of them waits for is not known yet: nothing follows from that."""
+    """Share of the latest sample with a wait that is not known yet.
+
+    No conclusion follows from that share.
+    """
     mount: str | None = None
-    """The networked file system on which the busiest one waits."""
+    """Networked file system that the busiest feeder waits for."""
     cores: float | None = None
-    """Cores that the busiest one and its like may use together by their CPU masks; None where that is not known."""
+    """Cores for the busiest feeder and its like, by CPU masks.
+
+    None if unknown.
+    """
     address: str = ""
-    """Where the busiest one's connection leads, as ``10.0.0.7:443``; empty where that was not seen."""
+    """Address of the busiest feeder's connection, as ``10.0.0.7:443``.
+
+    Empty if not seen.
+    """
     name: str = ""
-    """The busiest one's program."""
+    """Program of the busiest feeder."""
     via: Via | None = None
-    """By what the main thread was seen waiting for them; None where it was not, or who they are is not known."""
+    """Kind of the main thread's wait for the feeders.
+
+    None if no wait was seen, or if the target is unknown.
+    """
 
     @property
     def key(self) -> int | None:
@@ -147,7 +174,7 @@ class MainWaits(Struct, frozen=True):
     poll: float = 0.0
     pipe: float = 0.0
     write: float = 0.0
-    """For the reader of a full pipe."""
+    """Waits for the reader of a full pipe."""
     other: float = 0.0
     unread: float = 0.0
 
@@ -155,7 +182,10 @@ class MainWaits(Struct, frozen=True):
 LookState = Literal[
     "run", "queue", "network", "pipe", "write", "disk", "sleep", "lock", "gpu", "stopped", "other",
 ]  # fmt: skip
-"""In which state a look finds a thread: on a core or queued for one, else what it waits for."""
+"""State of a thread in one observation.
+
+On a core or queued for one, else the wait.
+"""
 LOOK_STATES: frozenset[str] = frozenset(get_args(LookState))
 
 
@@ -201,17 +231,22 @@ VIAS: frozenset[str] = frozenset(get_args(Via))
 
 MOST_PIDS_IN_WORDS = 4
 OTHER_RANKS = "other ranks of its job"
-"""Begins a ``detail`` where a rank waits, and for nothing else that can be seen."""
+"""Prefix of a ``detail`` if a rank waits for no other visible target."""
 RANKS_SEEN = " ranks seen"
 HANDED_OVER = "batches handed over"
-"""The ``detail`` of a wait for workers of PyTorch's DataLoader that send descriptors of shared memory."""
+"""``detail`` of a wait for PyTorch DataLoader workers.
+
+They send descriptors of shared memory.
+"""
 WHERE_RANKS_MEET = ", where its ranks meet"
-"""Follows an address in a ``detail``: there the ranks of the job find each other, by its environment. After it stands
-who was not seen of them."""
+"""Suffix of an address in a ``detail``.
+
+The ranks of the job meet there, by the environment. Ranks that were not seen follow.
+"""
 
 
 PIN_MEMORY_THREAD = "pt_data_pin"
-"""The beginning of the name of the thread of DataLoader(pin_memory=True)."""
+"""Prefix of the name of DataLoader's pin-memory thread."""
 
 
 class WaitEnd(Struct, frozen=True, omit_defaults=True):
@@ -261,16 +296,19 @@ def outsider_words(outsiders: Iterable[Outsider]) -> str:
     return "; ".join(f"{o.user} {o.name.replace(';', ' ')} {o.cpu_pct:.0f}" for o in outsiders)
 
 
-# What the diagnosis needs of a command line, drawn from it once, so that the command itself may be masked or left out.
+# Facts of a command line for the diagnosis, derived once, so that the command itself may be masked or left out.
 #
-# Pure. Sources call it where the facts of a process are made; a reader of recordings where a recording lacks them.
+# Pure. Sources derive them with the other facts of a process; a reader of recordings derives missing ones.
 
 SERVERS = (
     "vllm", "sglang", "tritonserver", "text-generation", "text-embeddings", "ollama", "llama-server",
     "llama_cpp.server", "uvicorn", "gunicorn", "hypercorn", "torchserve", "torch-model-server", "trtllm-serve",
     "lmdeploy", "bentoml", "mlserver", "fastchat", "xinference", "aphrodite", "koboldcpp", "local-ai", "nvidia-nim",
 )  # fmt: skip
-"""Prefixes of the names of programs that serve requests: their GPU waits for demand, not for data."""
+"""Name prefixes of programs that serve requests.
+
+Their GPU waits for demand, not for data.
+"""
 A_COMPILER, COMPILE_WORKER = "a compiler", "torch.compile's worker"
 NOT_LOADERS = (
     ("multiprocessing.resource_tracker", "multiprocessing's resource tracker"),
@@ -285,10 +323,16 @@ NOT_LOADERS = (
     ("wandb-core", "a tracker"),
     ("wandb-service", "a tracker"),
 )
-"""Descendants of a GPU process that never feed it, however busy they are: a part of their command line, their name."""
+"""Descendants of a GPU process that are never loaders.
+
+Each is a part of the command line, and a name.
+"""
 Rule = Literal["R1", "R2", "R3", "R4", "R5", "R6", "never"]
-"""By which rule a process got its role. R1 to R4 name a loader proper, R5 is any other descendant of a GPU process, R6
-a process beside it; what is ``never`` one feeds no GPU, however busy it is."""
+"""Rule that gave a process its role.
+
+R1 to R4 are loaders proper, R5 is any other descendant of a GPU process, R6 a process beside it; a ``never`` process
+feeds no GPU, however busy it is.
+"""
 BESIDE: Rule = "R6"
 NEVER: Rule = "never"
 NOT_A_LOADER = "not a loader: "

@@ -19,7 +19,7 @@ FIELDS: Mapping[str, str] = {
     "gputop": "with hosts, where gputop is on them if it is not in PATH",
 }  # fmt: skip
 SECRET = ("header_file", "token_file")
-"""Fields that say where a secret is."""
+"""Fields that locate a secret."""
 OF_HOSTS = ("hosts", "ssh_config", "gputop")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 Table = Mapping[str, str | tuple[str, ...]]
@@ -68,7 +68,7 @@ def _fault(name: str, fields: Table) -> str | None:
     return None
 
 
-# Which names and numbers are this machine's own: what one wing may listen on, and another may trust.
+# Names and addresses of the loopback: servers may listen on them, and clients may trust them.
 
 
 def is_loopback(host: str) -> bool:

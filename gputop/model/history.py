@@ -32,7 +32,7 @@ class Ring:
         self.count = 0
         self.times = array("d")
         self.spans = array("f")
-        """Seconds before its time that each sample stands for."""
+        """Seconds that each sample covers, up to its time."""
         self.places: dict[str, int] = {}
         """The index of each name among the values of a sample."""
         self.values = array("f")
@@ -95,10 +95,16 @@ FULL_RATE_S = 600.0
 MINUTE_S = 60.0
 MINUTES_KEPT = 24 * 60
 MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
-"""Charts whose columns are kept up to date; from 64 on, only those that were asked for in the last half minute."""
+"""Limits of charts that are kept up to date.
+
+From 64 charts on, only those that were requested in the last half minute are kept.
+"""
 LEAST_COLUMNS = 64
 MOST_BREAKS = 64
-"""Breaks remembered for each key; a source that changes more often has worse problems than a gap in a chart."""
+"""Breaks kept for each key.
+
+A source that changes more often has worse problems than a gap in a chart.
+"""
 
 
 class _Columns:
@@ -117,7 +123,10 @@ class _Columns:
         """The index of the first mean."""
         self.means: list[float | None] = []
         self.sums: dict[int, list[float]] = {}
-        """Weight and weighted sum of the newest column and of the one before it: those further back are over."""
+        """Weight and weighted sum of the two newest columns.
+
+        Older columns are complete.
+        """
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value over the columns that its time touches.
@@ -172,11 +181,14 @@ class _Track:
         self.minutes = Ring(MINUTES_KEPT)
         self.minute: int | None = None
         self.sums: dict[str, tuple[int, float]] = {}
-        """By name the number and the sum of the minute's values, as far as they have been added up."""
+        """Number and sum of the minute's added values, by name."""
         self.summed = 0
-        """The first sample not yet added up, by its number; all are added together before they are overwritten."""
+        """Number of the first sample not yet added.
+
+        Samples are added together before they are overwritten.
+        """
         self.breaks: deque[tuple[float, float, frozenset[str]]] = deque(maxlen=MOST_BREAKS)
-        """For each break: the span of the first sample after it, and the names that it concerns."""
+        """First sample's span, and the affected names, of each break."""
         self.broken: frozenset[str] = frozenset()
         """Names whose line broke within the current minute: its mean would mix two sources."""
 
@@ -226,7 +238,7 @@ class History:
         self._charts: dict[tuple[Hashable, str, float], _Columns] = {}
         self.latest_t: float | None = None
         self.marks: deque[tuple[float, str | None, str]] = deque(maxlen=256)
-        """Moments worth a line in a chart: time, key (None for all), text."""
+        """Marks in charts: time, key (None for all), text."""
 
     def add(
         self, t: float, key: Hashable, values: Mapping[str, float | None], interval_s: float | None = None,
@@ -304,7 +316,7 @@ class History:
         track = self._tracks.get(key)
         if track is None or self.latest_t is None:
             return [None] * count
-        # A sample that lies on a column's first instant belongs to the column before it.
+        # A sample at a column's first instant belongs to the previous column.
         last = floor(self.latest_t / width_s)
         if self.latest_t == last * width_s:
             last -= 1
@@ -357,7 +369,7 @@ class History:
         chart.seen = ring.count
 
 
-# What each GPU process and its loaders did before: bounded series for the screen of one process.
+# Past activity of each GPU process and its loaders: bounded series for the screen of one process.
 #
 # Written only by the monitor. At most 64 processes at no more than one value a second: GPU processes come first, then
 # their loaders, then the rest. A process that has ended is kept for a minute, so that its last moments can be read.
@@ -396,8 +408,7 @@ class ProcessHistory:
         Times must not run backwards; the monitor starts afresh when they do.
         """
         if t - self._t < LEAST_STEP_S or (processes and processes[0].unavailable.get("state") == NOT_READ_YET):
-            # Processes that /proc has not told of yet have no start time: their series would be those of another
-            # process.
+            # Processes not yet read from /proc have no start time: their series could belong to another process.
             return
         self._t = t
         if len(processes) > MOST_PROCESSES:
@@ -454,10 +465,10 @@ def _values(p: ProcessSample) -> dict[str, float | None]:
         in_disk = p.state == "D" or waits == "disk"
         on_network = not in_disk and waits == "network"
         values["in_disk_pct"] = 100.0 if in_disk else 0.0
-        # Asleep in an unknown wait may be the network: then neither share is known.
+        # An unknown wait of a sleeping process may be the network: then neither share is known.
         if p.state != "S" or waits is not None:
             values["on_network_pct"] = 100.0 if on_network else 0.0
-            # The state is that of one moment, run and wait are shares of the whole interval: asleep it was in the rest.
+            # The state is momentary, run and wait are shares of the whole interval: the process slept for the rest.
             rest = max(0.0, 100.0 - (p.run_pct or 0.0) - (p.wait_pct or 0.0))
             values["asleep_pct"] = rest if p.state == "S" and not in_disk and not on_network else 0.0
     return values

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-# The threads and sockets of one process at one moment, and what reads them: for one screen only, never recorded.
+# Threads and sockets of one process at one moment, and their reader: for one screen only, never recorded.
 
 
 class ThreadSample(Struct, frozen=True):

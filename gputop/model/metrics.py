@@ -14,16 +14,16 @@ from msgspec import Struct
 
 from gputop.model.sm import SM_SOURCES
 
-# One row of the metric catalogue, and how rows are written.
+# One row of the metric catalogue, and the parser of rows.
 
 Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"]
 Kind = Literal["gauge", "counter", "ratio", "fact"]
 
 
 IMPOSSIBLE = "an impossible value"
-"""In the reason for which a value that was given counts as none."""
+"""Part of the reason for rejecting a value."""
 ROUNDED_PCT = 101.0
-"""What lies above 100 up to here is rounding."""
+"""Highest percentage that counts as rounding."""
 
 
 class Metric(Struct, frozen=True):

@@ -37,7 +37,10 @@ _WORDS = {"util": "utilization", "mem": "memory", "temp": "temperature", "gpu": 
 _ECC = re.compile(r"ecc_(corrected|uncorrected)(_volatile)?")
 _CLOCK = re.compile(r"(sm|memory)_(clock.*)")
 FIXED = ("pcie_gen_max", "pcie_width_max", "sm_clock_max_mhz", "temp_slowdown_c", "mem_temp_max_c")
-"""What a GPU and its slot are capable of: constant, so these are labels of ``gputop_gpu_info``."""
+"""Capabilities of a GPU and its slot.
+
+They are constant, so they are labels of ``gputop_gpu_info``.
+"""
 _ELSEWHERE = frozenset(("xid", "throttle_reasons", "pid", "starttime", "ppid", "gpu", *FIXED))
 """Numbers that are not quantities: exported as counters by reason or as labels, or not at all."""
 _PROCESS_KEYS = ("gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "rss_bytes", "read_bytes_per_s")
@@ -112,8 +115,8 @@ def process_series() -> tuple[Series, ...]:
 
 # The names and units that each generation of dcgm-exporter uses for the catalogue's metrics.
 #
-# Up to 4.8 an exporter uses the names of DCGM's fields, which the catalogue knows, in the fields' units. From 4.9 on
-# the names end in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
+# Up to 4.8 an exporter uses the names and units of DCGM's fields, which the catalogue has. From 4.9 on the names end
+# in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
 
 Generation = Literal["legacy", "4.9"]
 GENERATIONS: tuple[Generation, ...] = get_args(Generation)
@@ -132,9 +135,12 @@ class DcgmName(Struct, frozen=True):
 
 
 _LEGACY_DIVISORS = {"bytes": MIB, "J": 1e-3}
-"""By the catalogue's unit: framebuffer in MiB, energy in mJ."""
+"""Divisors by the catalogue's unit: framebuffer in MiB, energy in mJ."""
 _NOT_EXPORTED = frozenset(("throttle_reasons", "xid"))
-"""Exported by reason and by Xid where they are counters of our own; a gauge of the last Xid says nothing of when."""
+"""Metrics that gputop exports as counters by reason and Xid.
+
+A gauge of the last Xid would not say when it happened.
+"""
 
 
 def _legacy_divisor(key: str, unit: str) -> float:
@@ -176,7 +182,10 @@ FB_FREE: Mapping[Generation, DcgmName] = {
     "legacy": DcgmName("", "DCGM_FI_DEV_FB_FREE", MIB),
     "4.9": DcgmName("", "DCGM_FI_DEV_FB_FREE_BYTES"),
 }  # fmt: skip
-"""Device memory that is free: DCGM has it as a field, the catalogue as the difference of two."""
+"""Free device memory.
+
+DCGM has it as a field, the catalogue as the difference of two metrics.
+"""
 HOST_LABEL: Mapping[Generation, str] = {"legacy": "Hostname", "4.9": "hostname"}
-"""That generation's label for the host. Spelt ``hostname`` from 4.8.3 on."""
+"""Label of the host in each generation; ``hostname`` from 4.8.3 on."""
 COUNTERS = frozenset(("energy_j",)) | {key for key in LEGACY if key.startswith("ecc_")}

@@ -327,9 +327,9 @@ def typed_number(text: str, unit: Unit) -> float:
 # And prose of our own in lines: ``wrapped``.
 #
 # Process names, command lines, reasons of a driver and recordings may hold anything. As data they keep every letter of
-# every script; on a terminal, where each cell must be where it is thought to be, less is allowed.
+# every script; a terminal, which needs each cell at its expected position, allows less.
 
-# ``re`` compiles and caches them when a text needs them; hardly any does, so the start does not wait for that.
+# ``re`` compiles and caches them on first use. Few texts need them, so the start does not wait for compilation.
 _SPACES = r"[\t\n\v\f\r]"
 _UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 
@@ -393,7 +393,7 @@ def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_
     Options and names are not broken at their hyphens. The first line begins with ``first``, the others with
     ``further``. ``whole_words`` are longer than a line rather than broken.
     """
-    # Not imported at a start: the first picture seldom needs it.
+    # Imported late: the first frame seldom needs the module.
     from textwrap import wrap
 
     return wrap(

@@ -28,8 +28,11 @@ from gputop.model.snapshot import (
 )
 
 MOST_REMEMBERED = 4096
-"""Entries in each cache of redacted facts, of redacted texts, and of numbers for what is known by its form alone, such
-as paths: a forgotten one gets a new number if it comes back. Users, hosts and devices keep theirs for ever."""
+"""Entries in each cache.
+
+The caches hold redacted facts, redacted texts, and numbers for names that are known by their form, such as paths: a
+dropped one gets a new number if it comes back. Users, hosts and devices keep theirs for ever.
+"""
 MOST_JOBS = 32_768
 """Jobs whose number is kept: more than run at once on a thousand hosts with a job for each GPU."""
 _UUID = re.compile(
@@ -43,7 +46,7 @@ _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _ADDRESS = re.compile(rf"(?<![\w.])(?!127\.){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.])")
 """A version of NVML has four numbers as well, and one of them is larger."""
 _WORDS = re.compile(r"[\w-]+(?:\.[\w-]+)*")
-"""Words and dots between them: what the name of a host or a user is made of."""
+"""Words joined by dots, as in names of hosts and users."""
 _EVERYBODY = frozenset((
     "root", "localhost", "a", "an", "and", "any", "as", "at", "be", "but", "by", "d", "do", "for", "h", "has", "id",
     "if", "in", "io", "is", "it", "its", "m", "ms", "no", "not", "ns", "of", "off", "on", "one", "or", "s", "so", "the",
@@ -52,7 +55,7 @@ _EVERYBODY = frozenset((
 """Names that reveal nothing, and short words that gputop's own texts use ("run as root"). They stay in a text, as bare
 numbers do; a field that holds only the name is redacted all the same."""
 _KEPT = frozenset(("user", "host"))
-"""Kinds whose names are looked for in texts."""
+"""Kinds with names that are searched for in texts."""
 T = TypeVar("T", GpuSample, HostSample, ProcessSample)
 
 
@@ -66,7 +69,7 @@ class Redactor:
         self._lock = RLock()
         self._numbers: dict[str, dict[str, str]] = {}
         self._numbers_given: dict[str, int] = {}
-        """How many numbers each kind has used."""
+        """Number of assigned numbers by kind."""
         self._names: dict[str, str] = {}
         self._most_words = 1
         self._odd: tuple[str, ...] = ()
@@ -255,7 +258,7 @@ class Redactor:
 
         ``kind`` may be a label of another program.
         """
-        # A number that comes back, as from a recording that was redacted before, keeps itself.
+        # A name that is a number already, as in a redacted recording, stays the same.
         if not name or re.fullmatch(rf"{kind}\d+", name):
             return name
         with self._lock:
@@ -264,7 +267,7 @@ class Redactor:
             if number is None:
                 self._numbers_given[kind] = self._numbers_given.get(kind, 0) + 1
                 number = f"{kind}{self._numbers_given[kind]}"
-            # Taken out and put in again: the order is that of the last use.
+            # Removed and inserted again: the order is by last use.
             numbers[name] = number
             if kind not in _KEPT and len(numbers) > (MOST_JOBS if kind == "job" else MOST_REMEMBERED):
                 del numbers[next(iter(numbers))]

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 
 MASK = "********"
-"""Equally long for every value: the length of a password is part of the secret."""
+"""Mask of one length for every value.
+
+The length of a password is part of the secret.
+"""
 _NAME_MARKS = (
     "key", "token", "secret", "pass", "pwd", "pw", "cred", "auth", "cookie", "bearer", "basic", "dsn", "jwt", "otp",
     "-pat", "_pat", "sig", "login", "obscure", "sudo", "://", "@", "%3", "hf_", "akia", "asia", "aiza", "eyj", "xox",
     "hooks", "-p", "-w", "-a", "-u", "-k",
 )  # fmt: skip
-"""Without one of these no name, option or address announces a secret."""
+"""Required part of names, options and addresses that announce a secret."""
 _LONG_PART = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d|\d+[A-Za-z])[A-Za-z0-9]{8}")
-"""Without such a part, letters and digits mixed, no word has the shape of a secret."""
+"""Required part of a word with the shape of a secret.
+
+Letters and digits are mixed in it.
+"""
 
 
 def may_hold_one(text: str) -> bool:

@@ -15,7 +15,10 @@ from typing import Literal
 from gputop.model.secret_marks import MASK
 
 Strength = Literal["", "weak", "strong"]
-"""Of a name: after a weak one only a value that looks generated is masked."""
+"""Strength of a name as a sign of a secret.
+
+After a weak name only a value that looks generated is masked.
+"""
 
 _STRONG = re.compile(
     r"passw|passphrase|passcode|passin$|passout$|pwd$|secret(?!ar)|credential|creds?$|authori[sz]ation|cookies?$|bearer$|"
@@ -36,13 +39,19 @@ _DATA = _set("""
     reward best log eval score message mask map hot public cache pad eos bos unk cls sep start stop end special first
     placeholder initializer trigger per last next new begin max min num value forward backward two one
 """)
-"""Before ``key`` and ``token`` they name a part of the data: ``--image-key jpg``, ``--pad-token '<pad>'``."""
+"""Words that make ``key`` and ``token`` a part of the data.
+
+Examples: ``--image-key jpg``, ``--pad-token '<pad>'``.
+"""
 _ABOUT = _set("""
     file files filename path paths dir folder name names type types mode method provider length len size sizes count
     num limit host port env var version format stdin prompt ttl timeout required enabled algorithm scope scopes server
     backend class manager store policy frames min max expiry padding heads
 """)
-"""After a word that says secret they make the name one about the secret: ``--password-file``, ``--token-limit``."""
+"""Words that make a name one about the secret.
+
+Examples: ``--password-file``, ``--token-limit``.
+"""
 _SCHEMES = _set("bearer basic digest negotiate bot")
 _PLAIN = _SCHEMES | _set("true false none null yes no on off auto token apikey")
 """Values that are no secret under any name, and the schemes before one in a header."""
@@ -98,7 +107,7 @@ _TAIL = re.compile(r"(?:\d+|prod|dev|test|staging|main|old|new|ro|rw|value|str|s
 def strength(name: str) -> Strength:
     """Return how surely a name (``api_key``, ``clientSecret``) says secret."""
     last = name.rsplit(".", 1)[-1]
-    # Both as camelCase and as it stands: clientSecret and ToKeN.
+    # Both split at capitals and unchanged: clientSecret and ToKeN.
     splits = ([w.lower() for w in _CAMEL.findall(last)], [w for w in re.split(r"[_\-]", last.lower()) if w])
     found = {_of_words(words) for words in splits}
     return "strong" if "strong" in found else "weak" if "weak" in found else ""
@@ -197,7 +206,7 @@ def _announced(word: str) -> str:
         return "auth"
     is_name = word[-1:] in (":", "=") or bare.isupper() or strength(bare) == "strong" or re.search(r"\w[._]\w", bare)
     if is_name and re.fullmatch(_NAME, bare):
-        # In a sentence the word after "password" is a secret only by its look.
+        # In a sentence the word after "password" is masked only if it looks like a secret.
         return "auth" if bare.isalpha() and bare.islower() and word[-1:].isalpha() else bare
     return bare if bare in _BEFORE_ONE else ""
 

@@ -14,8 +14,8 @@ from gputop.model.quantity import NOT_MEASURED, clean_text, per_second
 
 # Checked here: a row of numbers.
 #
-# A server counts since its start and sorts times into buckets, so rates are differences over a window, and a quantile
-# is known only as the bounds of the bucket that it lies in.
+# A server counts since its start and sorts times into buckets. Rates are therefore differences over a window, and a
+# quantile is known only as the bounds of its bucket.
 
 ServerKind = Literal["vllm", "sglang", "triton", "tgi"]
 LABELS: Mapping[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang", "triton": "Triton", "tgi": "TGI"}
@@ -32,7 +32,10 @@ _MOST_WORDS = 200
 Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
 """A number that a server can have counted."""
 Bounds = tuple[Amount, Amount | None]
-"""Seconds: a quantile lies above the first and at most at the second; None where only the last bucket holds it."""
+"""Bounds of a quantile in seconds.
+
+The quantile lies above the first and at most at the second; None if only the last bucket holds it.
+"""
 
 
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
@@ -78,7 +81,7 @@ WORDS: Mapping[str, str] = {
     "running": "running", "kv_cache_pct": "KV cache", "preemptions_per_s": "preemptions",
     "prefix_hit_pct": "prefix hits",
 }  # fmt: skip
-"""What people call each number."""
+"""Display names of the numbers."""
 TIMES = {"first_token": "first token", "first_response": "first response", "between_tokens": "between tokens"}
 NUMBERS = ("window_s", *WORDS)
 QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p99"))
@@ -101,7 +104,7 @@ def _words(text: str) -> str:
     return clean_text(text)[:_MOST_WORDS]
 
 
-# What an inference server serves, in words: for a GPU's title, for a table, for a report.
+# Text about an inference server: for a GPU's title, for a table, for a report.
 
 
 def server_forms(row: ServerRow) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from gputop.model.bounds import Text
 
 SmSource = Literal["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
 SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
-"""What ``--sm-source`` takes: the best that works, or one and no other."""
+"""Values of ``--sm-source``: the best working source, or one source only."""
 
 
 class SmOptions(Struct, frozen=True):
@@ -102,9 +102,15 @@ SM_SOURCES: Mapping[str, SmSourceRow] = {
 """Every value of ``SmSource``, the best source first."""
 
 COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
-"""Why the hardware counters give nothing to most users; what to do about it `gputop doctor` prints."""
+"""Reason if the driver denies the hardware counters to most users.
+
+`gputop doctor` prints the remedy.
+"""
 COUNTERS_RELEASED = "GPU counters released for other tools"
-"""Why they give nothing after the user released them; the screen names the key that resumes them."""
+"""Reason if the user released the hardware counters.
+
+The screen names the key that resumes them.
+"""
 LackKind = Literal["collecting", "denied", "released", "virtual"]
 LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
 
@@ -134,6 +140,9 @@ class SmLack(Struct, frozen=True, omit_defaults=True):
 
 INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
 CONSUMER = ("geforce", "titan")
-"""Words in the names of GPUs by which it is known what else measures them."""
+"""Words in names of consumer GPUs.
+
+They determine the remedy for missing SM activity.
+"""
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)
-"""Where an SM activity comes from that was measured, not bounded."""
+"""Sources that measure SM activity, rather than bound it."""

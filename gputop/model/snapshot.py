@@ -32,20 +32,29 @@ from gputop.model.steps import MOST_PERIODS, MOST_STEP_ROWS, StepPeriod, StepRow
 Role = Literal["gpu", "loader", "helper", "orphan"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
 MOST_GPUS, MOST_PROCESSES = 256, 4096
-"""In one snapshot of a recording."""
+"""Limits of one snapshot of a recording."""
 
 GAP_INTERVALS = 3.0
-"""A sample stands for the time since the one before it, unless more than so many intervals lie between (a gap)."""
+"""Intervals above which the time between samples is a gap.
+
+Otherwise a sample covers the time since the previous one.
+"""
 
 Collector = Literal["nvml", "proc"]
-"""Who measures: the GPUs and what is on them, or the host and its processes."""
+"""Collectors: of GPUs and their processes, or of the host.
+
+``proc`` reads the host and its processes.
+"""
 COLLECTORS: tuple[Collector, ...] = get_args(Collector)
 
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 NOTHING_LATE: Mapping[str, float] = MappingProxyType({})
 
 NOT_READ_YET = "not yet read from /proc"
-"""Why a process lacks all that /proc tells, in a snapshot that did not wait for it: the next one has it."""
+"""Reason if a process lacks all facts of /proc.
+
+The snapshot did not wait for /proc; the next one has the facts.
+"""
 
 
 class GpuStatic(Struct, frozen=True, omit_defaults=True):
@@ -74,7 +83,7 @@ class GpuStatic(Struct, frozen=True, omit_defaults=True):
 
 
 UNKNOWN_GPU = GpuStatic(0, "unknown", "unknown GPU")
-"""The facts in a frame of a recording, which has them on another line."""
+"""Placeholder in a recorded frame, whose facts are on another line."""
 
 
 class GpuSample(Struct, frozen=True, omit_defaults=True):
@@ -142,11 +151,14 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
     asleep: bool | None = None
     unavailable: Reasons = NOTHING_MISSING
     doubts: Reasons = NOTHING_MISSING
-    """What is to be known of a value that is there, by its key; found when it is judged, and in no recording."""
+    """Doubts about present values, by key.
+
+    Found when the sample is judged; no recording has them.
+    """
 
     @property
     def pipes(self) -> tuple[float | None, ...]:
-        """How active each kind of arithmetic pipe is, in percent."""
+        """Activity of each kind of arithmetic pipe, in percent."""
         return (
             self.tensor_active_pct, self.fp64_active_pct, self.fp32_active_pct, self.fp16_active_pct,
             self.int_active_pct,
@@ -178,7 +190,7 @@ class HostSample(Struct, frozen=True, omit_defaults=True):
     psi_io_pct: Number | None = None
     psi_mem_pct: Number | None = None
     outsiders: Annotated[tuple[Outsider, ...], Meta(max_length=64)] | None = None
-    """None unless a process queued for a core."""
+    """Programs outside the jobs; None unless a process queued for a core."""
     cpu_outsiders_pct: Number | None = None
     fabric_rx_bytes_per_s: Number | None = None
     fabric_tx_bytes_per_s: Number | None = None
@@ -311,7 +323,7 @@ _WAITS: Mapping[str, str] = {
     "disk": "disk", "network": "network", "lock": "lock", "sleep": "sleep", "poll": "queue", "pipe": "pipe",
     "write": "write", "other": "other",
 }  # fmt: skip
-"""The wait state that each share of time stands for."""
+"""Wait state of each share of time."""
 
 
 def _waits_of(kind: type[FeedTime | MainTime]) -> tuple[tuple[str, ...], Callable[[Any], tuple[float | None, ...]]]:
@@ -431,7 +443,7 @@ def value(sample: AnySample, key: str) -> Any:
 SIMULATED_BOOT = "simulated-"
 """The prefix of a simulated machine's boot id, which recordings keep."""
 SIMULATED = " (simulated)"
-"""Appended to its name."""
+"""Suffix of a simulated machine's name."""
 
 
 class Machine(Struct, frozen=True, omit_defaults=True):

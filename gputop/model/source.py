@@ -13,7 +13,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event, Snapshot
 
 CLOSE_S = 0.2
-"""How long closing a source waits for a driver call that hangs, in seconds."""
+"""Seconds that closing a source waits for a hung driver call."""
 
 
 class SourceError(Exception):

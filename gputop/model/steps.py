@@ -22,13 +22,16 @@ from gputop.model.secrets import masked_text
 
 MOST_STEP_ROWS = 8192
 DIGITS = 16
-"""Of a run's name on the wire: hex digits of a hash, so that no address travels."""
+"""Hex digits of a run's name on the wire.
+
+The name is a hash, so that no address travels.
+"""
 MOST_NAME = 64
 """Characters of the name of a run."""
 _LEEWAY = 1e-3
 """Rounding of sums against minimum and maximum, as a share."""
 MOST_MFU_PCT = 100.0
-"""More than this a GPU cannot do: such a figure is refused, in words, wherever it would be shown."""
+"""Highest possible MFU; higher figures are rejected with a reason."""
 MFU_REMEDY = (
     "check what work() is told: tokens, parameters or flops are of one step of this process, peak_flops of one GPU"
 )
@@ -122,16 +125,22 @@ def _adds_up(row: StepRow) -> bool:
     )
 
 
-# How fast the jobs of this machine step: the last minute of what each process announced. Pure; time enters with it.
+# Pace of this machine's jobs: the last minute of each process's announcements. Pure; rows carry the time.
 
 WINDOW_S = 60.0
 SILENT_S = 30.0
-"""A job that has announced no step for so long, and for ten of its steps, is no longer stepping."""
+"""Silence after which a job is no longer stepping.
+
+Its last ten step times must have passed too.
+"""
 SILENT_STEPS = 10.0
 REPLACED_S = 2.0
-"""A rank that was silent for so long when another process of its run announces steps under its number is replaced."""
+"""Silence after which a rank can be replaced.
+
+Another process of its run then announces steps under its number.
+"""
 LEAST_ROWS = 4
-"""With fewer announcements their spread says nothing."""
+"""Minimum announcements for a meaningful spread."""
 MOST_RANKS = 256
 _MOST_ROWS = 256
 _Z95 = 1.96
@@ -144,7 +153,10 @@ def phase_word(phase: Phase) -> str:
 
 NO_PHASES: Mapping[Phase, float] = {}
 _MOST_LOOKED_AT = 256
-"""Rows with phases that are kept of a process; beyond that every second one is dropped."""
+"""Rows with phases that are kept of a process.
+
+Beyond that every second one is dropped.
+"""
 
 
 class PhaseGrowth(Struct, frozen=True):
@@ -174,22 +186,31 @@ class StepPace(Struct, frozen=True):
     p99_s: float
     steps: int
     samples_per_s: float | None = None
-    """None where the job does not say how many samples a step has."""
+    """None if the job does not announce samples."""
     wait_s: float | None = None
-    """The part of the mean step spent waiting for other ranks; None where the job does not say."""
+    """Part of the mean step spent waiting for other ranks.
+
+    None if the job does not announce it.
+    """
 
     tokens_per_s: float | None = None
-    """None where the job does not say how many tokens a step has."""
+    """None if the job does not announce tokens."""
     mfu_pct: float | None = None
-    """Model FLOPs utilisation as the job works it out; above 100 it cannot be, and is shown with that reason alone."""
+    """Model FLOPs utilisation by the job's own calculation.
+
+    A value above 100 is impossible, and is shown with that reason alone.
+    """
 
     run: str = ""
-    """The run whose rank it is."""
+    """Run of the rank."""
 
     phases: Mapping[Phase, float] = NO_PHASES
-    """Seconds of host time a step, by phase, over the last minute; without those that the job does not say."""
+    """Seconds of host time a step, by phase, over the last minute.
+
+    Phases that the job does not announce are missing.
+    """
     growth: PhaseGrowth | None = None
-    """The phase that grew since the job was first heard, where a step now takes longer."""
+    """Phase that grew since the first announcement, if steps take longer."""
 
     @property
     def steps_per_s(self) -> float:
@@ -232,7 +253,7 @@ class StepHistory:
     def looked_at(self, pace: StepPace) -> Sequence[Mapping[Phase, float]]:
         """Return the phases of a process's steps in order.
 
-        They begin with the first step that was announced.
+        They cover the time since the process was first heard.
         """
         series = self._looked_at.get((pace.pid, pace.name))
         return () if series is None else series.steps
@@ -351,7 +372,7 @@ def _rate(rows: Sequence[StepRow], key: str) -> float | None:
     return sum(amount for amount, _ in announced) / seconds if seconds > 0.0 else None
 
 
-# The length of a job's step as seen from outside: a value with its source. Checked here, found in the diagnosis.
+# Length of a job's step, measured from outside, with its source. Checked here, found in the diagnosis.
 
 PeriodSource = Literal["nvlink", "power", "tensor"]
 SOURCE_WORDS: Mapping[PeriodSource, str] = {"nvlink": "NVLink", "power": "power", "tensor": "tensor activity"}
@@ -373,7 +394,7 @@ class StepPeriod(Struct, frozen=True, omit_defaults=True):
     grown_t: Annotated[float, Meta(gt=0.0, lt=1e11)] | None = None
 
 
-# Which processes are ranks of one run: whose steps may be summed or compared.
+# Ranks of one run: only their steps may be summed or compared.
 #
 # An allocation pays for processes, a run is what a launcher has started as one program. A name is never an identity,
 # nor is a process group: eight seeds of one script are eight runs, in one batch job and in one shell too.

@@ -95,7 +95,7 @@ def _checked(line: Line) -> Line:
     if isinstance(line, Event):
         return replace(line, text=masked_text(line.text))
     if isinstance(line, MachineLine) and len({gpu.uuid for gpu in line.gpus}) < len(line.gpus):
-        # Values would be added up as if they were those of one GPU.
+        # Values of both would be added up as one GPU's.
         raise Damage("two GPUs have one uuid")
     if isinstance(line, ProcessLine):
         return replace(line, static=_masked(line.static))
@@ -105,7 +105,7 @@ def _checked(line: Line) -> Line:
 
 
 _masked_again = lru_cache(maxsize=1024)(masked_text)
-"""Frame after frame repeats its texts."""
+"""Cached: most frames repeat their texts."""
 
 
 def _masked_frame(frame: Snapshot) -> Snapshot:

@@ -55,9 +55,9 @@ class LineDecoder:
         self.reason = ""
         """The fault of the first dropped line or member."""
         self.trailing: list[Event] = []
-        """Events since the last frame that were part of the measurements; they belong to the next frame."""
+        """Measured events since the last frame; they belong to the next."""
         self.derived: list[Event] = []
-        """Events since the last frame that were concluded from frames."""
+        """Events since the last frame that were derived from frames."""
         self.run: RunFacts | None = None
         """The program that was recorded, once its line has been read."""
         self._head: MachineLine | None = None
@@ -178,7 +178,7 @@ class LineDecoder:
             return Event(t, "gap", text, is_damage=True) if self._has_damage else None
         seconds = t - last
         if self._is_other:
-            # Without its name, which a redacted recording does not tell.
+            # Without the machine's name: a redacted recording does not have it.
             return Event(t, "gap", "another machine from here on")
         if self._restarted:
             return Event(t, "gap", "the machine was restarted")

@@ -34,7 +34,7 @@ def encode_line(line: Line) -> bytes:
     try:
         return _ENCODER.encode(line) + b"\n"
     except UnicodeEncodeError:
-        # Half a character, in a text that was not cleaned.
+        # A lone surrogate in a text that was not cleaned.
         return _ENCODER.encode(cleaned(line)) + b"\n"
 
 

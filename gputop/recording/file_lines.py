@@ -23,14 +23,20 @@ from gputop.recording.format import MOST_LINE_BYTES, Damage, RecordingError
 from gputop.system.safe_open import open_regular
 
 _MAGIC = b"\x1f\x8b\x08\x00"
-"""The beginning of a recorder's member: without a name, which gzip(1) gives to the whole file."""
+"""Header of a recorder's member.
+
+The header has no file name; gzip(1) writes one for the whole file.
+"""
 _GZIP = 31
 _CHUNK, _PEEK, _LITTLE = 1 << 18, 1 << 14, 64
 _SEARCHED = 8 << 20
 _MOST_HELD = 16 << 20
-"""A larger member is handed out before its checksum is known: no recorder writes one, but gzip(1) does."""
+"""Largest member that is held until its checksum is known.
+
+No recorder writes a larger one, but gzip(1) does.
+"""
 FREE_BYTES, BOMB_RATIO = 1 << 20, 100
-"""Bytes that any member may unpack to, and further ones for each packed byte."""
+"""Limit of unpacked bytes: a constant, and a multiple of packed bytes."""
 _CLOCK_SET_BACK = b'"clock_set_back":true'
 _LONG = f"a line of more than {MOST_LINE_BYTES >> 20} MiB"
 _MACHINE = b'{"k":"machine"', b'{"k": "machine"'
@@ -135,7 +141,7 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
                 at += len(packed)
             if not packed:
                 if taken and end is not None:
-                    # Another member follows, so that it is not the end of the file that tore this one.
+                    # Another member follows, so the end of the file did not cut this one.
                     raise Damage("a member without an end")
                 yield unpacker.flush(), True
                 return
@@ -169,7 +175,7 @@ def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
             if size > MOST_LINE_BYTES:
                 raise Damage(_LONG)
             given += cut
-            # One by one: millions of empty lines would be a bomb by themselves.
+            # One by one: a list of millions of empty lines would exhaust the memory.
             for line in BytesIO(whole[:cut]):
                 yield line.rstrip(b"\n")
     except Damage:
@@ -185,7 +191,7 @@ def _lines_before_damage(file: BinaryIO, part: FilePart, given: int) -> Iterator
     """
     pieces, size = list[bytes](), 0
     with suppress(Damage):
-        # An error discards what its call has unpacked: so little at a time.
+        # An error discards the text that its call has unpacked, so each call unpacks little.
         for piece, _ in _unpacked(file, part.begin, part.end, _LITTLE):
             size += len(piece)
             if size > given:

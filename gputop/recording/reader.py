@@ -28,10 +28,13 @@ _SERIES = re.compile(r"(.+)-\d{8}T\d{6}Z-(\d+)(?:\.\d+)?(?:\.gputop)?\.jsonl(?:\
 MOST_NAMED = 3
 """Files named in one line."""
 _MOST_BAD_LINES = 1000
-"""After so many bad lines without a good frame a file is given up as not a recording."""
+"""Bad lines without a good frame after which a file is given up."""
 MOST_OPEN = 256
-"""Files of a recording that stay open, so that a replay survives their deletion. Further files are opened when they
-are read: a month of hourly files is more than a process may have open."""
+"""Files of a recording that stay open.
+
+A replay then survives their deletion. Further files are opened when they are read: a month of hourly files is more
+than a process may have open.
+"""
 
 
 def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -> Iterator[Snapshot]:
@@ -147,7 +150,7 @@ class Recording(RecordedTimeline):
         """The program that was recorded; known once the recording has been read to its end."""
         self._names = recording_files(path)
         self._files: list[BinaryIO] = []
-        """Open files, the oldest: those are deleted first."""
+        """Open files: the oldest, which are deleted first."""
         self._parts: list[FilePart] = []
         try:
             for number, name in enumerate(self._names):

@@ -60,7 +60,7 @@ class Past(RecordedTimeline):
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
         self.gpus = tuple(gpu.static for gpu in last.gpus)
-        # A clock that was set back has begun the memory afresh.
+        # Memory starts over when the clock is set back, so one segment is enough.
         whole = TimeSegment(blocks[0].first_t, last.t, 0, len(blocks) - 1)
         self._lay_out([block.first_t for block in blocks], [whole])
 
@@ -83,7 +83,7 @@ class Past(RecordedTimeline):
 
 
 KEPT_S = 660.0
-"""Ten minutes of history and a window of diagnosis."""
+"""Seconds kept: ten minutes of history and a window of diagnosis."""
 JUDGED_S = 60.0
 """Seconds between two kept states of the diagnosis."""
 BLOCK_FRAMES = 20
@@ -122,7 +122,7 @@ class Memory:
             self._count = 0
         lines: list[bytes] = []
         if not self._count:
-            # As it is read back.
+            # Rounded like the recorded time.
             self._first_t = round(snapshot.t, 3)
             self._packer, self._data, self._judged = zlib.compressobj(), [], None
             lines = [self._encoder.begin_member(snapshot)]

@@ -86,7 +86,7 @@ class RecordedTimeline(ABC):
         Returns Unix seconds. Raises ValueError.
         """
         if TIME_OF_DAY.fullmatch(text.strip()):
-            # Each day has it.
+            # Every day of the recording has this time.
             for segment in reversed(self.segments[1:]):
                 t = moment(text, segment.begin, segment.end, now, keep=False)
                 if segment.holds(t):

@@ -19,7 +19,10 @@ from gputop.recording.writer import RecordingWriter
 from gputop.system.worker import Worker
 
 QUEUE_FRAMES = 120
-"""Two minutes at 1 Hz: longer than a disk stalls while it flushes."""
+"""Frames in the queue: two minutes at 1 Hz.
+
+A disk stalls for less while it flushes.
+"""
 MOST_OWED = 256
 """Events of dropped frames that the next frame may carry."""
 
@@ -39,14 +42,20 @@ class Recorder:
         self.seconds = 0.0
         """Time from the first offered frame to the last, without steps of the clock backwards."""
         self.error: str | None = None
-        """The reason why recording has stopped; None while it goes on or after an orderly end."""
+        """Reason why recording has stopped.
+
+        None while it continues, or after an orderly end.
+        """
         self.dropped = 0
-        """Frames that a slow disk has cost. Their events come with the next frame."""
+        """Frames dropped because of a slow disk.
+
+        Their events come with the next frame.
+        """
         self._owed: tuple[Event, ...] = ()
         self.ran: RunFacts | None = None
-        """The program that ran: written behind the last frame."""
+        """Program that ran; written after the last frame."""
         self._worker = Worker("recorder", self._write, close=lambda: self._write(ends=True))
-        # A thread that cannot be started is an error now, not at the first frame.
+        # Start the thread now: a failure must show before the first frame.
         self._worker.ask()
 
     @property

@@ -57,8 +57,8 @@ class _File:
         """The compressor, whose type has no public name; None for plain text."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
-        # Held while the file is written, so that no other recorder deletes it to make room. On a file system without
-        # locks nothing is deleted either.
+        # The lock keeps other recorders from deleting the file to make room. On a file system without locks nothing is
+        # deleted either.
         with suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -285,7 +285,7 @@ class RecordingWriter:
             status = entry.stat(follow_symlinks=False)
             if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                 recordings.append((entry.path, status.st_size))
-        # Names of one machine sort by time; those of several sort by the time inside the name.
+        # Sort by the time inside the name: files may be from several machines.
         recordings.sort(key=lambda pair: pair[0].rsplit("-", 2)[-2])
         total = sum(size for _, size in recordings)
         for path, size in recordings:
