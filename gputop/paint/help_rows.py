@@ -23,7 +23,7 @@ from gputop.paint.process_columns import COLUMNS, DEFAULT, existing_columns
 NUMBERS = (
     "UTIL is the share of time in which any kernel ran at all: one tiny kernel after the other makes it 100.",
     "SM is how much of the chip's processors, its streaming multiprocessors, had work meanwhile.",
-    "GAP is UTIL - SM: silicon that looks busy and has nothing to do. It is the sky over the green floor of a chart.",
+    "GAP is UTIL - SM: the share of the chip that looks busy and does nothing; in a chart the area above the green.",
     "Efficiency is SM / UTIL. What is not measured is n/a, with the reason; never 0.",
 )
 """What the numbers of a GPU say, the first thing in the help."""

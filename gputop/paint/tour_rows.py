@@ -46,7 +46,7 @@ STEPS = (
         "small_kernels",
         "busy, and not working",
         "By its utilisation this GPU is busy. But UTIL only says that at almost every moment some kernel "
-        "ran. SM says how much of the chip had work: hardly any. The red sky over the thin floor is that gap. "
+        "ran. SM says how much of the chip had work: hardly any. The red area above the green is that gap. "
         "The main thread launches thousands of tiny kernels, one by one; the chip waits for the next launch.",
         "batch size raised from 1 to 512, and CUDA graphs",
     ),

@@ -254,7 +254,8 @@ OWN_THREADS = {
     "features/traces/chunks.py": "a pool of the standard library: the next piece is unpacked while one is decoded",
     "features/export/scrape_server.py": "the standard library's thread for each connection",
     "features/prove/cuda_program.py": "a program of its own: reads its stdin, whose end ends it",
-    "sources/activity/counters/helper.py": "a program of its own: stdin, and one GPU's counters a thread",
+    "sources/activity/counters/helper.py": "a program of its own: reads its stdin",
+    "sources/activity/counters/counter_thread.py": "the same program: one GPU's counters a thread",
     "tui/terminal/driver.py": "writes to a terminal that may take nothing; the loop goes on without it",
     "tui/terminal/guard.py": "the last resort for the terminal: needs nothing that may wait or fail",
 }
