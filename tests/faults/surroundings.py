@@ -203,7 +203,7 @@ def rows() -> list[Row]:
             slow=True,
         ),
         Row("the reader goes away", NOTHING, 141, _shell("gputop once --json | true"), slow=True),
-        Row("locale C: once", "SM measured - GPM", 0, _environment("once", **plain), slow=True),
+        Row("locale C: once", "# busy, not working", 0, _environment("once", **plain), slow=True),
         Row("PYTHONOPTIMIZE=2", "H100", 0, _environment("once", PYTHONOPTIMIZE="2"), slow=True),
         Row("no HOME", "H100", 0, _environment("once", without=("HOME",)), slow=True),
         Row("a home that cannot be written", "H100", 0, _environment("once", HOME="/dev/null/home")),

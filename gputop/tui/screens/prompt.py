@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,6 +15,9 @@ from textual.widgets import Input, Label
 
 from gputop.tui.screens.box import framed
 from gputop.tui.screens.scrolling import ClosesOnce
+
+TYPED_S = 0.5
+"""How long an answer waits for keys that are still in the line's queue."""
 
 
 class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
@@ -44,7 +48,9 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
             yield self._answer
 
     def on_mount(self) -> None:
-        framed(self, self.query_one(Horizontal))
+        if not (row := self.query(Horizontal)):
+            return  # closed before it was composed, by a later key of one burst
+        framed(self, row.first())
         # At once: ``focus`` would take effect after the keys already queued.
         self.set_focus(self._answer)
 
@@ -54,7 +60,9 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
         Some may still wait in the line's own queue."""
         taken = asyncio.Event()
         if self._answer.call_later(taken.set):
-            await taken.wait()
+            # After a second Enter of one burst the line is closed and empties its queue no more.
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(taken.wait(), TYPED_S)
         return self._answer.value
 
     async def action_accept(self) -> None:

@@ -43,7 +43,9 @@ class TextBox(ModalScreen[None], ClosesOnce[None], keys="list"):
             yield Static(ascii_only(text) if is_ascii(self.app) else text, markup=False)
 
     def on_mount(self) -> None:
-        box = self.query_one(VerticalScroll)
+        if not (boxes := self.query(VerticalScroll)):
+            return  # closed before it was composed, by a later key of one burst
+        box = boxes.first()
         framed(self, box)
         if is_ascii(self.app):
             box.styles.border_left = box.styles.border_right = None
