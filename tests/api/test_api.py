@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 import typing
@@ -255,17 +253,6 @@ def test_the_end_of_a_program_waits_for_a_hung_driver_no_longer_than_promised(mo
     _ONE.end()
     assert waits == [CLOSE_S] and CLOSE_S <= 0.2 and thread.is_alive(), "one wait, and then the program ends"
     hung.set()
-
-
-def test_the_first_use_collects_no_garbage_of_the_program_and_leaves_the_collector_as_it_was() -> None:
-    """Beside PyTorch a collection takes longer than all of gputop's imports."""
-    code = (
-        "import gc, sys, gputop; seen = []; (gc.enable if sys.argv[1] == 'on' else gc.disable)();"
-        "gc.callbacks.append(lambda phase, info: seen.append(phase)); gputop.watch; gc.callbacks.clear();"
-        "assert not seen and gc.isenabled() == (sys.argv[1] == 'on'), seen"
-    )
-    for collector in ("on", "off"):
-        subprocess.run([sys.executable, "-c", code, collector], check=True, timeout=60)
 
 
 def test_the_types_of_a_watch_are_those_that_its_annotations_name() -> None:
