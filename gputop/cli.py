@@ -1,12 +1,11 @@
 """Runs one command; imports only the standard library before.
 
-Errors are one line on stderr with the problem and its fix: exit 2 for wrong use, 3 where the machine
-cannot measure, 70 for defects of gputop. Tracebacks appear only with ``--debug``.
+Errors are one line on stderr with the problem and its fix: exit 2 for wrong use and files that cannot
+be read or written, 3 where the machine cannot measure, 70 for defects of gputop. Tracebacks appear only with ``--debug``.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -16,15 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.registry import LIVE, USUAL, Needs, module_of
-from gputop.output.messages import DEFECT, FAILED, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
+from gputop.output.messages import DEFECT, NOTHING_READ, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
 
 if TYPE_CHECKING:
     import argparse
-
-
-CANNOT_MEASURE = 3
-BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What ends with the status of a failure: the command line was right."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,20 +105,16 @@ def _fail(error: Exception, *, debug: bool) -> int:
     if (limit := limit_reached(error)) is not None:
         discard_output()
         say(limit)
-        return CANNOT_MEASURE
+        return NOTHING_READ
     if isinstance(error, (ConfigError, UsageError, RecordingError)):
         say(error)
-        return _usage_or_failure(error.__cause__)
+        return USAGE_ERROR
     if isinstance(error, SourceError):
         say(error)
-        return CANNOT_MEASURE
+        return NOTHING_READ
     if isinstance(error, OSError):
         discard_output()
         say(f"{error.filename or 'reading or writing failed'}: {error.strerror or error}")
-        return _usage_or_failure(error)
+        return USAGE_ERROR
     say(f"{unexpected(error)}; run again with --debug to see more")
     return DEFECT
-
-
-def _usage_or_failure(cause: BaseException | None) -> int:
-    return FAILED if isinstance(cause, OSError) and cause.errno in BROKEN_DISK else USAGE_ERROR

@@ -107,8 +107,8 @@ HEAD = ("option", "what it does")
 EXIT = dict(
     table_rows("""
     0   done; from a command that judges: nothing is wrong
-    1   diagnose, trace, alerts or prove found something; or something failed, such as a full disk
-    2   wrong use, a file that cannot be read, or a malformed configuration
+    1   a command that judges found something; or a mark, an alert's command or a choice of GPUs came to nothing
+    2   wrong use, a malformed configuration, or a file or output that cannot be read or written
     3   this machine cannot measure; `gputop demo` runs anywhere
     70  an error of gputop's own: the line says which and where, `--debug` says more
 """)

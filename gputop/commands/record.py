@@ -21,7 +21,7 @@ from gputop.commands.shared_options import (
 )
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
-from gputop.output.messages import say
+from gputop.output.messages import USAGE_ERROR, say
 from gputop.recording.writer import STDOUT
 from gputop.session.record_run import record
 from gputop.sources.local import open_local, with_servers_of
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 128 + signal.SIGPIPE
     if done.error is not None:
         say(done.error)
-        return 1
+        return USAGE_ERROR
     say(f"{count(done.frames, 'frame')}, {file_size(done.bytes_written)} in {done.path}")
     if done.path is not None and done.frames and args.output != STDOUT:
         say(f"next: gputop report {shlex.quote(done.path)}")

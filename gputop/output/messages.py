@@ -9,8 +9,8 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-FAILED, USAGE_ERROR = 1, 2
-"""Exit status where something failed, such as a full disk; of a wrong command line or configuration."""
+USAGE_ERROR = 2
+"""Exit status of a wrong command line or configuration, and of a file that cannot be read or written."""
 DEFECT = 70
 """Exit status of an error that nobody has foreseen (EX_SOFTWARE of sysexits.h)."""
 NOTHING_READ = 3

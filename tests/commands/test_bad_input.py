@@ -78,8 +78,8 @@ def test_a_time_of_day_is_the_frame_that_a_screen_showed_then(tmp_path: Path) ->
     with_fraction.close()
 
 
-@pytest.mark.parametrize("words", [["--version"], ["once", "--help"], ["demo", "-1"]])
-@pytest.mark.parametrize(("target", "status"), [("closed", 2), ("/dev/full", 1)])
+@pytest.mark.parametrize("words", [["--version"], ["once", "--help"], ["demo", "-1"], ["diagnose", "demo"]])
+@pytest.mark.parametrize(("target", "status"), [("closed", 2), ("/dev/full", 2)])
 def test_what_cannot_be_printed_is_a_failure(words: list[str], target: str, status: int) -> None:
     def close() -> None:
         os.close(1)

@@ -198,7 +198,7 @@ def rows() -> list[Row]:
         Row(
             "a full disk behind stdout",
             "No space left on device",
-            1,
+            2,
             _shell("env -u PYTHONUNBUFFERED gputop once >/dev/full"),
             slow=True,
         ),
@@ -213,14 +213,14 @@ def rows() -> list[Row]:
         Row(
             "a disk that takes no more of a recording",
             "recording stopped",
-            1,
+            2,
             _shell(
                 "ulimit -f 1; PYTHONDONTWRITEBYTECODE=1 "
                 "gputop record -o r.jsonl.gz --for 60s --interval 0.25 --gpus 0 2>&1 | tail -1"
             ),
         ),
         Row("a full disk while recording", "No space left on device", 0, _full_disk_under_the_screen, slow=True),
-        Row("a full disk under `record`", "No space left on device", 1, _full_disk_without_a_screen, slow=True),
+        Row("a full disk under `record`", "No space left on device", 2, _full_disk_without_a_screen, slow=True),
         Row(
             "a recording that cannot be written",
             "No such file or directory",

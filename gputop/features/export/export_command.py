@@ -31,7 +31,7 @@ from gputop.model.prometheus_names import GENERATIONS
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
-from gputop.output.messages import FAILED, say
+from gputop.output.messages import USAGE_ERROR, say
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _give(feed: ExportFeed, path: str | None) -> int:
     if path is not None:
         from gputop.features.export.export_feed import TextFile
 
-        return 0 if TextFile(path, feed.page, say).write() else FAILED
+        return 0 if TextFile(path, feed.page, say).write() else USAGE_ERROR
     sys.stdout.write(feed.page())
     sys.stdout.flush()
     return 0

@@ -110,7 +110,7 @@ class TraceReport(Struct, frozen=True):
 
 
 def trace_files(paths: Iterable[str]) -> list[str]:
-    """Files as they are; of a folder its traces, by name.
+    """Files as they are, each once; of a folder its traces, by name.
 
     Raises TraceError for a folder without any, and OSError.
     """
@@ -125,7 +125,16 @@ def trace_files(paths: Iterable[str]) -> list[str]:
             hint = ": export its .nsys-rep files with `nsys export --type sqlite`" if reports else ""
             raise TraceError(f"{path} holds no trace ({', '.join(SUFFIXES)}){hint}")
         files += [os.path.join(path, name) for name in inside]
-    return files
+    # A file that is named twice, or by a link, is one rank.
+    return list({_identity(path): path for path in files}.values())
+
+
+def _identity(path: str) -> object:
+    """Device and inode of a file; of a missing one its name."""
+    try:
+        return os.stat(path)[1:3]
+    except OSError:
+        return path
 
 
 def report_traces(

@@ -58,6 +58,14 @@ def test_equal_ranks_have_no_straggler_and_unequal_steps_are_said(
     assert "do not hold the same steps" in text and "is slower" not in text
 
 
+def test_a_file_that_is_named_twice_is_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "trace.json", planted("low_sm", steps=3))
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    words = [str(path), str(path), str(link), str(tmp_path), "--json"]
+    assert len(json.loads(trace_said(capsys, *words)[1])["ranks"]) == 1
+
+
 def test_a_file_of_a_folder_that_is_no_trace_is_left_out_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
