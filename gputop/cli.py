@@ -1,7 +1,7 @@
 """Runs one command; imports only the standard library before.
 
-Errors are one line on stderr with the problem and its fix: exit 2 for wrong use and files that cannot
-be read or written, 3 where the machine cannot measure, 70 for defects of gputop. Tracebacks appear only with ``--debug``.
+Errors are one line on stderr with the problem and its fix: exit 2 for wrong use and for files that cannot be read or
+written, 3 where the machine cannot measure, 70 for defects of gputop. Tracebacks appear only with ``--debug``.
 """
 
 from __future__ import annotations

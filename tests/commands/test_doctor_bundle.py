@@ -76,7 +76,7 @@ def test_where_the_disk_is_full_nothing_is_left(nvml_scenario: Callable[..., Sce
     path = tmp_path / "report.tar.gz"
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))  # noqa: E731
     done = bundled(nvml_scenario(1), path, tmp_path, preexec_fn=limit)
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert "no recording: " in done.stdout and str(path) in done.stderr and "Traceback" not in done.stderr
     assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == []
 
