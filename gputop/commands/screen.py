@@ -93,21 +93,12 @@ def screen_terminal(settings: Settings, instead: str = "gputop once") -> Termina
 def stdout_terminal(settings: Settings) -> Terminal:
     """How stdout is drawn on."""
     return choose(
-        os.environ,
-        sys.stdout.encoding,
-        theme=settings.theme,
-        ascii_only=settings.ascii,
-        no_color=settings.no_color,
+        os.environ, sys.stdout.encoding, theme=settings.theme, ascii_only=settings.ascii, no_color=settings.no_color
     )
 
 
 def first_view(
-    settings: Settings,
-    terminal: Terminal,
-    passing: Expression | None = None,
-    *,
-    demo: bool = False,
-    tour: bool = False,
+    settings: Settings, terminal: Terminal, passing: Expression | None = None, *, demo: bool = False, tour: bool = False
 ) -> View:
     """The main screen's state before any key; the last row names keys, and the tour where there is one."""
     user_keys = wanted_keys(settings.key_preset, settings.keys)

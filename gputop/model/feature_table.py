@@ -74,7 +74,7 @@ FEATURES: Mapping[str, Feature] = {
                 "Evidence",
                 "your alerts: list them, try them on a recording, or fire one",
                 "gputop.features.alerts.alerts_command",
-            ),
+            )
         },
         faults={"alert": "gputop.features.alerts.alert_table:faults"},
         examples={"alert": "gputop.features.alerts.alert_table:examples"},
@@ -90,7 +90,7 @@ FEATURES: Mapping[str, Feature] = {
                 "The fleet",
                 "this node for Prometheus: what it measures and concludes",
                 "gputop.features.export.export_command",
-            ),
+            )
         },
         doctor=("gputop.features.export.doctor_rows:doctor_report",),
     ),
@@ -109,7 +109,7 @@ FEATURES: Mapping[str, Feature] = {
                         "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
                     ),
                 },
-            ),
+            )
         },
         keys=(("In `gputop fleet`: ", "gputop.features.fleet.fleet_view:FLEET_KEYS"),),
         doctor=("gputop.features.fleet.fleet_command:doctor_report",),
@@ -117,7 +117,7 @@ FEATURES: Mapping[str, Feature] = {
             "fleet": Picture(
                 "gputop.features.fleet.fleet_command:prometheus_options",
                 "gputop.features.fleet.fleet_command:fleet_rows",
-            ),
+            )
         },
     ),
     "loader_bench": Feature(
@@ -126,8 +126,8 @@ FEATURES: Mapping[str, Feature] = {
                 "A job",
                 "how many loader workers a job needs, measured on its dataset",
                 "gputop.features.loader_bench.loader_command",
-            ),
-        },
+            )
+        }
     ),
     "memory_snapshot": Feature(
         commands={
@@ -135,22 +135,22 @@ FEATURES: Mapping[str, Feature] = {
                 "Evidence",
                 "what holds a GPU's memory, from PyTorch's snapshot",
                 "gputop.features.memory_snapshot.memory_command",
-            ),
-        },
+            )
+        }
     ),
     "prove": Feature(
         commands={
             "prove": Command(
                 "Set-up", "kernels of known width, to check what is measured", "gputop.features.prove.prove_command"
-            ),
-        },
+            )
+        }
     ),
     "traces": Feature(
         commands={
             "trace": Command(
                 "Evidence", "where a step's time went, from a profiler's trace", "gputop.features.traces.trace_command"
-            ),
-        },
+            )
+        }
     ),
     "web": Feature(
         commands={
@@ -158,8 +158,8 @@ FEATURES: Mapping[str, Feature] = {
                 "Watch",
                 "the screen in a browser: read-only, on this machine's loopback",
                 "gputop.features.web.serve_command",
-            ),
-        },
+            )
+        }
     ),
 }
 

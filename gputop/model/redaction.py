@@ -181,10 +181,7 @@ class Redactor:
         if lack is not None:
             lack = replace(lack, reasons=tuple(map(self.text, lack.reasons)), fix=self.text(lack.fix))
         return replace(
-            self._without(gpu),
-            static=static,
-            sm_lack=lack,
-            lost_reason=gpu.lost_reason and self.text(gpu.lost_reason),
+            self._without(gpu), static=static, sm_lack=lack, lost_reason=gpu.lost_reason and self.text(gpu.lost_reason)
         )
 
     def _process(self, process: ProcessSample) -> ProcessSample:

@@ -13,16 +13,7 @@ from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
 from gputop.model.quantity import NOT_MEASURED, count, gib, gpu_time, length, number, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import change, compare, compare_document, sentence
-from gputop.output.document import (
-    Bar,
-    Block,
-    Cell,
-    Drawing,
-    Paragraph,
-    Table,
-    html,
-    part,
-)
+from gputop.output.document import Bar, Block, Cell, Drawing, Paragraph, Table, html, part
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
 from gputop.output.report_document import PageParts, headline, report_document
 from gputop.report.findings import FindingReport
@@ -43,11 +34,7 @@ def report_html(pictured: Pictured) -> str:
     roles = ((f"var(--c-{role})", words) for role, words in ROLE_WORDS.items())
     parts = PageParts(
         (provenance_line(pictured),),
-        part(
-            "Where the time went",
-            Drawing(_legend(roles)),
-            times,
-        ),
+        part("Where the time went", Drawing(_legend(roles)), times),
         charts,
         _processes(pictured),
         frozenset((finding.gpu, finding.id) for finding in main.values() if finding is not None),

@@ -16,12 +16,7 @@ from typing import Any
 from gputop.diagnosis.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
 from gputop.model.derived import gap_pct
 from gputop.model.json_keys import DIGITS, json_keys, keys_of
-from gputop.model.metrics import (
-    GPU_METRICS,
-    GPU_STATE,
-    GPU_STATIC,
-    SM_PROVENANCE,
-)
+from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, SM_PROVENANCE
 from gputop.model.quantity import NOT_MEASURED, clock_time, csv_cell, number, rounded, terminal_safe, wrapped
 from gputop.model.serving import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, HostSample, Snapshot, value
