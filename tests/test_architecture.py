@@ -20,8 +20,8 @@ from textual.driver import Driver
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from gputop.commands.registry import COMMANDS, LIVE, PURPOSES, USUAL, Needs, commands_and_parts, module_of
-from gputop.model.feature_table import FEATURES, resolve
+from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, LIVE, PURPOSES, USUAL, Needs, module_of
+from gputop.model import feature_table
 from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
@@ -182,7 +182,7 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
 
 def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_needs() -> None:
     assert [*COMMANDS] == sorted(COMMANDS, key=lambda name: (PURPOSES.index(COMMANDS[name].purpose), name))
-    modules = [module_of(name) for name in (*commands_and_parts(), LIVE)]
+    modules = [module_of(name) for name in (*COMMANDS_AND_PARTS, LIVE)]
     for module in modules:
         assert isinstance(getattr(module, "NEEDS", USUAL), Needs)
         assert callable(module.run) and (module.__name__.endswith(".screen") or callable(module.arguments))
@@ -195,7 +195,7 @@ def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_nee
 
 
 def test_no_command_runs_another() -> None:
-    commands = {module_of(name).__name__ for name in (*commands_and_parts(), LIVE)}
+    commands = {module_of(name).__name__ for name in (*COMMANDS_AND_PARTS, LIVE)}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if "gputop.commands" in text else ():
@@ -217,15 +217,11 @@ def test_what_a_docstring_names_as_a_file_or_a_module_is_there() -> None:
 
 def test_every_line_of_the_features_table_names_something_that_is_there() -> None:
     folders = {path.parent.name for path in (PACKAGE / "features").glob("*/__init__.py")}
-    assert set(FEATURES) == folders
-    for feature in FEATURES.values():
-        paths = [*feature.doctor, *(path for _, path in feature.keys)]
-        for table in (feature.topics, feature.faults, feature.examples, feature.watchers):
-            paths += table.values()
-        for picture in feature.pictures.values():
-            paths += picture
-        for path in paths:
-            assert resolve(path) is not None, path
+    assert {row.module.split(".")[1] for row in feature_table.FEATURE_COMMANDS.values()} == folders
+    paths = [path for value in vars(feature_table).values() for path in re.findall(r"features[\w.]+:\w+", str(value))]
+    assert len(paths) > 8
+    for path in paths:
+        assert feature_table.resolve(path) is not None, path
 
 
 def test_what_is_to_be_installed_is_said_in_one_place() -> None:

@@ -24,7 +24,7 @@ import pytest
 
 from gputop.api.run_summary import Summary, WatchCost
 from gputop.cli import main
-from gputop.commands.registry import commands_and_parts
+from gputop.commands.registry import COMMANDS_AND_PARTS
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import firing
 from gputop.features.fleet.fleet_frame import fleet_frame
@@ -109,7 +109,7 @@ ALERTS = '[[alert]]\nname = "busy"\nwhen = "util_pct > 30"\nfor = "5s"\nrun = ["
 
 
 def test_every_command_is_in_one_of_the_two_lists() -> None:
-    assert sorted([*OUTPUTS, *ELSEWHERE]) == sorted(commands_and_parts())
+    assert sorted([*OUTPUTS, *ELSEWHERE]) == sorted(COMMANDS_AND_PARTS)
 
 
 class Page(HTMLParser):

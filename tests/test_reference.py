@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputop.commands.command_line import command_parser, live_parser
-from gputop.commands.registry import TOPICS, commands, page_of
+from gputop.commands.registry import COMMANDS, TOPICS, page_of
 from gputop.config import Settings
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics
@@ -46,7 +46,7 @@ def test_a_topic_names_everything_of_its_table(topic: str, names: set[str]) -> N
 
 def test_the_options_of_every_command_are_explained() -> None:
     explained = " ".join(_named("options"))
-    for parser in (live_parser(), *map(command_parser, commands())):
+    for parser in (live_parser(), *map(command_parser, COMMANDS)):
         for action in parser._actions:
             if "-h" not in action.option_strings:
                 assert all(option in explained for option in action.option_strings)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
-from gputop.commands.registry import COMMANDS, PURPOSES, TOPICS, commands, commands_and_parts, module_of, parts
+from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, PURPOSES, TOPICS, module_of, parts
 from gputop.commands.shared_options import NO_DEMO, filterable, options, printable, serving
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
@@ -297,8 +297,8 @@ def whole() -> Parser:
     """Return one parser of the whole command line, for help texts."""
     top, common = live_parser(), _common()
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, summary in commands().items():
-        command = _filled(parsers.add_parser(name, help=summary, parents=[common]), name)
+    for name, row in COMMANDS.items():
+        command = _filled(parsers.add_parser(name, help=row.summary, parents=[common]), name)
         if parts(name):
             below = command.add_subparsers(dest="part", metavar="PART", parser_class=Parser)
             for part, words in parts(name).items():
@@ -308,7 +308,7 @@ def whole() -> Parser:
 
 def _filled(command: Parser, name: str) -> Parser:
     """Add the arguments that the command's file defines."""
-    summary = commands_and_parts()[name]
+    summary = COMMANDS_AND_PARTS[name].summary
     command.description = f"{summary[0].upper()}{summary[1:]}."
     command.epilog = "Options of every command: gputop help options"
     if parts(name):
@@ -323,7 +323,7 @@ WIDTH = 80
 
 def overview() -> str:
     """Return the text of ``gputop --help``: 48 lines of 80 columns."""
-    width = max(map(len, commands())) + 4
+    width = max(map(len, COMMANDS)) + 4
     lines = ["usage: gputop [OPTIONS] [COMMAND] ...", ""]
     lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
     lines += ["Without a command: the live screen, where ? explains every key and number.", ""]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from gputop.commands.command_line import whole
-from gputop.commands.registry import TOPICS, Needs, commands
+from gputop.commands.registry import COMMANDS, TOPICS, Needs
 from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.simulation.scenarios import SCENARIOS
 
     # Left out of the command line's own parser, which says it better.
-    values = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *commands())}
+    values = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *COMMANDS)}
     parser = whole()
     for action in _actions(parser):
         if action.dest in values:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import options
 from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, load_with_origins, read
-from gputop.model.feature_table import hook, key_tables
+from gputop.model.feature_table import ALERT_EXAMPLES, ALERT_FAULTS, key_tables, resolve
 from gputop.model.fleet_settings import SECRET
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
@@ -117,7 +117,7 @@ def _check(path: Path) -> int:
 def template() -> str:
     """A configuration file with every setting commented out."""
     parts = [HEAD]
-    tables = {"keys": EXAMPLE, "alert": hook("examples", "alert")(), "fleet": CLUSTERS}
+    tables = {"keys": EXAMPLE, "alert": resolve(ALERT_EXAMPLES)(), "fleet": CLUSTERS}
     for setting in declared().values():
         lines = [f"# {line}" for line in wrapped(setting.description, 116)]
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
@@ -138,7 +138,7 @@ def problems(path: Path) -> list[str]:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
             is_tables = name == "alert" and isinstance(value, list) and all(isinstance(row, dict) for row in value)
-            found += hook("faults", "alert")(value) if is_tables else [str(error)]
+            found += resolve(ALERT_FAULTS)(value) if is_tables else [str(error)]
         found += [text.removeprefix(": ") for text in warnings]
     found += [problem.words for problem in key_problems(settings.keys)]
     return [f"{path}: {text}" for text in found]

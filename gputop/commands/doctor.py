@@ -14,7 +14,7 @@ from typing import Any
 from gputop.commands.doctor_bundle import checked, write_bundle
 from gputop.commands.shared_options import options, redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
-from gputop.model.feature_table import FEATURES, resolve
+from gputop.model.feature_table import DOCTOR_REPORTS, resolve
 from gputop.model.redaction import Redactor
 from gputop.model.sm import sm_options
 from gputop.output.doctor_text import doctor_text
@@ -64,7 +64,7 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     report = examine(
         settings.gpus or None, settings.visible, sm_options(settings), terminal, wait_s=wait_of(args), slow=say
     )
-    for path in (path for feature in FEATURES.values() for path in feature.doctor):
+    for path in DOCTOR_REPORTS:
         for key, value in resolve(path)(args, settings).items():
             report[key] = [*report.get(key, ()), *value] if isinstance(value, list) else value
     report["problems"] += [row["problem"] for row in report["private_files"] if row["problem"] is not None]

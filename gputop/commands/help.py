@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.commands.command_line import COMMON, WIDTH, command_parser, live_parser, overview
 from gputop.commands.config import assignment
-from gputop.commands.registry import TOPICS, Needs, commands, commands_and_parts, page_of
+from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS, Needs, page_of
 from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.expression import nearest
@@ -44,14 +44,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _about(topic: str) -> str:
     if topic in TOPICS:
         return _shown(page_of(topic))
-    if topic in commands_and_parts():
+    if topic in COMMANDS_AND_PARTS:
         return command_parser(topic).format_help()
     if row_text := _row_on(topic):
         return row_text
     if topic.lower() == NUMBERS_TOPIC:
         return _numbers()
     rows = (row for name in WITH_ROWS for _, entries in page_of(name).entries for row in entries.rows)
-    names = (*TOPICS, *commands(), *(row[0].strip("`") for row in rows))
+    names = (*TOPICS, *COMMANDS, *(row[0].strip("`") for row in rows))
     raise UsageError(f"no help on {topic!r}{nearest(topic, names)}; `gputop help` lists what there is")
 
 
@@ -138,9 +138,11 @@ def options_page() -> Document:
         section("Options of every command", (), HEAD, _rows(_common(live))),
         section("Without a command: the live screen", (), HEAD, _rows(_own_actions(live))),
     ]
-    for name, summary in commands_and_parts().items():
+    for name, row in COMMANDS_AND_PARTS.items():
         options = _own_actions(command_parser(name))
-        sections.append(section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(options)))
+        sections.append(
+            section(f"gputop {name}", (f"{row.summary[0].upper()}{row.summary[1:]}.",), HEAD, _rows(options))
+        )
     for title, head, entries in (
         ("Exit status", "status", EXIT.items()),
         ("Environment", "variable", ENVIRONMENT.items()),

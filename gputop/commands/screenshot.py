@@ -13,7 +13,7 @@ from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import options, recording_filter_of, redacted_snapshot, redactor_of
 from gputop.config import Settings
-from gputop.model.feature_table import FEATURES, Picture, resolve
+from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
@@ -48,7 +48,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
         --gpu        N     select this GPU
     """
     options(command, table, {"-o": {"required": True}, "--size": {"default": "160x48"}})
-    for picture in _pictures().values():
+    for picture in PICTURES.values():
         resolve(picture.options)(command)
 
 
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     demo = args.source == DEMO
     if demo and args.at is not None:
         raise UsageError("--at belongs to a recording or the fleet: the demo's picture is always of the same moment")
-    if args.source in _pictures():
-        rows = resolve(_pictures()[args.source].rows)(args, settings, width, height)
+    if args.source in PICTURES:
+        rows = resolve(PICTURES[args.source].rows)(args, settings, width, height)
         _write(path, rows, settings, f"gputop {args.source}")
         return 0
     if args.scenario is not None and not demo:
@@ -81,11 +81,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     rows = main_screen(frame, view, width, height).rows
     _write(path, rows, settings, f"gputop on {frame.snapshot.machine.hostname}")
     return 0
-
-
-def _pictures() -> dict[str, Picture]:
-    """Return the features' pictures by name."""
-    return {name: picture for feature in FEATURES.values() for name, picture in feature.pictures.items()}
 
 
 def _refuse_early(path: Path) -> None:

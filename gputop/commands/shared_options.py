@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gputop.config import Settings
-from gputop.model.feature_table import hook
+from gputop.model.feature_table import ALERTS_OF_RUN, ALERTS_OF_SCREEN, resolve
 from gputop.model.metrics import Unit
 from gputop.model.quantity import count, typed_number
 from gputop.model.source import UsageError
@@ -400,7 +400,7 @@ def run_watcher(
 
     ``tell`` gets a line whenever an alert acts, from other threads. Raises ConfigError where it must not act.
     """
-    watcher: RunWatcher | None = hook("watchers", "run")(args, settings, tell=tell) if settings.alert else None
+    watcher: RunWatcher | None = resolve(ALERTS_OF_RUN)(args, settings, tell=tell) if settings.alert else None
     return watcher
 
 
@@ -410,5 +410,5 @@ def screen_watcher(args: argparse.Namespace, settings: Settings) -> RunWatcher |
     Raises UsageError and ConfigError.
     """
     wanted = settings.alert or getattr(args, "alerts", False)
-    watcher: RunWatcher | None = hook("watchers", "screen")(args, settings) if wanted else None
+    watcher: RunWatcher | None = resolve(ALERTS_OF_SCREEN)(args, settings) if wanted else None
     return watcher

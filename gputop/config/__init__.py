@@ -336,9 +336,9 @@ def _objection(name: str, value: Any) -> str | None:
         from gputop.model.fleet_settings import fault_of
 
         return fault_of(value)
-    from gputop.model.feature_table import hook
+    from gputop.model.feature_table import ALERT_FAULTS, resolve
 
-    return next(iter(hook("faults", name)(value)), None)
+    return next(iter(resolve(ALERT_FAULTS)(value)), None)
 
 
 def _wrong_column(chosen: tuple[str, ...]) -> str | None:

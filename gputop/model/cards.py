@@ -9,25 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from gputop.model.snapshot import GpuStatic
-from gputop.model.text_table import table_rows
-
-_Row = TypeVar("_Row", bound=Struct)
-
-
-def _table(kind: type[_Row], text: str) -> tuple[_Row, ...]:
-    """Parse a table with a card a line.
-
-    Names are NVML's; every source is a document of NVIDIA.
-    """
-    head, *lines = table_rows(text)
-    rows = ({field: cell for field, cell in zip(head, line, strict=True) if cell != "–"} for line in lines)
-    return tuple(convert({**row, "source": f"NVIDIA {row['source']}"}, kind, strict=False) for row in rows)
-
 
 SLICES, OF_FOUR = 7, ("A30", "RTX PRO 6000")
 """Compute slices of a MIG card, and cards with four slices.
@@ -66,48 +52,46 @@ def card_shares(gpus: Iterable[GpuStatic]) -> dict[str, float]:
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-_TERA = 1e12
 
 
 class Peak(Struct, frozen=True):
     """Peak TFLOPS of a product without sparsity.
 
-    None where its data sheet gives none. ``fp32`` is without tensor cores.
+    ``name`` is a pattern for NVML's. None where the data sheet, a document of NVIDIA, gives no figure. ``fp32`` is
+    without tensor cores.
     """
 
     name: str
+    fp32: float
+    tf32: float | None
+    fp16: float
+    bf16: float | None
+    fp8: float | None
     source: str
-    fp32: float | None = None
-    tf32: float | None = None
-    fp16: float | None = None
-    bf16: float | None = None
-    fp8: float | None = None
 
 
-PEAKS = _table(
-    Peak,
-    r"""
-name                                       fp32   tf32    fp16    bf16     fp8  source
-B200(?: \d+GB)?                              75   1100    2250    2250    4500  Blackwell data sheet, HGX B200
-GB200                                        80   1250    2500    2500    5000  Blackwell data sheet, GB200 NVL72
-H200 NVL                                     60  417.5   835.5   835.5  1670.5  H200 Tensor Core GPU data sheet
-H200                                         67  494.5   989.5   989.5    1979  H200 Tensor Core GPU data sheet
-GH200 (?:480|144)GB(?: HBM3e)?               67    494     990     990    1979  GH200 Grace Hopper Superchip data sheet
-H100 80GB HBM3                               67  494.5   989.5   989.5    1979  H100 Tensor Core GPU data sheet
-H100 PCIe                                    51    378   756.5   756.5    1513  H100 Tensor Core GPU data sheet
-H100 NVL                                     60  417.5   835.5   835.5  1670.5  H100 Tensor Core GPU data sheet
-A100(-SXM4-[48]0GB|-PCIE-40GB| 80GB PCIe)  19.5    156     312     312       –  A100 Tensor Core GPU data sheet
-A30                                        10.3     82     165     165       –  A30 data sheet
-A40                                        37.4   74.8   149.7   149.7       –  A40 data sheet
-A10                                        31.2   62.5     125     125       –  A10 data sheet
-L40S                                       91.6    183  362.05  362.05     733  L40S data sheet
-L40                                        90.5   90.5  181.05  181.05     362  L40 data sheet
-L4                                         30.3     60     121     121   242.5  L4 data sheet
-V100-SXM2-(?:16|32)GB(?:-LS)?              15.7      –     125       –       –  V100 data sheet
-V100-PCIE-(?:16|32)GB                        14      –     112       –       –  V100 data sheet
-T4                                          8.1      –      65       –       –  T4 data sheet
-""",
+# fmt: off
+PEAKS = (
+    Peak(r"B200(?: \d+GB)?", 75, 1100, 2250, 2250, 4500, "Blackwell data sheet, HGX B200"),
+    Peak(r"GB200", 80, 1250, 2500, 2500, 5000, "Blackwell data sheet, GB200 NVL72"),
+    Peak(r"H200 NVL", 60, 417.5, 835.5, 835.5, 1670.5, "H200 Tensor Core GPU data sheet"),
+    Peak(r"H200", 67, 494.5, 989.5, 989.5, 1979, "H200 Tensor Core GPU data sheet"),
+    Peak(r"GH200 (?:480|144)GB(?: HBM3e)?", 67, 494, 990, 990, 1979, "GH200 Grace Hopper Superchip data sheet"),
+    Peak(r"H100 80GB HBM3", 67, 494.5, 989.5, 989.5, 1979, "H100 Tensor Core GPU data sheet"),
+    Peak(r"H100 PCIe", 51, 378, 756.5, 756.5, 1513, "H100 Tensor Core GPU data sheet"),
+    Peak(r"H100 NVL", 60, 417.5, 835.5, 835.5, 1670.5, "H100 Tensor Core GPU data sheet"),
+    Peak(r"A100(-SXM4-[48]0GB|-PCIE-40GB| 80GB PCIe)", 19.5, 156, 312, 312, None, "A100 Tensor Core GPU data sheet"),
+    Peak(r"A30", 10.3, 82, 165, 165, None, "A30 data sheet"),
+    Peak(r"A40", 37.4, 74.8, 149.7, 149.7, None, "A40 data sheet"),
+    Peak(r"A10", 31.2, 62.5, 125, 125, None, "A10 data sheet"),
+    Peak(r"L40S", 91.6, 183, 362.05, 362.05, 733, "L40S data sheet"),
+    Peak(r"L40", 90.5, 90.5, 181.05, 181.05, 362, "L40 data sheet"),
+    Peak(r"L4", 30.3, 60, 121, 121, 242.5, "L4 data sheet"),
+    Peak(r"V100-SXM2-(?:16|32)GB(?:-LS)?", 15.7, None, 125, None, None, "V100 data sheet"),
+    Peak(r"V100-PCIE-(?:16|32)GB", 14, None, 112, None, None, "V100 data sheet"),
+    Peak(r"T4", 8.1, None, 65, None, None, "T4 data sheet"),
 )
+# fmt: on
 
 
 class NoPeak(Exception):
@@ -119,23 +103,23 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
 
     ``gpu`` is the NVML name. Raises NoPeak.
     """
-    product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", gpu.strip())
+    product = _product(gpu)
     row = next((row for row in PEAKS if re.fullmatch(row.name, product)), None)
     if row is None:
         raise NoPeak(f"no data sheet of {gpu} is known to gputop: give peak_flops")
     tera: float | None = getattr(row, precision)
     if tera is None:
         raise NoPeak(f"the data sheet of {gpu} gives no {precision.upper()} figure")
-    return tera * _TERA, row.source
+    return tera * 1e12, f"NVIDIA {row.source}"
 
 
 # Cards that a job could run on.
 
 
 class Card(Struct, frozen=True):
-    """GPU product by its data sheet, ``source``.
+    """GPU product by its data sheet, a document of NVIDIA.
 
-    Memory in GB, bandwidth in GB/s, power in W. By its data sheet, ``source``.
+    ``name`` is a pattern for NVML's. Memory in GB, bandwidth in GB/s, power in W.
     """
 
     name: str
@@ -148,30 +132,33 @@ class Card(Struct, frozen=True):
     """NVML name of the card, if different from the label."""
 
 
-CARDS = _table(
-    Card,
-    r"""
-name                    label       example         memory_gb  gb_per_s  power_w  source
-T4                      T4          –                      16       320       70  T4 data sheet
-V100-SXM2-16GB(?:-LS)?  V100 16 GB  V100-SXM2-16GB         16       900      300  V100 data sheet
-L4                      L4          –                      24       300       72  L4 data sheet
-A10                     A10         –                      24       600      150  A10 data sheet
-A100-\w+-40GB           A100 40 GB  A100-SXM4-40GB         40      1555      400  A100 data sheet
-A40                     A40         –                      48       696      300  A40 data sheet
-L40S                    L40S        –                      48       864      350  L40S data sheet
-A100-SXM4-80GB          A100 80 GB  A100-SXM4-80GB         80      2039      400  A100 data sheet
-H100 PCIe               H100 PCIe   –                      80      2000      350  H100 PCIe product brief
-H100 80GB HBM3          H100 SXM    H100 80GB HBM3         80      3350      700  H100 data sheet
-H200                    H200        –                     141      4800      700  H200 data sheet
-B200(?: \d+GB)?         B200        –                     180      8000     1000  HGX B200 data sheet
-""",
+# fmt: off
+CARDS = (
+    Card(r"T4", "T4", 16.0, 320, 70, "T4 data sheet"),
+    Card(r"V100-SXM2-16GB(?:-LS)?", "V100 16 GB", 16.0, 900, 300, "V100 data sheet", "V100-SXM2-16GB"),
+    Card(r"L4", "L4", 24.0, 300, 72, "L4 data sheet"),
+    Card(r"A10", "A10", 24.0, 600, 150, "A10 data sheet"),
+    Card(r"A100-\w+-40GB", "A100 40 GB", 40.0, 1555, 400, "A100 data sheet", "A100-SXM4-40GB"),
+    Card(r"A40", "A40", 48.0, 696, 300, "A40 data sheet"),
+    Card(r"L40S", "L40S", 48.0, 864, 350, "L40S data sheet"),
+    Card(r"A100-SXM4-80GB", "A100 80 GB", 80.0, 2039, 400, "A100 data sheet", "A100-SXM4-80GB"),
+    Card(r"H100 PCIe", "H100 PCIe", 80.0, 2000, 350, "H100 PCIe product brief"),
+    Card(r"H100 80GB HBM3", "H100 SXM", 80.0, 3350, 700, "H100 data sheet", "H100 80GB HBM3"),
+    Card(r"H200", "H200", 141.0, 4800, 700, "H200 data sheet"),
+    Card(r"B200(?: \d+GB)?", "B200", 180.0, 8000, 1000, "HGX B200 data sheet"),
 )
+# fmt: on
 """Smallest memory first, then least power."""
+
+
+def _product(name: str) -> str:
+    """NVML's name of a GPU without its maker and line."""
+    return re.sub(r"^((?:NVIDIA|Tesla)\s+)+", "", name.strip())
 
 
 def card_of(name: str) -> Card | None:
     """The card with this NVML name, or None."""
-    product = re.sub(r"^(?:NVIDIA|Tesla)\s+", "", re.sub(r"^(?:NVIDIA|Tesla)\s+", "", name.strip()))
+    product = _product(name)
     return next((card for card in CARDS if re.fullmatch(card.name, product)), None)
 
 
@@ -228,7 +215,7 @@ def smaller_card(
     if chosen is None:
         return None
     card, is_fast, why = chosen
-    return SmallerCard(gpu, card.label, card.memory_gb, held_bytes, wanted_bytes, is_fast, why, card.source)
+    return SmallerCard(gpu, card.label, card.memory_gb, held_bytes, wanted_bytes, is_fast, why, f"NVIDIA {card.source}")
 
 
 def _keeps_up(

@@ -15,7 +15,6 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE, Metric, Unit
-from gputop.model.text_table import table_rows
 
 Subject = Literal["gpu", "host", "process"]
 
@@ -155,23 +154,20 @@ LEGACY: Mapping[str, DcgmName] = {
     for key, metric in GPU_METRICS.items()
     if metric.dcgm is not None and key not in _NOT_EXPORTED
 }  # fmt: skip
-_BASE_UNITS = tuple(
-    DcgmName(key, name, float(divisor))
-    for key, name, divisor in table_rows("""
-    util_pct             DCGM_FI_DEV_GPU_UTIL_RATIO           100
-    sm_active_pct        DCGM_FI_PROF_SM_UTIL_RATIO           100
-    sm_occupancy_pct     DCGM_FI_PROF_SM_OCCUPANCY_RATIO      100
-    tensor_active_pct    DCGM_FI_PROF_TENSOR_UTIL_RATIO       100
-    dram_active_pct      DCGM_FI_PROF_DRAM_UTIL_RATIO         100
-    graphics_active_pct  DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO    100
-    power_w              DCGM_FI_DEV_BOARD_POWER_WATTS        1
-    energy_j             DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL  1
-    temp_c               DCGM_FI_DEV_GPU_TEMP_CELSIUS         1
-    mem_temp_c           DCGM_FI_DEV_MEMORY_TEMP_CELSIUS      1
-    mem_used_bytes       DCGM_FI_DEV_FB_USED_BYTES            1
-    sm_clock_mhz         DCGM_FI_DEV_SM_CLOCK_HERTZ           1e-06
-    mem_clock_mhz        DCGM_FI_DEV_MEMORY_CLOCK_HERTZ       1e-06
-""")
+_BASE_UNITS = (
+    DcgmName("util_pct", "DCGM_FI_DEV_GPU_UTIL_RATIO", 100.0),
+    DcgmName("sm_active_pct", "DCGM_FI_PROF_SM_UTIL_RATIO", 100.0),
+    DcgmName("sm_occupancy_pct", "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", 100.0),
+    DcgmName("tensor_active_pct", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", 100.0),
+    DcgmName("dram_active_pct", "DCGM_FI_PROF_DRAM_UTIL_RATIO", 100.0),
+    DcgmName("graphics_active_pct", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 100.0),
+    DcgmName("power_w", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
+    DcgmName("energy_j", "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
+    DcgmName("temp_c", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+    DcgmName("mem_temp_c", "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS"),
+    DcgmName("mem_used_bytes", "DCGM_FI_DEV_FB_USED_BYTES"),
+    DcgmName("sm_clock_mhz", "DCGM_FI_DEV_SM_CLOCK_HERTZ", 1e-06),
+    DcgmName("mem_clock_mhz", "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ", 1e-06),
 )
 """The signals whose 4.9 names are known; the other fields keep their names."""
 NAMES: Mapping[Generation, Mapping[str, DcgmName]] = {

@@ -16,7 +16,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.command_line import parse
-from gputop.commands.registry import TOPICS, commands, commands_and_parts
+from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS
 from gputop.commands.shared_options import filter_of
 from gputop.paint.process_columns import parse as parse_filter
 from tests.nvml.stand_in import Scenario
@@ -235,8 +235,8 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
     assert text == _said(capsys, "help") == _said(capsys, "-h")
     lines = text.splitlines()
     assert len(lines) <= 48 and max(map(len, lines)) <= 80
-    for name, summary in commands().items():
-        assert sum(line.split() == [name, *summary.split()] for line in lines) == 1
+    for name, row in COMMANDS.items():
+        assert sum(line.split() == [name, *row.summary.split()] for line in lines) == 1
     explained = text.partition("explains:\n")[2]
     assert explained.split() == ", ".join(TOPICS).split()
     assert not any("--" in line for line in text.partition("`gputop COMMAND --help`")[0].splitlines())
@@ -357,7 +357,7 @@ def test_a_message_keeps_to_ascii_and_data_keeps_its_names_where_so_asked(
     assert 'gpus = "Ä"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["", *commands_and_parts()])
+@pytest.mark.parametrize("words", ["", *COMMANDS_AND_PARTS])
 def test_the_help_of_a_command_is_for_any_terminal(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*words.split(), "--help"])
