@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
 from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, PURPOSES, TOPICS, module_of, parts
-from gputop.commands.shared_options import NO_DEMO, filterable, options, printable, serving
+from gputop.commands.shared_options import NO_DEMO, filterable, printable, serving
 from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
@@ -199,29 +199,32 @@ def _common() -> Parser:
 
     parser = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = parser.add_argument_group(COMMON)
-    table = f"""
-        -i,-d,--interval  SECONDS  time between measurements, at least 0.25 (default 1)
-        --gpus        LIST  indices (0,2 or 0-3) or UUIDs of the GPUs to watch, separated by commas
-        --visible     -     watch the GPUs that CUDA_VISIBLE_DEVICES names
-        --theme       NAME  {theme_words()}
-        --key-preset  NAME  keys as in gputop (default), nvitop or htop
-        --ascii       -     draw with ASCII characters only
-        --no-color    -     draw without colours (NO_COLOR does the same)
-        --no-mouse    -     leave the mouse to the terminal
-        --bell        -     ring the terminal's bell on a new red verdict
-        --read-only   -     offer nothing that changes another process
-        --redact      -     show users, hosts, jobs, paths and UUIDs as numbers, commands as program names
-        --dcgm-url    URL   metrics address of a running dcgm-exporter
-        --dcgmi       -     run dcgmi dmon for GPUs without GPM (takes the profiling unit)
-        --perf        -     measure SM activity by the hardware counters (no other tool can meanwhile)
-        --perf-lib    DIR   folder of NVIDIA's counter libraries, when not in a wheel
-        --sm-source   NAME  where SM activity comes from: {", ".join(get_args(SmChoice))}
-        --price       P     your price of a GPU-hour; without it no money is shown
-        --config      FILE  read this configuration file
-        --debug       -     show tracebacks
-    """
-    no_mouse = {"action": "store_false", "dest": "mouse"}
-    options(group, table, {"--gpus": {"action": "list"}, "--no-mouse": no_mouse})
+
+    def flag(name: str, text: str) -> None:
+        group.add_argument(name, action="store_true", help=text)
+
+    add = group.add_argument
+    text = "time between measurements, at least 0.25 (default 1)"
+    add("-i", "-d", "--interval", metavar="SECONDS", help=text)
+    text = "indices (0,2 or 0-3) or UUIDs of the GPUs to watch, separated by commas"
+    add("--gpus", metavar="LIST", action="list", help=text)
+    flag("--visible", "watch the GPUs that CUDA_VISIBLE_DEVICES names")
+    add("--theme", metavar="NAME", help=theme_words())
+    add("--key-preset", metavar="NAME", help="keys as in gputop (default), nvitop or htop")
+    flag("--ascii", "draw with ASCII characters only")
+    flag("--no-color", "draw without colours (NO_COLOR does the same)")
+    add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
+    flag("--bell", "ring the terminal's bell on a new red verdict")
+    flag("--read-only", "offer nothing that changes another process")
+    flag("--redact", "show users, hosts, jobs, paths and UUIDs as numbers, commands as program names")
+    add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
+    flag("--dcgmi", "run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
+    flag("--perf", "measure SM activity by the hardware counters (no other tool can meanwhile)")
+    add("--perf-lib", metavar="DIR", help="folder of NVIDIA's counter libraries, when not in a wheel")
+    add("--sm-source", metavar="NAME", help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}")
+    add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
+    add("--config", metavar="FILE", help="read this configuration file")
+    flag("--debug", "show tracebacks")
     group.add_argument("-V", "--version", action=_Print, nargs=0, const=_version, help="show the version")
     return parser
 
@@ -280,8 +283,8 @@ def live_parser() -> Parser:
     top.set_defaults(command=None)
     # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)
-    table = "--alerts  -  fire the alerts of the configuration file, which the screen otherwise only shows"
-    options(top, table, unmarked=True)
+    text = "fire the alerts of the configuration file, which the screen otherwise only shows"
+    top.add_argument("--alerts", action="store_true", default=argparse.SUPPRESS, help=text)
     serving(top)
     filterable(top)
     return top

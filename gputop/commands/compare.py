@@ -12,7 +12,6 @@ from gputop.commands.shared_options import (
     deliver,
     form_of,
     forms,
-    options,
     prints_ascii,
     recording_argument,
     recording_filter_of,
@@ -32,12 +31,11 @@ WORSE = 1
 def arguments(command: argparse.ArgumentParser) -> None:
     recording_argument(command, "before", "a recording")
     recording_argument(command, "after", "a recording")
-    table = """
-        --fail-on  slower:PCT|waste:POINTS  exit 1 where a step takes more than so many percent longer, or so many
-          points more of the time is lost
-        --run      RUN  the run of a recording that holds several, as the report names it; twice for before and after
-    """
-    options(command, table, {"--run": {"action": "append"}})
+    add = command.add_argument
+    text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is lost"
+    add("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
+    text = "the run of a recording that holds several, as the report names it; twice for before and after"
+    add("--run", metavar="RUN", action="append", help=text)
     forms(command, "Markdown, as for a pull request", "a page for a browser, both side by side")
 
 

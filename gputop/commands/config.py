@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import options
 from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, load_with_origins, read
 from gputop.model.feature_table import ALERT_EXAMPLES, ALERT_FAULTS, key_tables, resolve
 from gputop.model.fleet_settings import SECRET
@@ -48,12 +47,10 @@ CLUSTERS = """\
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    table = """
-        --path   -  where the configuration file is, or would be
-        --init   -  write one with every setting commented out
-        --check  -  say what is wrong with it
-    """
-    options(command.add_mutually_exclusive_group(), table)
+    choice = command.add_mutually_exclusive_group()
+    choice.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
+    choice.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    choice.add_argument("--check", action="store_true", help="say what is wrong with it")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.demo_node import PAST_S, Remedied, session_on
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import filterable, options, printable, redacted_snapshot, redacted_source
+from gputop.commands.shared_options import filterable, printable, redacted_snapshot, redacted_source
 from gputop.config import Settings
 from gputop.model.source import UsageError
 
@@ -22,15 +22,13 @@ NEEDS = Needs("terminal")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    options(command, "scenario  ?  one scenario instead of the whole node")
+    add = command.add_argument
+    add("scenario", nargs="?", help="one scenario instead of the whole node")
     printable(command)
     filterable(command)
-    table = """
-        --tour  -  walk through the node, GPU by GPU, with each remedy
-        --list  -  name the scenarios
-        --seed  N  another run of the same scenario
-    """
-    options(command, table, {"--seed": {"type": int, "default": 0}})
+    add("--tour", action="store_true", help="walk through the node, GPU by GPU, with each remedy")
+    add("--list", action="store_true", help="name the scenarios")
+    add("--seed", metavar="N", type=int, default=0, help="another run of the same scenario")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gputop.commands.shared_options import options, redacted_snapshot, redactor_of
+from gputop.commands.shared_options import redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
@@ -31,8 +31,8 @@ STRETCH_FRAMES = 20
 
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options that choose the simulated node."""
-    options(command, "scenario  ?  with demo: one scenario instead of the whole node")
-    options(command, "--seed  N  with demo: another run of the same scenario", type=int)
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("--seed", metavar="N", type=int, help="with demo: another run of the same scenario")
 
 
 def wants_demo(args: argparse.Namespace) -> bool:

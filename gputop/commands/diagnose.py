@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 
 from gputop.commands.demo_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.commands.shared_options import (
-    options,
     prints_ascii,
     recording_filter_of,
     redacted_source,
@@ -42,16 +41,14 @@ WATCHED_S = 30.0
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    options(command, "file  ?  a recording, or demo; without it this machine is watched")
+    command.add_argument("file", nargs="?", help="a recording, or demo; without it this machine is watched")
     scenario_arguments(command)
     serving(command)
-    table = f"--for  TIME  how long to watch this machine (default {WATCHED_S:g}s)"
-    options(command, table, dest="duration")
-    table = """
-        --json    -     one JSON object
-        --format  TEXT  a line a GPU: {index} {verdict}; keys as in --json
-    """
-    options(command.add_mutually_exclusive_group(), table)
+    text = f"how long to watch this machine (default {WATCHED_S:g}s)"
+    command.add_argument("--for", metavar="TIME", dest="duration", help=text)
+    forms = command.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="one JSON object")
+    forms.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {verdict}; keys as in --json")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from gputop.commands.doctor_bundle import checked, write_bundle
-from gputop.commands.shared_options import options, redactor_of, stdout_is_text, wait_of, waiting
+from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
 from gputop.model.feature_table import DOCTOR_REPORTS, resolve
 from gputop.model.redaction import Redactor
@@ -26,11 +26,9 @@ from gputop.sources.doctor_report import examine
 
 def arguments(command: argparse.ArgumentParser) -> None:
     waiting(command)
-    table = """
-        --json    -            one JSON object
-        --bundle  FILE.tar.gz  what a report of a defect needs: this, a minute of recording, settings; redacted
-    """
-    options(command, table)
+    command.add_argument("--json", action="store_true", help="one JSON object")
+    text = "what a report of a defect needs: this, a minute of recording, settings; redacted"
+    command.add_argument("--bundle", metavar="FILE.tar.gz", help=text)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.shared_options import options, recording_argument, recording_filter_of, say_gaps
+from gputop.commands.shared_options import recording_argument, recording_filter_of, say_gaps
 from gputop.config import Settings
 from gputop.model.snapshot import Event
 from gputop.model.source import UsageError
@@ -16,17 +16,12 @@ from gputop.recording.reader import Recording
 
 def arguments(command: argparse.ArgumentParser) -> None:
     recording_argument(command, "file", "a recording, or a directory of them")
-    table = """
-        --csv   -  one row a GPU and frame (the default)
-        --json  -  one object a frame
-    """
-    options(command.add_mutually_exclusive_group(), table)
-    table = """
-        --begin    TIME  12:03, -10m, an ISO date or Unix seconds
-        --end      TIME  the same forms
-        --columns  KEYS  catalogue keys, separated by commas
-    """
-    options(command, table)
+    forms = command.add_mutually_exclusive_group()
+    forms.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
+    forms.add_argument("--json", action="store_true", help="one object a frame")
+    command.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
+    command.add_argument("--end", metavar="TIME", help="the same forms")
+    command.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -16,7 +16,6 @@ from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.expression import nearest
 from gputop.model.source import UsageError
-from gputop.model.text_table import table_rows
 from gputop.output.document import Code, Document, Paragraph, page, part, plain, section
 from gputop.output.reference_pages import key_actions
 from gputop.paint.glyphs import ASCII, keys_shown
@@ -56,14 +55,12 @@ def _about(topic: str) -> str:
 
 
 NUMBERS_TOPIC = "numbers"
-REPORT_WORDS = dict(
-    table_rows("""
-    EFF       efficiency: SM / UTIL in percent over the time in which both were measured; it says nothing of idle time
-    MEM PEAK  the most device memory that was in use
-    RHYTHM    the period of a visible cycle of UTIL, as of steps or epochs
-    NOT WORK  the share of judged GPU time that was busy and not working, starved or idle
-""")
-)
+REPORT_WORDS = {
+    "EFF": "efficiency: SM / UTIL in percent over the time in which both were measured; it says nothing of idle time",
+    "MEM PEAK": "the most device memory that was in use",
+    "RHYTHM": "the period of a visible cycle of UTIL, as of steps or epochs",
+    "NOT WORK": "the share of judged GPU time that was busy and not working, starved or idle",
+}
 """Heads of tables in reports that no metric has."""
 
 
@@ -104,25 +101,21 @@ def _names(row: tuple[str, ...], word: str) -> bool:
 # The page of all options, from the parsers.
 
 HEAD = ("option", "what it does")
-EXIT = dict(
-    table_rows("""
-    0   done; from a command that judges: nothing is wrong
-    1   a command that judges found something; or a mark, an alert's command or a choice of GPUs came to nothing
-    2   wrong use, a malformed configuration, or a file or output that cannot be read or written
-    3   this machine cannot measure; `gputop demo` runs anywhere
-    70  an error of gputop's own: the line says which and where, `--debug` says more
-""")
-)
+EXIT = {
+    "0": "done; from a command that judges: nothing is wrong",
+    "1": "a command that judges found something; or a mark, an alert's command or a choice of GPUs came to nothing",
+    "2": "wrong use, a malformed configuration, or a file or output that cannot be read or written",
+    "3": "this machine cannot measure; `gputop demo` runs anywhere",
+    "70": "an error of gputop's own: the line says which and where, `--debug` says more",
+}
 """The meaning of each exit status; 128 plus its number where a signal ended the program."""
-ENVIRONMENT = dict(
-    table_rows("""
-    GPUTOP_CONFIG         the configuration file to read
-    GPUTOP_NAME           a setting: GPUTOP_INTERVAL=2 is --interval 2
-    NO_COLOR              draw without colours
-    COLORFGBG             says whether the terminal is light or dark
-    CUDA_VISIBLE_DEVICES  with --visible: the GPUs to watch
-""")
-)
+ENVIRONMENT = {
+    "GPUTOP_CONFIG": "the configuration file to read",
+    "GPUTOP_NAME": "a setting: GPUTOP_INTERVAL=2 is --interval 2",
+    "NO_COLOR": "draw without colours",
+    "COLORFGBG": "says whether the terminal is light or dark",
+    "CUDA_VISIBLE_DEVICES": "with --visible: the GPUs to watch",
+}
 EXAMPLES = {
     "gputop once --format '{index}:{sm_active_pct}/{util_pct} {in_sample}' | paste -sd ' ' -":
         "One line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU.",

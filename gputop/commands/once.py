@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.shared_options import (
-    filter_of,
-    filterable,
-    filtered,
-    options,
-    redactor_of,
-    serving,
-    wait_of,
-    waiting,
-)
+from gputop.commands.shared_options import filter_of, filterable, filtered, redactor_of, serving, wait_of, waiting
 from gputop.config import Settings
 from gputop.diagnosis.sanity import SanityFilter
 from gputop.model.source import UsageError
@@ -42,22 +33,17 @@ def arguments(command: argparse.ArgumentParser) -> None:
     filterable(command)
     waiting(command)
     serving(command)
-    table = """
-        --steps  -  wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and
-          tokens a second
-    """
-    options(command, table)
-    table = """
-        --full    -     also buses, clocks, the host and the processes
-        --follow  -     go on, with a line a GPU or a JSON object at each interval
-    """
-    options(command, table)
-    table = """
-        --json    -     one JSON object
-        --csv     -     one row a GPU
-        --format  TEXT  a line a GPU: {index} {sm_active_pct}; keys as in --json
-    """
-    options(command.add_mutually_exclusive_group(), table)
+    add = command.add_argument
+    text = (
+        "wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and tokens a second"
+    )
+    add("--steps", action="store_true", help=text)
+    add("--full", action="store_true", help="also buses, clocks, the host and the processes")
+    add("--follow", action="store_true", help="go on, with a line a GPU or a JSON object at each interval")
+    forms = command.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="one JSON object")
+    forms.add_argument("--csv", action="store_true", help="one row a GPU")
+    forms.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {sm_active_pct}; keys as in --json")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

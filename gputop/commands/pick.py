@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.shared_options import options, redactor_of, size_bytes, wait_of, waiting
+from gputop.commands.shared_options import redactor_of, size_bytes, wait_of, waiting
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -18,13 +18,12 @@ NOT_ENOUGH = 1
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    table = f"""
-        -n,--count  N    how many GPUs (default 1)
-        --free      MEM  only GPUs with at least so much free memory, such as 20G
-        --idle      -    only GPUs below {IDLE_PCT:.0f} percent utilisation that no process uses
-        --index     -    print NVML's indices instead of UUIDs
-    """
-    options(command, table)
+    add = command.add_argument
+    add("-n", "--count", metavar="N", help="how many GPUs (default 1)")
+    add("--free", metavar="MEM", help="only GPUs with at least so much free memory, such as 20G")
+    text = f"only GPUs below {IDLE_PCT:.0f} percent utilisation that no process uses"
+    add("--idle", action="store_true", help=text)
+    add("--index", action="store_true", help="print NVML's indices instead of UUIDs")
     waiting(command)
 
 

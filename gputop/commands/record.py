@@ -10,15 +10,7 @@ import signal
 import threading
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import (
-    options,
-    redacted_source,
-    redactor_of,
-    run_watcher,
-    seconds,
-    serving,
-    size_bytes,
-)
+from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, seconds, serving, size_bytes
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import USAGE_ERROR, say
@@ -31,14 +23,12 @@ NEEDS = Needs("nothing")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    options(
-        command,
-        "-o,--output  FILE|DIR  file or directory to write, - for plain lines to stdout (default: this directory)",
-        default=".",
-    )
+    add = command.add_argument
+    text = "file or directory to write, - for plain lines to stdout (default: this directory)"
+    add("-o", "--output", metavar="FILE|DIR", default=".", help=text)
     serving(command)
-    options(command, "--for  TIME  stop after this time", dest="duration")
-    options(command, "--max-size  SIZE  keep at most this much in the directory")
+    add("--for", metavar="TIME", dest="duration", help="stop after this time")
+    add("--max-size", metavar="SIZE", help="keep at most this much in the directory")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

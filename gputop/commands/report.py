@@ -6,7 +6,7 @@ import argparse
 import os
 
 from gputop.commands.demo_node import scenario_arguments, simulated_past, wants_demo
-from gputop.commands.shared_options import deliver, form_of, forms, options, prints_ascii, recording_filter_of
+from gputop.commands.shared_options import deliver, form_of, forms, prints_ascii, recording_filter_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.report_text import report_json, report_markdown, report_text
@@ -15,7 +15,7 @@ from gputop.report.job_report import report_recording, report_snapshots
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    options(command, "file  -  a recording, a folder with one, or demo")
+    command.add_argument("file", help="a recording, a folder with one, or demo")
     scenario_arguments(command)
     forms(command, "Markdown", "a page for a browser, with charts")
 

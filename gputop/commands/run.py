@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import options, redacted_source, redactor_of, run_watcher, serving
+from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, serving
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
@@ -26,11 +26,8 @@ NEEDS = Needs("nothing")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    table = """
-        -o,--output  FILE  keep the recording
-        --report     FILE  write the report to FILE.md, .json or .txt as well
-    """
-    options(command, table)
+    command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
+    command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
     serving(command)
     command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the job and its arguments")
 

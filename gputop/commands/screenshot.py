@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import options, recording_filter_of, redacted_snapshot, redactor_of
+from gputop.commands.shared_options import recording_filter_of, redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
@@ -39,15 +39,13 @@ SUFFIXES = (".svg", ".png", ".txt", ".ans")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    table = """
-        source       -     demo, a recording, or fleet
-        scenario     ?     with demo: one scenario; with fleet: demo for a simulated one
-        -o,--output  FILE  FILE.svg, .png, .txt or .ans
-        --at         TIME  of a recording: 12:03, -10m, an ISO date (default: its end)
-        --size       WxH   columns x rows (default 160x48)
-        --gpu        N     select this GPU
-    """
-    options(command, table, {"-o": {"required": True}, "--size": {"default": "160x48"}})
+    add = command.add_argument
+    add("source", help="demo, a recording, or fleet")
+    add("scenario", nargs="?", help="with demo: one scenario; with fleet: demo for a simulated one")
+    add("-o", "--output", metavar="FILE", required=True, help="FILE.svg, .png, .txt or .ans")
+    add("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
+    add("--size", metavar="WxH", default="160x48", help="columns x rows (default 160x48)")
+    add("--gpu", metavar="N", help="select this GPU")
     for picture in PICTURES.values():
         resolve(picture.options)(command)
 

@@ -7,6 +7,7 @@ import pwd
 import re
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gputop.config import Settings
@@ -14,13 +15,12 @@ from gputop.model.feature_table import ALERTS_OF_RUN, ALERTS_OF_SCREEN, resolve
 from gputop.model.metrics import Unit
 from gputop.model.quantity import count, typed_number
 from gputop.model.source import UsageError
-from gputop.model.text_table import table_rows
 from gputop.output.messages import in_ascii, say
 from gputop.system.safe_open import write_private
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
@@ -36,61 +36,40 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def options(
-    parser: Any,
-    table: str,
-    special: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    unmarked: bool = False,
-    **more: Any,
-) -> None:
-    """Add the options of a table to a parser or a group.
+def _no_trace() -> str:
+    """Return the default of an option that may stand before and after the command."""
+    from argparse import SUPPRESS  # a start without a word need not import it
 
-    Each row has names, the name of the value or a dash, and the help. A name without dashes is an argument, optional
-    with a question mark. ``special`` has further keywords of argparse by an option's first name, ``more`` for all.
-    Absent ``unmarked`` options leave no trace, so that they may be given before and after the command.
-    """
-    if unmarked:
-        # A start without a word need not import it.
-        from argparse import SUPPRESS
-
-        more["default"] = SUPPRESS
-    for names, metavar, text in table_rows(table):
-        first, *others = names.split(",")
-        kind: dict[str, Any] = {"metavar": metavar}
-        if metavar in ("-", "?"):
-            kind = {"action": "store_true"} if names.startswith("-") else {"nargs": "?"} if metavar == "?" else {}
-        parser.add_argument(first, *others, help=text, **{**kind, **more, **(special or {}).get(first, {})})
+    return SUPPRESS
 
 
 def filterable(command: argparse.ArgumentParser) -> None:
     """Add the options that select processes."""
-    table = """
-        --filter   TERMS  show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"
-        -u,--user  NAMES  show the processes of these users only, separated by commas; without a name: yours
-        -p,--pid   PIDS   show the processes with these ids only, separated by commas
-    """
-    user = {"action": "list", "nargs": "?", "const": str(os.getuid())}
-    options(command, table, {"-u": user, "-p": {"action": "list"}}, unmarked=True)
+    add = partial(command.add_argument, default=_no_trace())
+    text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
+    add("--filter", metavar="TERMS", help=text)
+    text = "show the processes of these users only, separated by commas; without a name: yours"
+    add("-u", "--user", metavar="NAMES", action="list", nargs="?", const=str(os.getuid()), help=text)
+    text = "show the processes with these ids only, separated by commas"
+    add("-p", "--pid", metavar="PIDS", action="list", help=text)
 
 
 def serving(command: argparse.ArgumentParser) -> None:
     """Add the option for inference servers."""
-    table = """
-        --server-url  URL  metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs'
-          verdicts
-    """
-    options(command, table, action="servers", unmarked=True)
+    text = "metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs' verdicts"
+    command.add_argument("--server-url", metavar="URL", action="servers", default=_no_trace(), help=text)
 
 
 def waiting(command: argparse.ArgumentParser) -> None:
     """Add the option for slow drivers."""
-    options(command, "--wait  TIME  how long to wait for a slow driver (default 10s)", unmarked=True)
+    text = "how long to wait for a slow driver (default 10s)"
+    command.add_argument("--wait", metavar="TIME", default=_no_trace(), help=text)
 
 
 def printable(command: argparse.ArgumentParser) -> None:
     """Add ``-1``, which prints the first snapshot."""
-    options(command, "-1,--once  -  print one snapshot and end, as `gputop once` does", unmarked=True)
+    text = "print one snapshot and end, as `gputop once` does"
+    command.add_argument("-1", "--once", action="store_true", default=_no_trace(), help=text)
 
 
 NO_DEMO = "`gputop demo` shows the simulated node, `diagnose demo` and `report demo` judge it"
@@ -266,13 +245,12 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
 
 def forms(command: argparse.ArgumentParser, markdown: str, page: str) -> None:
     """Add the options for a report's form and file."""
-    table = f"""
-        --json      -  one JSON object
-        --markdown  -  {markdown}
-        --html      -  {page}
-    """
-    options(command.add_mutually_exclusive_group(), table)
-    options(command, "-o,--output  FILE  write there; .json, .md and .html choose the form")
+    forms = command.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="one JSON object")
+    forms.add_argument("--markdown", action="store_true", help=markdown)
+    forms.add_argument("--html", action="store_true", help=page)
+    text = "write there; .json, .md and .html choose the form"
+    command.add_argument("-o", "--output", metavar="FILE", help=text)
 
 
 def form_of(args: argparse.Namespace) -> str:

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gputop.model.extras import install
-from gputop.model.text_table import table_rows
 from gputop.paint.line import Row, cells
 from gputop.paint.theme import Look, Theme
 
@@ -160,14 +159,14 @@ def _shape(char: str, x: int, top: float, count: int) -> str:
 #
 # Charts and glyphs are shapes in the SVG; only letters need a font, and resvg draws none unless it is given one.
 
-FAMILIES = table_rows("""
-    DejaVu Sans Mono  DejaVuSansMono.ttf          DejaVuSansMono-Bold.ttf
-    Liberation Mono   LiberationMono-Regular.ttf  LiberationMono-Bold.ttf
-    JetBrains Mono    JetBrainsMono-Regular.ttf   JetBrainsMono-Bold.ttf
-    Noto Sans Mono    NotoSansMono-Regular.ttf    NotoSansMono-Bold.ttf
-    Ubuntu Mono       UbuntuMono-R.ttf            UbuntuMono-B.ttf
-    Hack              Hack-Regular.ttf            Hack-Bold.ttf
-""")
+FAMILIES = (
+    ("DejaVu Sans Mono", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"),
+    ("Liberation Mono", "LiberationMono-Regular.ttf", "LiberationMono-Bold.ttf"),
+    ("JetBrains Mono", "JetBrainsMono-Regular.ttf", "JetBrainsMono-Bold.ttf"),
+    ("Noto Sans Mono", "NotoSansMono-Regular.ttf", "NotoSansMono-Bold.ttf"),
+    ("Ubuntu Mono", "UbuntuMono-R.ttf", "UbuntuMono-B.ttf"),
+    ("Hack", "Hack-Regular.ttf", "Hack-Bold.ttf"),
+)
 FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts")
 
 

@@ -14,30 +14,25 @@ from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
 from gputop.model.sm import SM_SOURCES
-from gputop.model.text_table import table_rows
 from gputop.output.document import Block, Document, page, section
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
 from gputop.paint.process_columns import ALIASES, COLUMNS
 
 # The filter language, from its own tables.
 
-OPERATORS = dict(
-    table_rows("""
-    `:` `=` `==`       is this text, or has it as one of its words; of a number: is about this
-    `~`                has this text anywhere
-    `!=`               is another
-    `<` `>` `<=` `>=`  compares a number
-    `!` before a term  the opposite
-    `,` in a value     or: `gpu:0,3`
-""")
-)
-OTHERS = dict(
-    table_rows("""
-    verdict  what the diagnosis says of the process's GPU, in any of its words
-    name     the executable's name, or the command line
-    job      the batch job, the container or the pod
-""")
-)
+OPERATORS = {
+    "`:` `=` `==`": "is this text, or has it as one of its words; of a number: is about this",
+    "`~`": "has this text anywhere",
+    "`!=`": "is another",
+    "`<` `>` `<=` `>=`": "compares a number",
+    "`!` before a term": "the opposite",
+    "`,` in a value": "or: `gpu:0,3`",
+}
+OTHERS = {
+    "verdict": "what the diagnosis says of the process's GPU, in any of its words",
+    "name": "the executable's name, or the command line",
+    "job": "the batch job, the container or the pod",
+}
 
 
 def filters_page() -> Document:

@@ -12,8 +12,6 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.text_table import table_rows
-
 # The themes by name, each with its palette: colours by what they stand for. No style and no look is decided here.
 #
 # A new theme is a column here and a row of ``PALETTES``. Every text colour keeps 4.5:1 against every ground it is drawn
@@ -24,39 +22,31 @@ from gputop.model.text_table import table_rows
 
 Palette = Mapping[str, str]
 
-_COLOURS = """
-    colour       dark    light   high-contrast colour-blind ansi
-    background   #0d1117 #ffffff #000000       #0d1117      -
-    text         #c9d1d9 #24292f #f2f2f2       #c9d1d9      -
-    bright       #f0f6fc #000000 #ffffff       #f0f6fc      -
-    dim          #8b949e #59636e #d0d0d0       #8b949e      -
-    rule         #30363d #c8d1da #8a8a8a       #30363d      -
-    green        #3fb970 #116243 #3dfc8b       #4ea5ff      green
-    blue         #58a6ff #0550ae #8cc8ff       #d5d9ff      bright_blue
-    amber        #e3b341 #744200 #ffe14d       #f5e04a      yellow
-    red          #ff6459 #c5170a #ffaaa2       #ee7733      bright_red
-    teal         #39c5bb #0b6a66 #52f2e4       #a5c8e4      cyan
-    alarm        #9a1b1b #b3151f #8f0000       #a33b00      red
-    on_alarm     #ffffff #ffffff #ffffff       #ffffff      bright_white
-    alarm_row    #571313 #ffdcda #4d0000       #4a1f05      -
-    sm           #2e8b43 #4aa566 #2ee65c       #3b82cc      green
-    gap          #6b4c0c #eac54f #a08000       #a89a1a      yellow
-    gap_alarm    #b02b2b #f2635a #b00000       #8f3400      red
-    gap_lane     #9c6c14 #c99400 #c89a00       #8f8418      yellow
-    unknown      #6e7681 #818b95 #9a9a9a       #6e7681      -
-    track        #2d333b #dde3ea #3c3c3c       #2d333b      bright_black
-    bar          #161b22 #eaeef2 #1c1c1c       #161b22      -
-    select       #1f2c3d #cfe3fb #002d5c       #1f2c3d      -
-"""
-"""A dash leaves the colour to the terminal."""
-
-
-def _palettes() -> dict[str, Palette]:
-    (_, *themes), *rows = (line.split() for line in _COLOURS.split("\n") if line)
-    return {
-        theme: {name: "" if colours[i] == "-" else colours[i] for name, *colours in rows}
-        for i, theme in enumerate(themes)
-    }
+_THEMES = ("dark", "light", "high-contrast", "colour-blind", "ansi")
+_COLOURS: Mapping[str, tuple[str, str, str, str, str]] = {
+    "background": ("#0d1117", "#ffffff", "#000000", "#0d1117", ""),
+    "text": ("#c9d1d9", "#24292f", "#f2f2f2", "#c9d1d9", ""),
+    "bright": ("#f0f6fc", "#000000", "#ffffff", "#f0f6fc", ""),
+    "dim": ("#8b949e", "#59636e", "#d0d0d0", "#8b949e", ""),
+    "rule": ("#30363d", "#c8d1da", "#8a8a8a", "#30363d", ""),
+    "green": ("#3fb970", "#116243", "#3dfc8b", "#4ea5ff", "green"),
+    "blue": ("#58a6ff", "#0550ae", "#8cc8ff", "#d5d9ff", "bright_blue"),
+    "amber": ("#e3b341", "#744200", "#ffe14d", "#f5e04a", "yellow"),
+    "red": ("#ff6459", "#c5170a", "#ffaaa2", "#ee7733", "bright_red"),
+    "teal": ("#39c5bb", "#0b6a66", "#52f2e4", "#a5c8e4", "cyan"),
+    "alarm": ("#9a1b1b", "#b3151f", "#8f0000", "#a33b00", "red"),
+    "on_alarm": ("#ffffff", "#ffffff", "#ffffff", "#ffffff", "bright_white"),
+    "alarm_row": ("#571313", "#ffdcda", "#4d0000", "#4a1f05", ""),
+    "sm": ("#2e8b43", "#4aa566", "#2ee65c", "#3b82cc", "green"),
+    "gap": ("#6b4c0c", "#eac54f", "#a08000", "#a89a1a", "yellow"),
+    "gap_alarm": ("#b02b2b", "#f2635a", "#b00000", "#8f3400", "red"),
+    "gap_lane": ("#9c6c14", "#c99400", "#c89a00", "#8f8418", "yellow"),
+    "unknown": ("#6e7681", "#818b95", "#9a9a9a", "#6e7681", ""),
+    "track": ("#2d333b", "#dde3ea", "#3c3c3c", "#2d333b", "bright_black"),
+    "bar": ("#161b22", "#eaeef2", "#1c1c1c", "#161b22", ""),
+    "select": ("#1f2c3d", "#cfe3fb", "#002d5c", "#1f2c3d", ""),
+}
+"""Colour of each theme; an empty text leaves it to the terminal."""
 
 
 class ThemeRow(Struct, frozen=True):
@@ -72,7 +62,7 @@ class ThemeRow(Struct, frozen=True):
     colourless: bool = False
 
 
-_PALETTES = _palettes()
+_PALETTES = {theme: {name: row[i] for name, row in _COLOURS.items()} for i, theme in enumerate(_THEMES)}
 PALETTES: Mapping[str, ThemeRow] = {
     "dark": ThemeRow(_PALETTES["dark"]),
     "light": ThemeRow(_PALETTES["light"], dark=False),
@@ -122,66 +112,64 @@ class Theme(Struct, frozen=True):
         return _resolve(self.name, style)
 
 
-STYLES = table_rows("""
-    text              text       -          -
-    value             bright     -          -
-    strong            bright     -          bold
-    dim               dim        -          -
-    rule              rule       -          -
-    heading           dim        -          bold
-    title             bright     -          bold
-    title.key         dim        -          underline
-    key               blue       -          bold
-    evidence          bright     -          -
-    remedy            teal       -          -
-    brand             bright     -          bold
-    level.green       green      -          bold
-    level.grey-green  text       -          bold
-    level.info        blue       -          bold
-    level.yellow      amber      -          bold
-    level.red         red        -          bold
-    level.grey        dim        -          bold
-    value.sm          green      -          bold
-    value.gap         amber      -          bold
-    value.alarm       red        -          bold
-    alarm.title       on_alarm   alarm      bold
-    alarm.row         -          alarm_row  -
-    gap.sm            sm         -          -
-    gap.gap           gap        -          -
-    gap.alarm         gap_alarm  -          -
-    gap.sm_on_gap     sm         gap        -
-    gap.sm_on_alarm   sm         gap_alarm  -
-    gap.unknown       unknown    -          -
-    bar.mem           blue       track      -
-    bar.mem.track     dim        track      -
-    bar.run           blue       track      -
-    bar.run.track     dim        track      -
-    bar.alarm         red        track      -
-    bar.alarm.track   dim        track      -
-    lane.idle         unknown    -          -
-    lane.run          blue       -          -
-    lane.wait         gap_lane   -          -
-    lane.disk         red        -          -
-    lane.main         green      -          -
-    lane.bus          teal       -          -
-    area.work         sm         -          -
-    area.board        blue       -          -
-    area.bus          teal       -          -
-    area.mem          blue       -          -
-    area.heat         unknown    -          -
-    bar               text       bar        -
-    select            -          select     -
-    record            red        -          bold
-""")
-"""Style, palette entries of the text and of its ground, and whether it is bold or underlined; a dash leaves it open."""
+STYLES: Mapping[str, Look] = {
+    "text": Look("text"),
+    "value": Look("bright"),
+    "strong": Look("bright", bold=True),
+    "dim": Look("dim"),
+    "rule": Look("rule"),
+    "heading": Look("dim", bold=True),
+    "title": Look("bright", bold=True),
+    "title.key": Look("dim", underline=True),
+    "key": Look("blue", bold=True),
+    "evidence": Look("bright"),
+    "remedy": Look("teal"),
+    "brand": Look("bright", bold=True),
+    "level.green": Look("green", bold=True),
+    "level.grey-green": Look("text", bold=True),
+    "level.info": Look("blue", bold=True),
+    "level.yellow": Look("amber", bold=True),
+    "level.red": Look("red", bold=True),
+    "level.grey": Look("dim", bold=True),
+    "value.sm": Look("green", bold=True),
+    "value.gap": Look("amber", bold=True),
+    "value.alarm": Look("red", bold=True),
+    "alarm.title": Look("on_alarm", "alarm", bold=True),
+    "alarm.row": Look(bg="alarm_row"),
+    "gap.sm": Look("sm"),
+    "gap.gap": Look("gap"),
+    "gap.alarm": Look("gap_alarm"),
+    "gap.sm_on_gap": Look("sm", "gap"),
+    "gap.sm_on_alarm": Look("sm", "gap_alarm"),
+    "gap.unknown": Look("unknown"),
+    "bar.mem": Look("blue", "track"),
+    "bar.mem.track": Look("dim", "track"),
+    "bar.run": Look("blue", "track"),
+    "bar.run.track": Look("dim", "track"),
+    "bar.alarm": Look("red", "track"),
+    "bar.alarm.track": Look("dim", "track"),
+    "lane.idle": Look("unknown"),
+    "lane.run": Look("blue"),
+    "lane.wait": Look("gap_lane"),
+    "lane.disk": Look("red"),
+    "lane.main": Look("green"),
+    "lane.bus": Look("teal"),
+    "area.work": Look("sm"),
+    "area.board": Look("blue"),
+    "area.bus": Look("teal"),
+    "area.mem": Look("blue"),
+    "area.heat": Look("unknown"),
+    "bar": Look("text", "bar"),
+    "select": Look(bg="select"),
+    "record": Look("red", bold=True),
+}
+"""Looks with names of the palette in place of colours."""
 
 
 def _looks(palette: Palette) -> dict[str, Look]:
     return {
-        name: Look(
-            palette.get(text) or None, palette.get(ground) or None, bold=how == "bold", underline=how == "underline"
-        )
-        for name, text, ground, how in STYLES
+        name: replace(look, fg=palette.get(look.fg or "") or None, bg=palette.get(look.bg or "") or None)
+        for name, look in STYLES.items()
     }
 
 
