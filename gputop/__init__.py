@@ -4,7 +4,7 @@ The public names are loaded when they are first used: ``import gputop`` loads no
 beside this file.
 """
 
-__version__ = "1.0.0.dev0"
+__version__ = "1.0.0"
 
 _HOMES = {
     "snapshot": "gputop.api.reading",
