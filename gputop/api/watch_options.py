@@ -200,7 +200,7 @@ def own_run(environ: Mapping[str, str]) -> str:
         os.geteuid(), os.uname().nodename, _name_for_good(os.getpid()),
         None if parent is None or parent.pid is None else _name_for_good(parent.pid), _group_rank() is not None,
     )  # fmt: skip
-    return run_of(environ, started).id
+    return run_of(environ, started)
 
 
 def _name_for_good(pid: int) -> str:

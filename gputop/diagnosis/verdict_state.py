@@ -30,7 +30,7 @@ from gputop.diagnosis.types import NO_HOST, Badge, Change, Flag, GpuDiagnosis, G
 from gputop.diagnosis.verdict_log import Ledger
 from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
-from gputop.model.quantity import of_hundred
+from gputop.model.quantity import clamp_pct
 from gputop.model.snapshot import GpuSample
 
 Key = tuple[str, str]
@@ -207,7 +207,7 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
     if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
         return "idle", s.idle
     score, _ = efficiency(s)
-    return "efficiency", of_hundred(score)
+    return "efficiency", clamp_pct(score)
 
 
 # One GPU as it is shown: the verdict that stands, its level, words, notes and badges.

@@ -29,7 +29,12 @@ Operator = Literal[":", "~", "=", "!=", "<", ">", "<=", ">="]
 LONGEST = 400
 """Characters of an expression; a longer one was pasted by mistake."""
 QUOTES = "\"'"
-_COMPARISON = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?P<operator><=|>=|!=|==|[:~=<>])\s*")
+_JOINT = re.compile(r"\s*(and|or)(?!\S)", re.IGNORECASE)
+_TERM = re.compile(
+    r"\s*(?P<negated>!?)(?:(?P<name>[A-Za-z_]\w*)\s*(?P<operator><=|>=|!=|==|[:~=<>])\s*)?"
+    r"(?P<value>(?P<quote>[\"'])(?P<quoted>.*?)(?P=quote)|\S*)",
+    re.DOTALL,
+)
 _NONE: Mapping[str, Any] = {}
 
 
@@ -173,66 +178,58 @@ def _matches(texts: Sequence[str], operator: Operator, wanted_texts: tuple[float
 
 
 class _Parser:
-    """Recursive descent over one text, from left to right."""
+    """Parser of one text, from left to right."""
 
     def __init__(self, text: str, vocabulary: Vocabulary) -> None:
         self._text, self._vocabulary = text, vocabulary
-        self._at = 0
 
     def alternatives(self) -> tuple[tuple[Term, ...], ...]:
         alternatives: list[list[Term]] = [[]]
-        joint = ""
-        while self._skip_spaces():
-            begin, word = self._at, self._word()
-            if word.lower() not in ("and", "or"):
-                self._at = begin
-                alternatives[-1].append(self._term())
-                joint = ""
+        joint, place = "", 0
+        while self._text[place:].strip():
+            if (word := _JOINT.match(self._text, place)) is not None:
+                if joint or not alternatives[-1]:
+                    raise ExpressionError(f"a term is missing before {word[1]}", word.start(1))
+                joint, place = word[1], word.end()
+                if joint.lower() == "or":
+                    alternatives.append([])
                 continue
-            if joint or not alternatives[-1]:
-                raise ExpressionError(f"a term is missing before {word}", begin)
-            joint = word
-            if word.lower() == "or":
-                alternatives.append([])
+            term = _TERM.match(self._text, place)
+            assert term is not None, "it matches an empty text, too"
+            alternatives[-1].append(self._term(term) if term["name"] is None else self._comparison(term))
+            joint, place = "", term.end()
         if joint:
             raise ExpressionError(f"a term is missing after {joint}", len(self._text))
         return tuple(map(tuple, alternatives))
 
-    def _term(self) -> Term:
-        negated = self._text[self._at] == "!"
-        self._at += negated
-        begin = self._at
-        named = _COMPARISON.match(self._text, begin)
-        if named is not None:
-            self._at = named.end()
-            return self._comparison(named["name"].lower(), named["operator"], negated, begin)
-        value = self._value("! needs a term after it" if negated else "a term is missing here")
+    def _term(self, term: re.Match[str]) -> Term:
+        """Return the search for a text. Raises ExpressionError."""
+        value = _value(term, "! needs a term after it" if term["negated"] else "a term is missing here").lower()
         if self._vocabulary.searches:
-            return Term("", "~", (value.lower(),), negated)
-        raise ExpressionError(self._without_operator(value.lower()), begin)
+            return Term("", "~", (value,), bool(term["negated"]))
+        raise ExpressionError(self._without_operator(value), term.end("negated"))
 
-    def _comparison(self, name: str, operator: str, negated: bool, begin: int) -> Term:
-        words = self._vocabulary
-        field = words.aliases.get(name, name)
+    def _comparison(self, term: re.Match[str]) -> Term:
+        """Return the comparison of a field. Raises ExpressionError."""
+        words, name, negated = self._vocabulary, term["name"].lower(), bool(term["negated"])
+        field, begin, place = words.aliases.get(name, name), term.start("name"), term.start("value")
         if field not in words.units:
             raise ExpressionError(self._unknown(name), begin)
-        place = self._at
-        value = self._value(f"{name}{operator} needs a value")
-        like: Operator = "=" if operator == "==" else operator  # type: ignore[assignment]
+        value = _value(term, f"{name}{term['operator']} needs a value")
+        operator: Operator = "=" if term["operator"] == "==" else term["operator"]  # type: ignore[assignment]
         unit = words.units[field]
         if unit != "text":
-            return Term(field, like, tuple(_number(part, unit, place) for part in value.split(",")), negated)
-        if like in _ORDERS:
+            return Term(field, operator, tuple(_number(part, unit, place) for part in value.split(",")), negated)
+        if operator in _ORDERS:
             raise ExpressionError(f"{name} is a text: use {name}:… or {name}~…", begin)
-        quoted = self._text[place] in QUOTES
-        texts = (value.lower(),) if quoted else tuple(part for part in value.lower().split(",") if part)
+        texts = (value.lower(),) if term["quote"] else tuple(part for part in value.lower().split(",") if part)
         if not texts:
             raise ExpressionError("a value is missing", place)
         for text in texts:
             if field in words.ids and text not in words.ids[field]:
-                raise ExpressionError(f"there is no {field} {text}{self._instead(field, text)}", begin)
+                raise ExpressionError(f"there is no {field} {text}{self._hint_for(field, text)}", begin)
         # A verdict matches by any of its words, in any order.
-        return Term(field, "~" if field in words.loose and like == ":" else like, texts, negated)
+        return Term(field, "~" if field in words.loose and operator == ":" else operator, texts, negated)
 
     def _without_operator(self, word: str) -> str:
         """Return the error message for a word without an operator.
@@ -253,7 +250,7 @@ class _Parser:
             return f"{name} is {words.not_comparable[name]}"
         return f"there is no field {name}{nearest(name, [*words.aliases, *words.units], words.otherwise)}"
 
-    def _instead(self, field: str, value: str) -> str:
+    def _hint_for(self, field: str, value: str) -> str:
         """Return a hint for a value that its field lacks."""
         words = self._vocabulary
         other = next((other for other, ids in words.ids.items() if value in ids), None)
@@ -262,33 +259,15 @@ class _Parser:
             return f"; {other}:{value} is one{f'. {hint}' if hint else ''}"
         return nearest(value, words.ids[field], hint or words.otherwise)
 
-    def _skip_spaces(self) -> bool:
-        """Skip spaces; return whether text is left."""
-        while self._at < len(self._text) and self._text[self._at].isspace():
-            self._at += 1
-        return self._at < len(self._text)
 
-    def _word(self) -> str:
-        begin = self._at
-        while self._at < len(self._text) and not self._text[self._at].isspace():
-            self._at += 1
-        return self._text[begin : self._at]
-
-    def _value(self, missing: str) -> str:
-        """Read a word or a quoted text."""
-        begin = self._at
-        if begin >= len(self._text) or self._text[begin].isspace():
-            raise ExpressionError(missing, begin)
-        quote = self._text[begin]
-        if quote not in QUOTES:
-            return self._word()
-        end = self._text.find(quote, begin + 1)
-        if end < 0:
-            raise ExpressionError(f"the quote {quote} is not closed", begin)
-        if end == begin + 1:
-            raise ExpressionError(missing, begin)
-        self._at = end + 1
-        return self._text[begin + 1 : end]
+def _value(term: re.Match[str], missing: str) -> str:
+    """Return a term's word or quoted text. Raises ExpressionError."""
+    value = term["quoted"] if term["quote"] else term["value"]
+    if not value:
+        raise ExpressionError(missing, term.start("value"))
+    if not term["quote"] and value[0] in QUOTES:
+        raise ExpressionError(f"the quote {value[0]} is not closed", term.start("value"))
+    return str(value)
 
 
 def _number(text: str, unit: Unit, position: int) -> float:

@@ -226,9 +226,6 @@ def main_looks(counted: Iterable[tuple[str, int]]) -> MainLooks:
     return MainLooks(tuple(counts.items()))
 
 
-VIAS: frozenset[str] = frozenset(get_args(Via))
-
-
 MOST_PIDS_IN_WORDS = 4
 OTHER_RANKS = "other ranks of its job"
 """Prefix of a ``detail`` if a rank waits for no other visible target."""

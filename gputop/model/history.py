@@ -94,11 +94,8 @@ class Ring:
 FULL_RATE_S = 600.0
 MINUTE_S = 60.0
 MINUTES_KEPT = 24 * 60
-MOST_CHARTS, BUSY_CHARTS, UNUSED_S = 256, 64, 30.0
-"""Limits of charts that are kept up to date.
-
-From 64 charts on, only those that were requested in the last half minute are kept.
-"""
+BUSY_CHARTS, UNUSED_S = 64, 30.0
+"""From 64 charts on, those that were requested in the last half minute are kept up to date."""
 LEAST_COLUMNS = 64
 MOST_BREAKS = 64
 """Breaks kept for each key.
@@ -343,8 +340,6 @@ class History:
         if len(self._charts) >= BUSY_CHARTS and self.latest_t is not None:
             begin = self.latest_t - UNUSED_S
             self._charts = {name: chart for name, chart in self._charts.items() if chart.used_t >= begin}
-        if len(self._charts) >= MOST_CHARTS:
-            self._charts.clear()
 
     def _cover_minutes(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
         values = track.minutes.series(name)
@@ -448,18 +443,14 @@ class ProcessHistory:
             self._history.forget(key)
 
 
+_VALUES = (
+    "cpu_pct", "gpu_time_pct", "gpu_mem_bytes", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "run_pct",
+    "wait_pct", "main_pct",
+)  # fmt: skip
+
+
 def _values(p: ProcessSample) -> dict[str, float | None]:
-    values: dict[str, float | None] = {
-        "cpu_pct": p.cpu_pct,
-        "gpu_time_pct": p.gpu_time_pct,
-        "gpu_mem_bytes": p.gpu_mem_bytes,
-        "rss_bytes": p.rss_bytes,
-        "read_bytes_per_s": p.read_bytes_per_s,
-        "write_bytes_per_s": p.write_bytes_per_s,
-        "run_pct": p.run_pct,
-        "wait_pct": p.wait_pct,
-        "main_pct": p.main_pct,
-    }
+    values: dict[str, float | None] = {key: getattr(p, key) for key in _VALUES}
     if p.state is not None:
         waits = p.waiting_on
         in_disk = p.state == "D" or waits == "disk"

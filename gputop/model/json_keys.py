@@ -7,28 +7,21 @@ field's key and value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gputop.model import metrics
-from gputop.model.metrics import Metric
 from gputop.model.quantity import rounded
-from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
+from gputop.model.snapshot import CATALOGUE, GpuSample
 
 DIGITS = 6
 """Decimals of a number in JSON; further ones are noise."""
-_TABLES: Mapping[type[Struct], tuple[Mapping[str, Metric], ...]] = {
-    GpuSample: (metrics.GPU_STATIC, metrics.GPU_METRICS, metrics.SM_PROVENANCE, metrics.GPU_STATE),
-    HostSample: (metrics.HOST_METRICS,),
-    ProcessSample: (metrics.PROCESS_METRICS, metrics.PROCESS_STATIC),
-}
 
 
 def _sample_keys(kind: type[Struct]) -> Iterator[tuple[str, Callable[[Struct], Any]]]:
-    for metric in (row for table in _TABLES[kind] for row in table.values()):
+    for metric in CATALOGUE[kind].values():
         if not metric.field:
             yield metric.key, attrgetter(metric.path or metric.key)
         else:
@@ -36,7 +29,7 @@ def _sample_keys(kind: type[Struct]) -> Iterator[tuple[str, Callable[[Struct], A
     yield "unavailable", attrgetter("unavailable")
 
 
-_READERS = {kind: dict(_sample_keys(kind)) for kind in _TABLES}
+_READERS = {kind: dict(_sample_keys(kind)) for kind in CATALOGUE}
 
 
 def keys_of(kind: type[Struct]) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def share(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{100.0 * value:.0f} %"
 
 
-def of_hundred(value: float | None) -> float | None:
+def clamp_pct(value: float | None) -> float | None:
     """A percentage capped at 100 for display.
 
     Two counters read in a burst may give 115, which data outputs keep.

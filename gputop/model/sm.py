@@ -7,7 +7,7 @@ chain.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -112,7 +112,6 @@ COUNTERS_RELEASED = "GPU counters released for other tools"
 The screen names the key that resumes them.
 """
 LackKind = Literal["collecting", "denied", "released", "virtual"]
-LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
 
 
 class SmLack(Struct, frozen=True, omit_defaults=True):

@@ -6,8 +6,7 @@ value that was not measured is None, and ``unavailable`` says why by key; it is 
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_args
@@ -24,6 +23,7 @@ from gputop.model.metrics import (
     PROCESS_METRICS,
     PROCESS_STATIC,
     SM_PROVENANCE,
+    Metric,
 )
 from gputop.model.serving import MOST_SERVERS, ServerRow
 from gputop.model.sm import SmLack, SmSource
@@ -319,20 +319,7 @@ class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
     saves: Number | None = None
 
 
-_WAITS: Mapping[str, str] = {
-    "disk": "disk", "network": "network", "lock": "lock", "sleep": "sleep", "poll": "queue", "pipe": "pipe",
-    "write": "write", "other": "other",
-}  # fmt: skip
-"""Wait state of each share of time."""
-
-
-def _waits_of(kind: type[FeedTime | MainTime]) -> tuple[tuple[str, ...], Callable[[Any], tuple[float | None, ...]]]:
-    """Return the wait states of a struct, and their getter."""
-    names = [name for name in kind.__struct_fields__ if name in _WAITS]
-    return tuple(_WAITS[name] for name in names), attrgetter(*names)
-
-
-_FEED_WAITS, _MAIN_WAITS = _waits_of(FeedTime), _waits_of(MainTime)
+_WAITS = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other")
 
 
 class ProcessSample(Struct, frozen=True, omit_defaults=True):
@@ -397,13 +384,11 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
             waits = {state: count for state, count in self.main_looks.counts if state != "run"}
             return max(waits, key=lambda state: waits[state], default=None)
         time: FeedTime | MainTime = self.main if self.role == "gpu" else self.feed
-        names, read = _MAIN_WAITS if self.role == "gpu" else _FEED_WAITS
-        shares = [share or 0.0 for share in read(time)]
-        most = max(shares)
-        if most <= (time.unread or 0.0):
+        shares = {name: getattr(time, name, None) or 0.0 for name in _WAITS}
+        wait = max(shares, key=shares.__getitem__)
+        if shares[wait] <= (time.unread or 0.0):
             return None
-        wait = names[shares.index(most)]
-        return "pipe" if wait == "network" and self.feed_by == "pipe" else wait
+        return "queue" if wait == "poll" else "pipe" if wait == "network" and self.feed_by == "pipe" else wait
 
     @property
     def main_waits(self) -> str | None:
@@ -422,13 +407,15 @@ for _row in PROCESS_METRICS.values():
 
 AnySample: TypeAlias = GpuSample | HostSample | ProcessSample
 
+CATALOGUE: Mapping[type[Struct], Mapping[str, Metric]] = {
+    GpuSample: {**GPU_STATIC, **GPU_METRICS, **SM_PROVENANCE, **GPU_STATE},
+    HostSample: HOST_METRICS,
+    ProcessSample: {**PROCESS_METRICS, **PROCESS_STATIC},
+}
+"""All metrics of a sample by key."""
 _READERS = {
-    kind: {key: attrgetter(row.path or key) for key, row in ChainMap(*tables).items()}
-    for kind, *tables in (
-        (GpuSample, GPU_STATIC, GPU_METRICS, SM_PROVENANCE, GPU_STATE),
-        (HostSample, HOST_METRICS),
-        (ProcessSample, PROCESS_METRICS, PROCESS_STATIC),
-    )
+    kind: {key: attrgetter(metric.path or key) for key, metric in metrics.items()}
+    for kind, metrics in CATALOGUE.items()
 }
 
 

@@ -404,38 +404,6 @@ _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID")
 _JOBS = (("slurm", "SLURM_JOB_ID"), ("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID"))
 
 
-class Allocation(Struct, frozen=True):
-    """Job of a scheduler.
-
-    ``cluster`` is empty if the scheduler does not name itself.
-    """
-
-    cluster: str
-    scheduler: str
-    id: str
-
-
-class Run(Struct, frozen=True):
-    """One start of one program.
-
-    ``key`` distinguishes runs of one user within the allocation.
-    """
-
-    allocation: Allocation | None
-    uid: int
-    key: str
-
-    @property
-    def id(self) -> str:
-        """Identifier shared by all ranks of this run only.
-
-        Reveals nothing else.
-        """
-        paid = self.allocation
-        where = "" if paid is None else f"{paid.cluster}/{paid.scheduler}/{paid.id}"
-        return digest(where, str(self.uid), self.key)
-
-
 class Started(Struct, frozen=True):
     """Origin of this process.
 
@@ -450,25 +418,30 @@ class Started(Struct, frozen=True):
     is_rank: bool = False
 
 
-def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
-    """The batch job of an environment."""
+def allocation_of(environ: Mapping[str, str]) -> str:
+    """Return cluster, scheduler and id of an environment's batch job; empty without one.
+
+    The cluster is empty if the scheduler does not name itself.
+    """
     for scheduler, name in _JOBS:
         if job := environ.get(name):
-            return Allocation(environ.get("SLURM_CLUSTER_NAME", "") if scheduler == "slurm" else "", scheduler, job)
-    return None
+            cluster = environ.get("SLURM_CLUSTER_NAME", "") if scheduler == "slurm" else ""
+            return f"{cluster}/{scheduler}/{job}"
+    return ""
 
 
-def run_of(environ: Mapping[str, str], started: Started) -> Run:
-    """Return the run of a process.
+def run_of(environ: Mapping[str, str], started: Started) -> str:
+    """Return the identity of a process's run, shared by all ranks of this run only.
 
-    Ranks are identified by torchrun's id, else by their rendezvous address, else by their launcher. A process without a
-    rank is a run of its own.
+    It reveals nothing else. Ranks are identified by torchrun's id, else by their rendezvous address, else by their
+    launcher. A process without a rank is a run of its own.
     """
     is_step = environ.get("SLURM_STEP_ID", "").isdigit() and environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
     is_rank = started.is_rank or is_step or any(environ.get(name, "").isdigit() for name in _RANKS)
     elastic, address, port = (environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"))
+    alone = f"process {started.host} {started.own}"
     if not is_rank:
-        key = f"process {started.host} {started.own}"
+        key = alone
     elif elastic not in ("", "none"):
         key = f"torchrun {elastic}"
     elif address and port:
@@ -477,11 +450,9 @@ def run_of(environ: Mapping[str, str], started: Started) -> Run:
         key = f"step {environ['SLURM_STEP_ID']}"
     elif namespace := environ.get("PMIX_NAMESPACE"):
         key = f"mpi {namespace}"
-    elif started.parent is not None:
-        key = f"child {started.host} {started.parent}"
     else:
-        key = f"process {started.host} {started.own}"
-    return Run(allocation_of(environ), started.uid, key)
+        key = alone if started.parent is None else f"child {started.host} {started.parent}"
+    return digest(allocation_of(environ), str(started.uid), key)
 
 
 def digest(*parts: str) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
-from gputop.model.quantity import GIB, duration, kinds, length, of_hundred, per_second, step_time
+from gputop.model.quantity import GIB, clamp_pct, duration, kinds, length, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport, mean_of
@@ -290,7 +290,7 @@ _MEASURES = (
 
 def _difference(measure: _Measure, before: float | None, after: float | None, sign: int) -> Difference:
     # As they are shown: two counters read in a burst may give more than 100.
-    was, now = (of_hundred(value) if measure.unit == "%" else value for value in (before, after))
+    was, now = (clamp_pct(value) if measure.unit == "%" else value for value in (before, after))
     direction: Direction = "unknown"
     if was is not None and now is not None:
         least = SAME_POINTS if measure.unit == "%" else SAME_RATIO * max(abs(was), abs(now), 1e-9)
@@ -444,7 +444,7 @@ def compare_document(
 
 
 def _row(d: Difference) -> tuple[Cell, ...]:
-    was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
+    was, now = (clamp_pct(value) if d.unit == "%" else value for value in (d.before, d.after))
     change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
     word = LevelText(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
     return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)

@@ -13,6 +13,7 @@ from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.cards import card_words
 from gputop.model.quantity import (
     NOT_MEASURED,
+    clamp_pct,
     count,
     energy_words,
     gib,
@@ -22,7 +23,6 @@ from gputop.model.quantity import (
     mfu_words,
     number,
     numbers,
-    of_hundred,
     per_second,
     share,
     step_time,
@@ -204,7 +204,7 @@ def _gpu_row(gpu: GpuReport, largest_kwh: float) -> tuple[str, ...]:
         gpu.name,
         number(gpu.util_pct),
         number(gpu.sm_pct),
-        number(of_hundred(gpu.efficiency_pct)),
+        number(clamp_pct(gpu.efficiency_pct)),
         peak,
         NOT_MEASURED if gpu.power_w is None else f"{gpu.power_w:.0f} W",
         energy,

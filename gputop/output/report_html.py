@@ -10,7 +10,7 @@ from itertools import zip_longest
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
-from gputop.model.quantity import NOT_MEASURED, count, gib, gpu_time, length, number, of_hundred
+from gputop.model.quantity import NOT_MEASURED, clamp_pct, count, gib, gpu_time, length, number
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import change, compare, compare_document, sentence
 from gputop.output.document import Bar, Block, Cell, Drawing, Paragraph, Table, html, part
@@ -112,7 +112,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
 
 def _chart_with_figures(pictured: Pictured, gpu: GpuReport, *, red: bool) -> tuple[Markup, Markup]:
     """UTIL, SM and GAP, and the chart with lane and clock."""
-    util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
+    util, sm = clamp_pct(gpu.util_pct), clamp_pct(gpu.sm_pct)
     gap = None if util is None or sm is None else max(0.0, util - sm)
     figures = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
     listed = []
@@ -139,7 +139,7 @@ def _number(gpu: GpuReport, state: State) -> Number:
     """The number of a GPU without a main finding, by its means."""
     if state in ("starved", "idle", "idle_allocated"):
         return Number("idle", None if gpu.util_pct is None else 100.0 - gpu.util_pct)
-    return Number("efficiency", of_hundred(gpu.efficiency_pct))
+    return Number("efficiency", clamp_pct(gpu.efficiency_pct))
 
 
 def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:

@@ -18,6 +18,7 @@ from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, g
 from gputop.features.fleet import fleet_header
 from gputop.model.json_keys import json_keys
 from gputop.model.quantity import (
+    clamp_pct,
     count,
     duration,
     duration_of,
@@ -27,7 +28,6 @@ from gputop.model.quantity import (
     length,
     mfu_words,
     numbers,
-    of_hundred,
     seconds,
     wrapped,
 )
@@ -118,7 +118,7 @@ def test_more_flops_than_a_gpu_can_do_are_not_believed() -> None:
 
 
 def test_a_share_of_a_hundred_ends_there() -> None:
-    assert [of_hundred(value) for value in (None, 0.0, 99.5, 115.0)] == [None, 0.0, 99.5, 100.0]
+    assert [clamp_pct(value) for value in (None, 0.0, 99.5, 115.0)] == [None, 0.0, 99.5, 100.0]
 
 
 def bursts(util: float = 32.0, sm: float = 36.8, count: int = 60) -> list[Snapshot]:

@@ -14,7 +14,7 @@ from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
 from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, SHORT, WORKS_HARD
 from gputop.diagnosis.types import STATE_WORDS, Confidence, Level
 from gputop.model.derived import APPLICATION_CLOCKS, DISPLAY_CLOCKS, HARDWARE_SLOWDOWN, SYNC_BOOST, WORDS
-from gputop.model.quantity import duration, of_hundred, pct, share
+from gputop.model.quantity import clamp_pct, duration, pct, share
 
 
 def _flag_level(s: Signals) -> Level:
@@ -23,7 +23,7 @@ def _flag_level(s: Signals) -> Level:
 
 def chip_share(s: Signals) -> str:
     """How much of the chip kernels use while they run, in words."""
-    return "n/a" if s.sm_ratio is None else pct(of_hundred(100.0 * s.sm_ratio))
+    return "n/a" if s.sm_ratio is None else pct(clamp_pct(100.0 * s.sm_ratio))
 
 
 def _util(s: Signals) -> str:
@@ -400,7 +400,7 @@ def _tell_half(s: Signals) -> RuleResult:
         short,
         "high" if mean.power is not None and mean.power < at.HALF_POWER else "medium",
         (note,) if waits_for is None else (f"waits for GPU {waits_for}: see the straggler badge", note),
-        f"half working: {of_hundred(100.0 * (s.sm_ratio or 0.0)):.0f} of 100 while kernels run",
+        f"half working: {clamp_pct(100.0 * (s.sm_ratio or 0.0)):.0f} of 100 while kernels run",
     )
 
 
