@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gputop.model.sm import NO_OPTIONS, SM_SOURCES, SmChoice, SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic
-from gputop.sources.activity.fallback_chain import SmReader
+from gputop.sources.activity.fallback_chain import SharedReader, SmReader
 
 if TYPE_CHECKING:
     from gputop.sources.activity.counters.counters_client import CountersClient
@@ -36,11 +37,11 @@ class SmReaders:
             self._made_exporter()
         self._dmon: Dmon | None = None
         self._counters: CountersClient | None = None
-        if self._asked("dcgmi", options.dcgmi):
+        if options.dcgmi or options.sm_source == "dcgmi":
             from gputop.sources.activity.dcgmi import Dmon
 
             self._dmon = Dmon(interval_s)
-        if self._asked("counters", options.perf):
+        if options.perf or options.sm_source == "counters":
             from gputop.sources.activity.counters.counters_client import CountersClient
 
             self._counters = CountersClient(interval_s, options.perf_lib or None, proc)
@@ -53,19 +54,17 @@ class SmReaders:
         static = gpu()
         sm_readers: list[SmReader] = []
         if self._wants("dcgm-exporter"):
-            from gputop.sources.activity.dcgm_exporter import DcgmExporter, entity_of
+            from gputop.sources.activity.dcgm_exporter import entity_of
 
-            entity = entity_of(static)
-            if entity is not None:
-                sm_readers.append(DcgmExporter(self._made_exporter(), entity))
+            if (entity := entity_of(static)) is not None:
+                sm_readers.append(SharedReader("dcgm-exporter", partial(self._made_exporter().activity, entity)))
         if self._dmon is not None and self._wants("dcgmi"):
-            from gputop.sources.activity.dcgmi import Dcgmi
+            from gputop.sources.activity.dcgmi import dcgmi_reader
 
-            sm_readers.append(Dcgmi(self._dmon, static))
-        if self._counters is not None and self._wants("counters"):
-            from gputop.sources.activity.counters.counters_client import CounterReader
-
-            sm_readers.append(CounterReader(self._counters, gpu))
+            sm_readers.append(dcgmi_reader(self._dmon, static))
+        if (counters := self._counters) is not None and self._wants("counters"):
+            read, close = (lambda now: counters.activity(gpu(), now)), (lambda: counters.forget(gpu()))
+            sm_readers.append(SharedReader("counters", read, close))
         return sm_readers
 
     def _made_exporter(self) -> Exporter:
@@ -84,10 +83,6 @@ class SmReaders:
 
     def _wants(self, name: SmChoice) -> bool:
         return self.options.sm_source in ("auto", name)
-
-    def _asked(self, name: SmChoice, opted_in: bool) -> bool:
-        """Whether a source that is never used unasked was asked for."""
-        return opted_in or self.options.sm_source == name
 
     def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
         """Whether a GPU waits for the first answer of a source."""

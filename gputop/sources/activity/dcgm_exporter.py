@@ -8,15 +8,14 @@ values cover that instance alone, as GPM's do.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Literal
 
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.exporter_page import NAMES, Entity, Exported, parse
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, believed
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
-from gputop.sources.activity.update_interval import UpdateInterval
 from gputop.system.worker import Worker
 
 DEFAULT_URL = "http://localhost:9400/metrics"
@@ -47,6 +46,35 @@ UNUSED_S = 150.0
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
 Fetch = Callable[[str, float], str]
+_KEPT_INTERVALS = 5
+"""Intervals remembered: their median survives an idle spell without a change, and soon follows a new setting."""
+
+
+class UpdateInterval:
+    """Learns how often a source renews its values.
+
+    Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._mark: int | None = None
+        self._intervals_s: deque[float] = deque(maxlen=_KEPT_INTERVALS)
+        self.changed_at: float | None = None
+        """When the newest change was seen; None before one was."""
+
+    def see(self, mark: int | None, now: float) -> None:
+        """Note the state as a number; None for nothing to watch."""
+        before, self._mark = self._mark, mark
+        if mark is None or before is None or mark == before:
+            return
+        if self.changed_at is not None:
+            self._intervals_s.append(now - self.changed_at)
+        self.changed_at = now
+
+    @property
+    def period_s(self) -> float | None:
+        """Return the median time between changes, None before two."""
+        return sorted(self._intervals_s)[(len(self._intervals_s) - 1) // 2] if self._intervals_s else None
 
 
 class Exporter:
@@ -230,19 +258,3 @@ def entity_of(gpu: GpuStatic) -> Entity | None:
         return gpu.uuid, None
     instance = (gpu.mig_instance or "").partition("/")[0]
     return (gpu.mig_parent, int(instance)) if instance.isdigit() else None
-
-
-class DcgmExporter:
-    """Reads one GPU, or the GPU instance of one MIG device."""
-
-    name: Literal["dcgm-exporter"] = "dcgm-exporter"
-
-    def __init__(self, exporter: Exporter, entity: Entity) -> None:
-        self._exporter = exporter
-        self._entity = entity
-
-    def read(self, now: float) -> MeasuredActivity | Waiting:
-        return self._exporter.activity(self._entity, now)
-
-    def close(self) -> None:
-        """Do nothing: the owner stops the shared exporter."""

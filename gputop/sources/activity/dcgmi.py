@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from time import monotonic
-from typing import Literal
 
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, believed
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SharedReader, SmReadFailed, Waiting, believed
 from gputop.sources.activity.sm_remedies import NO_DCGM_FIX
 from gputop.system.children import WITH_STDOUT, Child, TooLate, end, ours, start, until_we_end
 from gputop.system.worker import Worker
@@ -255,19 +255,10 @@ class Dmon:
             end(process, KILL_AFTER_S)
 
 
-class Dcgmi:
-    """Reads one whole GPU; a MIG instance only gets a reason."""
+def dcgmi_reader(dmon: Dmon, gpu: GpuStatic) -> SharedReader:
+    """Return the source of one whole GPU; a MIG instance only gets a reason."""
 
-    name: Literal["dcgmi"] = "dcgmi"
+    def refuse(_now: float) -> Waiting:
+        raise SmReadFailed(INSTANCE, forever=True)
 
-    def __init__(self, dmon: Dmon, gpu: GpuStatic) -> None:
-        self._dmon = dmon
-        self._gpu = gpu
-
-    def read(self, now: float) -> MeasuredActivity | Waiting:
-        if self._gpu.mig_parent is not None:
-            raise SmReadFailed(INSTANCE, forever=True)
-        return self._dmon.activity(self._gpu.uuid, now)
-
-    def close(self) -> None:
-        """Do nothing: the owner stops the shared process."""
+    return SharedReader("dcgmi", partial(dmon.activity, gpu.uuid) if gpu.mig_parent is None else refuse)

@@ -6,7 +6,7 @@ and tries the upper one again after a minute, while the lower one goes on. It ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Protocol
 
@@ -90,6 +90,14 @@ class SmReader(Protocol):
 
     def close(self) -> None:
         """Free resources; called on the reading thread."""
+
+
+class SharedReader(Struct, frozen=True):
+    """One GPU's part of a source that all GPUs share; the owner stops that source."""
+
+    name: SmSource
+    read: Callable[[float], MeasuredActivity | Waiting]
+    close: Callable[[], None] = lambda: None
 
 
 class ChainState(Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.dcgmi import Dcgmi, Dmon, parse_discovery, parse_row
+from gputop.sources.activity.dcgmi import Dmon, dcgmi_reader, parse_discovery, parse_row
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
 from tests.dcgm.exporter import TEXTS, exporting
 from tests.dcgm.host import Host, is_gone, until
@@ -147,7 +147,7 @@ def test_profiling_that_is_paused_gives_only_na_and_is_said_to(host: Host, dmon:
 def test_a_mig_instance_is_told_why_dcgmi_has_nothing_of_it(host: Host, dmon: Dmon) -> None:
     instance = GpuStatic(1, "MIG-1", "A100 MIG 1g.10gb", mig_parent=uuid_of(0), mig_instance="7/0")
     with pytest.raises(SmReadFailed, match="numbers MIG instances in a way of its own") as failure:
-        Dcgmi(dmon, instance).read(0.0)
+        dcgmi_reader(dmon, instance).read(0.0)
     assert failure.value.forever
     assert host.started("discovery") == []
 

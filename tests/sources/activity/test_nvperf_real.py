@@ -15,11 +15,11 @@ from gputop.sources.activity.counters.counter_libraries import NoLibraries, find
 from gputop.sources.activity.counters.counter_plan import Evaluator, configure, host_library, plan_for
 
 pytestmark = pytest.mark.slow
-ALL = ["sm", "gr", "tensor", "dram", "issue"]
-WITHOUT_TENSOR = ["sm", "gr", "dram_r", "dram_w", "issue"]
+ALL = ["sm", "gr", "tensor", "dram"]
+WITHOUT_TENSOR = ["sm", "gr", "dram_r", "dram_w"]
 PLANS = {
     "TU102": WITHOUT_TENSOR, "TU117": WITHOUT_TENSOR, "GA100": ALL, "GA102": ALL, "GA107": ALL, "AD102": ALL,
-    "AD107": ALL, "GH100": ALL, "GB100": ALL, "GB202": ALL, "GB20B": ["sm", "gr", "tensor", "issue"],
+    "AD107": ALL, "GH100": ALL, "GB100": ALL, "GB202": ALL, "GB20B": ["sm", "gr", "tensor"],
 }  # fmt: skip
 """What each chip counts in one pass, by CUDA 12.9, 13.0 and 13.5: counted by these libraries, not on a GPU."""
 

@@ -26,7 +26,7 @@ LINEAR = 0
 SUPPORTED = 2
 """The least level of support that lets a GPU be sampled: 0 is unknown, 1 unsupported."""
 
-SUCCESS, ERROR, UNSUPPORTED_GPU, OUT_OF_MEMORY, DRIVER_NOT_LOADED = 0, 1, 14, 11, 10
+SUCCESS, ERROR, UNSUPPORTED_GPU, DRIVER_NOT_LOADED = 0, 1, 14, 10
 INSUFFICIENT_DRIVER, DENIED, BUSY, VIRTUALIZED, NOT_ALLOWED = 15, 17, 20, 24, 25
 STATUS: Mapping[int, str] = {
     1: "error", 2: "internal error", 3: "not initialized", 4: "not loaded", 5: "function not found",
@@ -99,125 +99,100 @@ class ImageOptions(ctypes.Structure):
 _TYPES |= {kind.__name__: kind for kind in (RawCounterRequest, EvalRequest, PciBusId, ImageOptions)}
 REQUEST_SIZE, EVAL_SIZE, OPTIONS_SIZE = 21, 12, 32
 
-Calls = Mapping[str, tuple[int, str]]
+Calls = Mapping[str, str]
 HOST_CALLS: Calls = {
-    "NVPW_InitializeHost": (16, ""),
-    "NVPW_RawCounterConfig_GetSupportedChipNames": (32, "char** names, size_t count"),
-    "NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize": (32, "char* chip, size_t size"),
+    "NVPW_InitializeHost": "",
+    "NVPW_RawCounterConfig_GetSupportedChipNames": "char** names, size_t count",
+    "NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize": "char* chip, size_t size",
     "NVPW_Device_MetricsEvaluator_Initialize": (
-        64,
-        "void* scratch, size_t scratch_size, char* chip, void* image, size_t image_size, void* evaluator",
+        "void* scratch, size_t scratch_size, char* chip, void* image, size_t image_size, void* evaluator"
     ),
-    "NVPW_MetricsEvaluator_Destroy": (24, "void* evaluator"),
+    "NVPW_MetricsEvaluator_Destroy": "void* evaluator",
     "NVPW_MetricsEvaluator_ConvertMetricNameToMetricEvalRequest": (
-        48,
-        "void* evaluator, char* name, EvalRequest* request, size_t request_size",
+        "void* evaluator, char* name, EvalRequest* request, size_t request_size"
     ),
     "NVPW_MetricsEvaluator_GetMetricRawDependencies": (
-        88,
         "void* evaluator, EvalRequest* requests, size_t count, size_t request_size, size_t request_stride, "
-        "char** names, size_t count_names, char** optional, size_t count_optional",
+        "char** names, size_t count_names, char** optional, size_t count_optional"
     ),
-    "NVPW_MetricsEvaluator_SetDeviceAttributes": (40, "void* evaluator, void* image, size_t image_size"),
+    "NVPW_MetricsEvaluator_SetDeviceAttributes": "void* evaluator, void* image, size_t image_size",
     "NVPW_MetricsEvaluator_EvaluateToGpuValues": (
-        96,
         "void* evaluator, EvalRequest* requests, size_t count, size_t request_size, size_t request_stride, "
-        "void* image, size_t image_size, size_t range, uint8_t isolated, double* values",
+        "void* image, size_t image_size, size_t range, uint8_t isolated, double* values"
     ),
-    "NVPW_Device_RawCounterConfig_Create": (40, "char* chip, uint32_t kind, void* config"),
-    "NVPW_RawCounterConfig_Destroy": (24, "void* config"),
-    "NVPW_RawCounterConfig_SetCounterAvailability": (32, "void* config, void* image"),
-    "NVPW_RawCounterConfig_GetAllAvailableRawCounterDomains": (40, "void* config, size_t count, uint32_t* domains"),
-    "NVPW_RawCounterConfig_BeginPassGroup": (40, "void* config, size_t count, uint32_t* domains"),
-    "NVPW_RawCounterConfig_EndPassGroup": (40, "void* config, size_t count, uint32_t* domains"),
+    "NVPW_Device_RawCounterConfig_Create": "char* chip, uint32_t kind, void* config",
+    "NVPW_RawCounterConfig_Destroy": "void* config",
+    "NVPW_RawCounterConfig_SetCounterAvailability": "void* config, void* image",
+    "NVPW_RawCounterConfig_GetAllAvailableRawCounterDomains": "void* config, size_t count, uint32_t* domains",
+    "NVPW_RawCounterConfig_BeginPassGroup": "void* config, size_t count, uint32_t* domains",
+    "NVPW_RawCounterConfig_EndPassGroup": "void* config, size_t count, uint32_t* domains",
     "NVPW_RawCounterConfig_AddRawCounters": (
-        48,
-        "void* config, size_t request_size, size_t count, RawCounterRequest* requests",
+        "void* config, size_t request_size, size_t count, RawCounterRequest* requests"
     ),
-    "NVPW_RawCounterConfig_GenerateConfigImage": (24, "void* config"),
-    "NVPW_RawCounterConfig_GetConfigImage": (48, "void* config, size_t allocated, void* buffer, size_t copied"),
-    "NVPW_RawCounterConfig_GetNumPasses": (32, "void* config, size_t passes"),
-    "NVPW_CounterDataBuilder_Create": (32, "void* builder, char* chip"),
-    "NVPW_CounterDataBuilder_Destroy": (24, "void* builder"),
+    "NVPW_RawCounterConfig_GenerateConfigImage": "void* config",
+    "NVPW_RawCounterConfig_GetConfigImage": "void* config, size_t allocated, void* buffer, size_t copied",
+    "NVPW_RawCounterConfig_GetNumPasses": "void* config, size_t passes",
+    "NVPW_CounterDataBuilder_Create": "void* builder, char* chip",
+    "NVPW_CounterDataBuilder_Destroy": "void* builder",
     "NVPW_CounterDataBuilder_AddRawCounters": (
-        48,
-        "void* builder, size_t request_size, size_t count, RawCounterRequest* requests",
+        "void* builder, size_t request_size, size_t count, RawCounterRequest* requests"
     ),
-    "NVPW_CounterDataBuilder_GetCounterDataPrefix": (
-        48,
-        "void* builder, size_t allocated, void* buffer, size_t copied",
-    ),
+    "NVPW_CounterDataBuilder_GetCounterDataPrefix": "void* builder, size_t allocated, void* buffer, size_t copied",
 }
-"""The host library's calls: the size that each structure names, and its members behind size and private pointer."""
+"""The host library's calls: the members of each one's structure behind size and private pointer."""
 
 TARGET_CALLS: Calls = {
-    "NVPW_InitializeTarget": (16, ""),
-    "NVPW_CUDA_LoadDriver": (16, ""),
-    "NVPW_GetDeviceCount": (24, "size_t count"),
-    "NVPW_Device_GetNames": (40, "size_t device, char* name, char* chip"),
-    "NVPW_Device_GetPciBusIds": (32, "PciBusId* ids, size_t count"),
+    "NVPW_InitializeTarget": "",
+    "NVPW_CUDA_LoadDriver": "",
+    "NVPW_GetDeviceCount": "size_t count",
+    "NVPW_Device_GetNames": "size_t device, char* name, char* chip",
+    "NVPW_Device_GetPciBusIds": "PciBusId* ids, size_t count",
     "NVPW_GPU_PeriodicSampler_IsGpuSupported": (
-        56,
         "size_t device, uint8_t supported, int32_t architecture, int32_t sli, int32_t vgpu, int32_t confidential, "
-        "int32_t cmp, int32_t wsl, int32_t mig",
+        "int32_t cmp, int32_t wsl, int32_t mig"
     ),
-    "NVPW_GPU_PeriodicSampler_GetSupportedTriggerSources": (40, "size_t device, uint32_t* sources, size_t count"),
-    "NVPW_GPU_PeriodicSampler_GetCounterAvailability": (40, "size_t device, size_t size, void* image"),
-    "NVPW_GPU_PeriodicSampler_IsRecordBufferKeepLatestModeSupported": (25, "size_t device, uint8_t supported"),
+    "NVPW_GPU_PeriodicSampler_GetSupportedTriggerSources": "size_t device, uint32_t* sources, size_t count",
+    "NVPW_GPU_PeriodicSampler_GetCounterAvailability": "size_t device, size_t size, void* image",
+    "NVPW_GPU_PeriodicSampler_IsRecordBufferKeepLatestModeSupported": "size_t device, uint8_t supported",
     "NVPW_GPU_PeriodicSampler_CalculateRecordBufferSize": (
-        56,
-        "size_t device, void* config, size_t config_size, size_t max_undecoded, size_t size",
+        "size_t device, void* config, size_t config_size, size_t max_undecoded, size_t size"
     ),
-    "NVPW_GPU_PeriodicSampler_CounterDataImage_CalculateSize": (
-        40,
-        "size_t device, ImageOptions* options, size_t size",
-    ),
+    "NVPW_GPU_PeriodicSampler_CounterDataImage_CalculateSize": "size_t device, ImageOptions* options, size_t size",
     "NVPW_GPU_PeriodicSampler_CounterDataImage_Initialize": (
-        48,
-        "size_t device, ImageOptions* options, void* image, size_t image_size",
+        "size_t device, ImageOptions* options, void* image, size_t image_size"
     ),
     "NVPW_GPU_PeriodicSampler_BeginSession_V2": (
-        68,
         "size_t device, size_t max_ranges, uint32_t* triggers, size_t trigger_count, uint64_t interval, "
-        "size_t buffer_size, uint32_t append_mode",
+        "size_t buffer_size, uint32_t append_mode"
     ),
-    "NVPW_GPU_PeriodicSampler_EndSession": (24, "size_t device"),
-    "NVPW_GPU_PeriodicSampler_SetConfig": (48, "size_t device, void* config, size_t config_size, size_t pass_index"),
-    "NVPW_GPU_PeriodicSampler_StartSampling": (24, "size_t device"),
-    "NVPW_GPU_PeriodicSampler_StopSampling": (24, "size_t device"),
-    "NVPW_GPU_PeriodicSampler_CpuTrigger": (24, "size_t device"),
+    "NVPW_GPU_PeriodicSampler_EndSession": "size_t device",
+    "NVPW_GPU_PeriodicSampler_SetConfig": "size_t device, void* config, size_t config_size, size_t pass_index",
+    "NVPW_GPU_PeriodicSampler_StartSampling": "size_t device",
+    "NVPW_GPU_PeriodicSampler_StopSampling": "size_t device",
+    "NVPW_GPU_PeriodicSampler_CpuTrigger": "size_t device",
     "NVPW_GPU_PeriodicSampler_GetRecordBufferStatus_V2": (
-        72,
-        "size_t device, uint8_t ask_unread, uint8_t ask_overflow, uint8_t ask_write, uint8_t ask_read, "
-        "size_t total, size_t unread, uint8_t overflow, size_t write, size_t read",
+        "size_t device, uint8_t ask_unread, uint8_t ask_overflow, uint8_t ask_write, uint8_t ask_read, size_t total, "
+        "size_t unread, uint8_t overflow, size_t write, size_t read"
     ),
     "NVPW_GPU_PeriodicSampler_DecodeCounters_V3": (
-        88,
         "size_t device, void* image, size_t image_size, size_t bytes_to_read, uint64_t start, uint64_t end, "
-        "uint32_t stop_reason, size_t merged, size_t consumed",
+        "uint32_t stop_reason, size_t merged, size_t consumed"
     ),
-    "NVPW_GPU_PeriodicSampler_AcknowledgeRecordBuffer": (32, "size_t device, size_t bytes"),
+    "NVPW_GPU_PeriodicSampler_AcknowledgeRecordBuffer": "size_t device, size_t bytes",
     "NVPW_PeriodicSampler_CounterData_GetInfo": (
-        56,
-        "void* image, size_t image_size, size_t total, size_t populated, size_t completed",
+        "void* image, size_t image_size, size_t total, size_t populated, size_t completed"
     ),
-    "NVPW_PeriodicSampler_CounterData_GetSampleTime": (48, "void* image, size_t range, uint64_t start, uint64_t end"),
+    "NVPW_PeriodicSampler_CounterData_GetSampleTime": "void* image, size_t range, uint64_t start, uint64_t end",
 }
 """The target library's calls, as ``HOST_CALLS``."""
 
 
-def structure(name: str, size: int, declaration: str) -> type[ctypes.Structure]:
-    """Return the structure of one call.
-
-    Raises TypeError where this machine lays it out differently than the library expects.
-    """
+def structure(name: str, declaration: str) -> tuple[type[ctypes.Structure], int]:
+    """Return the structure of one call, and its size up to the end of its last field."""
     fields = [("structSize", c_size_t), ("priv", pointer), *members(declaration)]
     made = type(f"{name}_Params", (ctypes.Structure,), {"_fields_": fields})
-    last = fields[-1][0]
-    end = getattr(made, last).offset + getattr(made, last).size
-    if end != size:
-        raise TypeError(f"{name}: {end} bytes on this machine, where the library takes {size}")
-    return made
+    last = getattr(made, fields[-1][0])
+    return made, last.offset + last.size
 
 
 class Library:
@@ -231,12 +206,12 @@ class Library:
         # Local and bound at once: nothing of it may be found under the same name by other libraries.
         self._library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL | os.RTLD_NOW)
         self._calls: dict[str, tuple[Any, type[ctypes.Structure], int]] = {}
-        for name, (size, declaration) in calls.items():
+        for name, declaration in calls.items():
             function = getattr(self._library, name, None)
             if function is None:
                 raise NvperfError(name, None)
             function.restype = c_int32
-            self._calls[name] = function, structure(name, size, declaration), size
+            self._calls[name] = function, *structure(name, declaration)
 
     def call(self, name: str, /, **fields: Any) -> Any:
         """Call a function. Raises NvperfError for any status but success."""

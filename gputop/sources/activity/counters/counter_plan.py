@@ -38,7 +38,6 @@ METRICS: Mapping[str, str] = {
     "dram": f"dram__throughput.avg.{_OF_PEAK}",
     "dram_r": f"dramc__read_throughput.avg.{_OF_PEAK}",
     "dram_w": f"dramc__write_throughput.avg.{_OF_PEAK}",
-    "issue": f"sm__inst_executed_realtime.avg.{_OF_PEAK}",
 }
 """Short name in the protocol → name of the metric, in the order of their worth; a chip may know only some.
 

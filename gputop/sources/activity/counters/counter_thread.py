@@ -80,13 +80,13 @@ class CounterThread(threading.Thread):
         try:
             try:
                 self._sampler.begin()
-                self._tell("ok", "")
+                self._tell("ok")
                 self._watch()
             finally:
                 self._sampler.end()
         except NvperfError as error:
             state, why = _STATES.get(error.status or 0, ("lost", str(error)))
-            self._tell(state, why, error.status)
+            self._tell(state, why)
             # The other refusals last until the program or the machine is restarted.
             return BUSY_AGAIN_S if state == "busy" else LOST_AGAIN_S if state == "lost" else NEVER_S
         return 0.0
@@ -110,7 +110,5 @@ class CounterThread(threading.Thread):
             # After a stall, go on from now: samples in quick succession would cover no time.
             due = max(due + self.interval_s, monotonic() + self.interval_s / 2)
 
-    def _tell(self, state: State, why: str, code: int | None = None) -> None:
-        metrics = self._sampler.metrics if state == "ok" else ()
-        latest = self._sampler.keep_latest if state == "ok" else None
-        say(GpuLine(self.place.pci, state, why, code, metrics, latest))
+    def _tell(self, state: State, why: str = "") -> None:
+        say(GpuLine(self.place.pci, state, why))

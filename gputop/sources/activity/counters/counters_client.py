@@ -8,10 +8,8 @@ this run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import Literal
 
 from msgspec import Struct
 
@@ -123,6 +121,8 @@ class CountersClient:
 
         Raises SmReadFailed.
         """
+        if gpu.mig_enabled or gpu.mig_parent is not None:
+            raise SmReadFailed("GPU counters are not read under MIG: they are of the whole GPU", forever=True)
         pci = kernel_address(gpu.pci_bus_id)
         if pci is None:
             raise SmReadFailed("GPU counters: the driver gives no PCI address", resting=True)
@@ -253,7 +253,7 @@ class CountersClient:
 
     def _hear(self, line: Line) -> None:
         if isinstance(line, Hello):
-            self._known_addresses = frozenset(gpu.pci for gpu in line.gpus)
+            self._known_addresses = frozenset(line.gpus)
         elif isinstance(line, CostLine):
             self.cost = line
         elif isinstance(line, Bye):
@@ -303,22 +303,3 @@ class CountersClient:
             helper, self._helper, self.cost = self._helper, None, None
         if helper is not None:
             helper.close(wait_s)
-
-
-class CounterReader:
-    """Reads one GPU; a split one only gets a reason."""
-
-    name: Literal["counters"] = "counters"
-
-    def __init__(self, counters: CountersClient, gpu: Callable[[], GpuStatic]) -> None:
-        """``gpu`` gives current facts: the PCI address comes late."""
-        self._counters, self._gpu = counters, gpu
-
-    def read(self, now: float) -> MeasuredActivity | Waiting:
-        gpu = self._gpu()
-        if gpu.mig_enabled or gpu.mig_parent is not None:
-            raise SmReadFailed("GPU counters are not read under MIG: they are of the whole GPU", forever=True)
-        return self._counters.activity(gpu, now)
-
-    def close(self) -> None:
-        self._counters.forget(self._gpu())

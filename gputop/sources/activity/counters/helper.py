@@ -12,12 +12,12 @@ import sys
 import threading
 from time import monotonic
 
-from gputop.sources.activity.counters.abi import DRIVER_NOT_LOADED, NvperfError
+from gputop.sources.activity.counters.abi import DRIVER_NOT_LOADED, ERROR, NvperfError
 from gputop.sources.activity.counters.access import PERFMON_DRIVER
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, driver_major, find
 from gputop.sources.activity.counters.counter_plan import host_library
 from gputop.sources.activity.counters.counter_thread import ENDING, RELEASED, CounterThread
-from gputop.sources.activity.counters.helper_protocol import Bye, CostLine, Hello, HelloGpu, HelperCommand
+from gputop.sources.activity.counters.helper_protocol import Bye, CostLine, Hello, HelperCommand
 from gputop.sources.activity.counters.other_profilers import Others
 from gputop.sources.activity.counters.sampler import places, target_library
 from gputop.sources.capabilities import PERFMON, SYS_ADMIN, keep_only
@@ -79,12 +79,8 @@ class Helper:
     def _listen(self) -> None:
         for command in read_messages(HelperCommand):
             pcis = {pci for pci in self._workers if command.pci in ("", pci)}
-            if command.cmd == "interval":
-                for pci in pcis:
-                    self._workers[pci].interval_s = max(0.2, command.ms / 1000)
-            else:
-                self._wanted = self._wanted | pcis if command.cmd == "resume" else self._wanted - pcis
-                self._tell()
+            self._wanted = self._wanted | pcis if command.cmd == "resume" else self._wanted - pcis
+            self._tell()
         self._ended.set()
 
 
@@ -109,20 +105,19 @@ def main(words: list[str] | None = None) -> int:
     try:
         directory = find(args.driver, args.lib)
         target = target_library(directory)
-        workers = {place.pci: place for place in places(target)}
+        gpus = places(target)
         host = host_library(directory)
     except NoLibraries as missing:
         return _fail(f"{missing.reason}; {missing.fix}")
     except NvperfError as error:
         # Without a driver the library only says "error" when asked to load one.
-        lacking = error.status in (1, DRIVER_NOT_LOADED) and error.call == "NVPW_CUDA_LoadDriver"
+        lacking = error.status in (ERROR, DRIVER_NOT_LOADED) and error.call == "NVPW_CUDA_LoadDriver"
         return _fail("NVIDIA's counter library finds no driver" if lacking else str(error))
-    except (OSError, TypeError) as error:
+    except OSError as error:
         return _fail(f"NVIDIA's counter library cannot be loaded: {error}")
     interval_s = max(200, args.interval_ms) / 1000
-    threads = {pci: CounterThread(host, target, place, interval_s) for pci, place in workers.items()}
-    gpus = tuple(HelloGpu(place.pci, place.chip) for place in workers.values())
-    say(Hello(os.getpid(), os.path.basename(os.path.dirname(directory)), gpus))
+    threads = {gpu.pci: CounterThread(host, target, gpu, interval_s) for gpu in gpus}
+    say(Hello(tuple(threads)))
     Helper(threads, Others(), wanted=not args.wait).run()
     say(Bye("told to end"))
     # A thread that hangs in a call must not keep this process: the kernel frees what it holds.

@@ -1,7 +1,7 @@
 """Messages between the counter helper and its client, with checks.
 
 The helper writes ``hello`` once, ``s`` for each sample, ``gpu`` for a changed state, ``bye`` at its end. It reads
-``release``, ``resume`` and ``interval``.
+``release`` and ``resume``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,10 @@ from msgspec import Struct
 State = Literal["ok", "denied", "busy", "unsupported", "lost", "released"]
 
 
-class HelloGpu(Struct):
-    """A GPU known to the helper; ``released`` until taken."""
-
-    pci: str
-    chip: str = ""
-    state: State = "released"
-
-
 class Hello(Struct, tag_field="t", tag="hello"):
-    pid: int
-    lib: str = ""
-    gpus: tuple[HelloGpu, ...] = ()
+    """PCI addresses of the GPUs known to the helper; each is ``released`` until taken."""
+
+    gpus: tuple[str, ...] = ()
 
 
 class SampleLine(Struct, tag_field="t", tag="s"):
@@ -40,18 +32,14 @@ class SampleLine(Struct, tag_field="t", tag="s"):
     dram: float | None = None
     dram_r: float | None = None
     dram_w: float | None = None
-    issue: float | None = None
 
 
 class GpuLine(Struct, tag_field="t", tag="gpu"):
-    """New state of one GPU; ``code`` is the library's status, if any."""
+    """New state of one GPU."""
 
     pci: str
     state: State
     reason: str = ""
-    code: int | None = None
-    metrics: tuple[str, ...] = ()
-    keep_latest: bool | None = None
 
 
 class CostLine(Struct, tag_field="t", tag="cost"):
@@ -71,9 +59,8 @@ Line = Hello | SampleLine | GpuLine | CostLine | Bye
 class HelperCommand(Struct, omit_defaults=True):
     """A command to the helper; an empty ``pci`` means every GPU."""
 
-    cmd: Literal["release", "resume", "interval"]
+    cmd: Literal["release", "resume"]
     pci: str = ""
-    ms: int = 0
 
 
 LEAST_WINDOW_S = 0.2

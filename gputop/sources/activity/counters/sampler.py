@@ -92,8 +92,6 @@ class Sampler:
         self._held = ExitStack()
         """What is to be given back, last first."""
         self._sampling = False
-        self.keep_latest = False
-        self.metrics: tuple[str, ...] = ()
 
     def begin(self) -> None:
         """Take the GPU's counters.
@@ -102,7 +100,7 @@ class Sampler:
         """
         self._must_be_supported()
         plan = plan_for(self._host, self._chip, self._availability())
-        self.metrics = tuple(plan.metrics)
+        self._metrics = tuple(plan.metrics)
         self._config, self._config_size = filled(plan.config), len(plan.config)
         self._prefix = filled(plan.prefix)
         self._options = ImageOptions(
@@ -119,7 +117,7 @@ class Sampler:
         self._evaluator = Evaluator(self._host, self._chip, self._image)
         self._held.callback(self._evaluator.close)
         self._requests = (EvalRequest * len(plan.metrics))(*map(self._evaluator.request, plan.metrics.values()))
-        self.keep_latest = bool(self._call("IsRecordBufferKeepLatestModeSupported").supported)
+        self._keep_latest = bool(self._call("IsRecordBufferKeepLatestModeSupported").supported)
         buffer_size = self._call(
             "CalculateRecordBufferSize",
             config=as_pointer(self._config), config_size=self._config_size, max_undecoded=MOST_UNDECODED,
@@ -128,7 +126,7 @@ class Sampler:
         self._call(
             "BeginSession_V2",
             max_ranges=1, triggers=triggers, trigger_count=1, buffer_size=buffer_size,
-            append_mode=KEEP_LATEST if self.keep_latest else KEEP_OLDEST,
+            append_mode=KEEP_LATEST if self._keep_latest else KEEP_OLDEST,
         )  # fmt: skip
         self._held.callback(self._call, "EndSession")
         self._held.callback(self._stop)
@@ -144,7 +142,7 @@ class Sampler:
         Raises NvperfError.
         """
         self.trigger()
-        status = self._call("GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self.keep_latest))
+        status = self._call("GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self._keep_latest))
         if status.overflow:
             # The GPU writes nothing more until it is set up again.
             self._stop()
@@ -178,7 +176,7 @@ class Sampler:
             if not 0 < time.start < time.end:
                 continue
             values = self._evaluator.values(self._requests, self._image, self._size, index)
-            means = {name: value for name, value in zip(self.metrics, values, strict=True) if isfinite(value)}
+            means = {name: value for name, value in zip(self._metrics, values, strict=True) if isfinite(value)}
             return SampledMeans(time.start, time.end, means)
         return None
 
