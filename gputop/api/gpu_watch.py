@@ -103,7 +103,7 @@ def opened(options: Options, role: Role) -> tuple[Marked, JobGpus | None]:
     # Each rank on a node may see another GPU: the one that samples takes the whole job's.
     visible = mine and role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
     chosen = None if options.gpus in ("mine", "all") else options.gpus
-    sm = SmOptions(options.dcgm_url or "")
+    sm = SmOptions(options.dcgm_url)
     machine = MachineOptions(interval_s=options.interval, gpus=chosen, visible=visible, sm=sm)
     source = LocalSource(machine, own_process=False)
     cuts = JobGpus(alone=options.ranks == "all") if mine else None
@@ -117,7 +117,9 @@ class Measuring:
     machine cannot fulfil, and RecordingError where ``strict`` was asked for.
     """
 
-    def __init__(self, options: Options, role: Role, redactor: Redactor | None, run: str = "") -> None:
+    def __init__(
+        self, options: Options, role: Role, redactor: Redactor | None, wake: threading.Event, run: str = ""
+    ) -> None:
         self._source, self._gpus = opened(options, role)
         self._redactor = redactor
         # These frames are never drawn, and charts are a third of the work.
@@ -125,7 +127,7 @@ class Measuring:
         self._builder = ReportBuilder()
         self._memory = MemoryGrowth()
         self._recorder: Recorder | None = None
-        self._arrivals: Arrivals | None = None
+        self._arrivals = Arrivals(self._source, wake)
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
         self._run_name = options.name if redactor is None else redactor.number("run", options.name)
@@ -141,17 +143,16 @@ class Measuring:
                     raise
                 NOTICES.warning("gputop: nothing is recorded: %s", error)
 
-    def begin(self, wake: threading.Event) -> None:
+    def begin(self) -> None:
         """Start the source, which sets ``wake`` at every snapshot.
 
         Raises SourceError and UsageError.
         """
-        self._arrivals = Arrivals(self._source, wake)
         self._arrivals.start()
 
     def new(self) -> Iterator[Snapshot]:
         """Return new snapshots of the whole machine. Never waits."""
-        return iter(()) if self._arrivals is None else self._arrivals.new()
+        return self._arrivals.new()
 
     @property
     def socket_path(self) -> str | None:
@@ -170,8 +171,7 @@ class Measuring:
         frames: list[Frame] = []
         self._find_own(snapshot)
         for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
-            shown = cut if self._redactor is None else self._redactor.snapshot(cut)
-            frame = self._session.take(shown)
+            frame = self._session.take(self._redacted(cut))
             if self._recorder is not None and not frames and not self._is_named:
                 self._is_named = True
                 self._recorder.name_run(RunFacts(self._run_name, 0.0, run=self._run))
@@ -201,7 +201,13 @@ class Measuring:
         if last is None:
             return
         for cut in [last] if self._gpus is None else self._gpus.take(last):
-            self._session.take(cut if self._redactor is None else self._redactor.snapshot(cut))
+            self._session.take(self._redacted(cut))
+
+    def _redacted(self, snapshot: Snapshot) -> Snapshot:
+        return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
+
+    def _redacted_mark(self, mark: Event) -> Event:
+        return mark if self._redactor is None else self._redactor.event(mark)
 
     def _find_own(self, snapshot: Snapshot) -> None:
         gpu_indices = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
@@ -212,7 +218,7 @@ class Measuring:
         """Add a mark that did not come by the socket."""
         if self._source.listening:
             return
-        mark = mark if self._redactor is None else self._redactor.event(mark)
+        mark = self._redacted_mark(mark)
         with self._lock:
             self._session.note(mark)
             self._builder.add_event(mark)
@@ -240,7 +246,7 @@ class Measuring:
         """End the source, then the recording."""
         self._source.close()
         for mark in self._source.late:
-            self._session.note(mark if self._redactor is None else self._redactor.event(mark))
+            self._session.note(self._redacted_mark(mark))
         if self._recorder is not None:
             self._recorder.ran = RunFacts(self._run_name, time.monotonic() - self._begun, run=self._run)
             self._recorder.close()

@@ -51,9 +51,9 @@ class LogTurn:
     def add_verdicts(self, diagnoses: Iterable[GpuDiagnosis]) -> None:
         """Log changed verdicts as texts with the next call."""
         with self._lock:
-            for name, words in verdict_texts(diagnoses).items():
-                if self._verdicts.get(name) != words:
-                    self._verdicts[name] = self._texts[name] = words
+            texts = verdict_texts(diagnoses)
+            self._texts |= dict(texts.items() - self._verdicts.items())
+            self._verdicts |= texts
 
     def read(self) -> dict[str, float]:
         """Return the means since the last call of this method."""

@@ -11,7 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from gputop.api.user_calls import error_of
 from gputop.api.watch_options import NOTICES
@@ -27,19 +30,15 @@ Numbers = Mapping[str, float]
 Texts = Mapping[str, str]
 
 
-class Sink:
-    """One way to log. Raises whatever the logger raises."""
+class Sink(Struct, frozen=True):
+    """One way to log; its calls raise whatever the logger raises.
 
-    def is_ready(self) -> bool:
-        """Whether there is anything to log to; texts wait until there is."""
-        return True
+    ``is_ready`` says whether there is anything to log to; texts wait until there is.
+    """
 
-    def put_numbers(self, numbers: Numbers, step: int) -> None:
-        """Log numbers."""
-        raise NotImplementedError
-
-    def put_texts(self, texts: Texts, step: int) -> None:
-        """Log texts, where the logger takes any."""
+    put_numbers: Callable[[Numbers, int], object]
+    put_texts: Callable[[Texts, int], object] = lambda _texts, _step: None
+    is_ready: Callable[[], bool] = lambda: True
 
 
 class Logger:
@@ -101,73 +100,44 @@ def loggers_of(log: object) -> list[Logger]:
 def sink_of(target: Any) -> Sink:
     """Return the way to log to a target. Raises TypeError."""
     if (find_run := _wandb_run(target)) is not None:
-        return WandbSink(find_run)
+        run = WandbRun(find_run)
+        return Sink(run.put_numbers, run.put_texts, run.is_ready)
     if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(getattr(target, "log", None)):
-        return TrackersSink(target)
+        trackers = Trackers(target)
+        return Sink(trackers.put_numbers, trackers.put_texts, lambda: bool(target.trackers))
     if callable(getattr(target, "add_scalar", None)):
-        return BoardSink(target)
+        return Sink(partial(_scalars_to, target), partial(texts_to, target))
     if hasattr(target, "MlflowClient") and callable(getattr(target, "active_run", None)):
-        return MlflowSink(target)
+        mlflow = Mlflow(target)
+        return Sink(mlflow.put_numbers, mlflow.put_texts, mlflow.is_ready)
     if callable(log := getattr(target, "log_metrics", None) or getattr(target, "log", None)):
-        return MetricsSink(target, log)
+        return Sink(lambda numbers, step: log(dict(numbers), step=step), partial(_texts_to_logger, target))
     if callable(target):
-        return CallSink(target)
+        return Sink(lambda numbers, step: target(dict(numbers), step))
     raise TypeError(
         f"cannot log to {type(target).__name__}: it has no log, log_metrics or add_scalar, and is not callable"
     )
 
 
-class CallSink(Sink):
-    """A function of (numbers, step), which gets no texts."""
-
-    def __init__(self, call: Callable[[dict[str, float], int], object]) -> None:
-        self._call = call
-
-    def put_numbers(self, numbers: Numbers, step: int) -> None:
-        self._call(dict(numbers), step)
+def _scalars_to(writer: Any, numbers: Numbers, step: int) -> None:
+    """Log numbers to a SummaryWriter of TensorBoard, or a logger with its methods."""
+    for key, value in numbers.items():
+        writer.add_scalar(key, value, step)
 
 
-class BoardSink(Sink):
-    """A SummaryWriter of TensorBoard, or a logger with its methods."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def put_numbers(self, numbers: Numbers, step: int) -> None:
-        for key, value in numbers.items():
-            self._writer.add_scalar(key, value, step)
-
-    def put_texts(self, texts: Texts, step: int) -> None:
-        if callable(getattr(self._writer, "add_text", None)):
-            for key, text in texts.items():
-                self._writer.add_text(key, text, step)
+def _texts_to_logger(target: Any, texts: Texts, step: int) -> None:
+    """Log texts to a logger as Lightning's, or to the run, writer or client that it wraps."""
+    if callable(log_texts := getattr(target, "log_texts", None)):
+        log_texts(dict(texts), step)
+    elif callable(set_tag := getattr(target, "set_tag", None)):
+        for key, text in texts.items():
+            set_tag(_tag_name(key), text)
+    elif hasattr(type(target), "experiment"):
+        # Asked for when there is a text: that begins a run.
+        texts_to(target.experiment, texts, step, getattr(target, "run_id", None))
 
 
-class MetricsSink(Sink):
-    """A logger with ``log_metrics`` or ``log``, as Lightning's.
-
-    Texts go to the run, writer or client that it wraps.
-    """
-
-    def __init__(self, target: Any, log: Callable[..., object]) -> None:
-        self._target, self._log = target, log
-
-    def put_numbers(self, numbers: Numbers, step: int) -> None:
-        self._log(dict(numbers), step=step)
-
-    def put_texts(self, texts: Texts, step: int) -> None:
-        target = self._target
-        if callable(log_texts := getattr(target, "log_texts", None)):
-            log_texts(dict(texts), step)
-        elif callable(set_tag := getattr(target, "set_tag", None)):
-            for key, text in texts.items():
-                set_tag(_tag_name(key), text)
-        elif hasattr(type(target), "experiment"):
-            # Asked for when there is a text: that begins a run.
-            texts_to(target.experiment, texts, step, getattr(target, "run_id", None))
-
-
-class MlflowSink(Sink):
+class Mlflow:
     """The module of MLflow.
 
     Each thread has an active run of its own, and begins one when it logs without. Before the first step the watch's own
@@ -196,7 +166,7 @@ class MlflowSink(Sink):
         return None if run is None else str(run.info.run_id)
 
 
-class WandbSink(Sink):
+class WandbRun:
     """A run of W&B that may begin after the watch and end before it.
 
     A run counts its rows and drops rows of a smaller step, so a row that gputop ends moves the loop's own axis. Numbers
@@ -257,15 +227,12 @@ class WandbSink(Sink):
         texts_to(self._run, texts, step)
 
 
-class TrackersSink(Sink):
+class Trackers:
     """The trackers of an Accelerator, which may come after the watch."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
-        self._wandb: dict[int, WandbSink] = {}
-
-    def is_ready(self) -> bool:
-        return bool(self._accelerator.trackers)
+        self._wandb: dict[int, WandbRun] = {}
 
     def put_numbers(self, numbers: Numbers, step: int) -> None:
         for tracker in self._accelerator.trackers:
@@ -273,7 +240,7 @@ class TrackersSink(Sink):
             if not _is_wandb(type(run)):
                 tracker.log(dict(numbers), step=step)
                 continue
-            sink = self._wandb.setdefault(id(run), WandbSink(lambda run=run: run))  # type: ignore[misc]
+            sink = self._wandb.setdefault(id(run), WandbRun(lambda run=run: run))  # type: ignore[misc]
             if sink.is_ready():
                 sink.put_numbers(numbers, step)
 
@@ -291,7 +258,8 @@ def texts_to(inner: Any, texts: Texts, step: int, run_id: str | None = None) -> 
         for key, text in texts.items():
             inner.summary[key] = text
     elif callable(getattr(inner, "add_text", None)):
-        BoardSink(inner).put_texts(texts, step)
+        for key, text in texts.items():
+            inner.add_text(key, text, step)
     elif run_id is not None and callable(getattr(inner, "set_tag", None)):
         for key, text in texts.items():
             inner.set_tag(run_id, _tag_name(key), text)

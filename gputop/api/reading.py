@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gputop.api.watch_options import checked_interval, gpus_text
@@ -107,9 +106,7 @@ class Frames:
     def __enter__(self) -> Frames:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

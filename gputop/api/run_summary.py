@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
@@ -21,7 +22,7 @@ from gputop.diagnosis.job_steps import growth_remedy
 from gputop.model.quantity import duration, length, memory
 from gputop.monitor import Frame
 from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import JobReport, ReportBuilder
+from gputop.report.job_report import JobReport
 from gputop.sources.procfs import read_small
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class WatchCost(Struct, frozen=True):
     def cpu_pct(self) -> float:
         return 100.0 * self.cpu_s / self.seconds if self.seconds > 0.0 else 0.0
 
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return f"gputop itself: {self.cpu_pct:.2f} % of one core over {length(self.seconds)}"
+
 
 class CostMeter:
     """Adds up the CPU time of gputop's threads.
@@ -65,21 +71,14 @@ class CostMeter:
         """Read the counters of the living threads."""
         for thread in threading.enumerate():
             if thread.name.startswith(THREADS) and thread.native_id is not None:
-                used = _used_s(thread.native_id)
-                if used is not None:
-                    self._used[thread.native_id] = used
+                with suppress(OSError, ValueError, IndexError):
+                    counters = read_small(f"/proc/self/task/{thread.native_id}/schedstat")
+                    self._used[thread.native_id] = int(counters.split()[0]) / 1e9
 
     def read(self) -> WatchCost:
         """The cost until now."""
         self.look()
         return WatchCost(sum(self._used.values()), time.monotonic() - self._begun, self.longest_s)
-
-
-def _used_s(thread: int) -> float | None:
-    try:
-        return int(read_small(f"/proc/self/task/{thread}/schedstat").split()[0]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 # Device memory in the words of a job: how full it got, and whether it grows.
@@ -131,9 +130,8 @@ class MemoryGrowth:
         if peak is None or total is None or peak <= 0.0 or total <= 0.0:
             return None
         trend = self._trends.get(gpu.index)
-        if trend is None or trend.leak is None:
-            return RunMemory(gpu.index, peak, total)
-        return RunMemory(gpu.index, peak, total, trend.leak.bytes_per_min, trend.leak.full_in_s)
+        leak = None if trend is None else trend.leak
+        return RunMemory(gpu.index, peak, total, *((leak.bytes_per_min, leak.full_in_s) if leak else ()))
 
 
 _PAGE_HEIGHT = "34rem"
@@ -183,13 +181,13 @@ class Summary(Struct, frozen=True):
             Items(tuple(self._own_step_lines())),
             *part("Memory", Items(tuple(gpu_memory.text for gpu_memory in self.memory))),
         )
-        return replace(document, blocks=(*document.blocks, *job_blocks, Notes((cost_words(self.cost),))))
+        return replace(document, blocks=(*document.blocks, *job_blocks, Notes((self.cost.text,))))
 
     def _own_step_lines(self) -> list[str]:
         """Return lines on steps that only this process knows."""
-        if self.steps is None:
-            return [] if self.phases is None else [self.phases.text]
         phases = "" if self.phases is None else self.phases.text
+        if self.steps is None:
+            return [phases] if phases else []
         rates = "" if self.rates is None else self.rates.text
         parts = (self.steps.data_words, self.steps.wait_words, phases, self.steps.slow_words, rates)
         return [line for line in parts if line]
@@ -225,13 +223,3 @@ class Summary(Struct, frozen=True):
 
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
         return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
-
-
-def empty_report(command: str, duration_s: float) -> JobReport:
-    """The report of a watch that measured nothing."""
-    return ReportBuilder().report(command=command, run_s=duration_s)
-
-
-def cost_words(cost: WatchCost) -> str:
-    """The cost of watching, in words."""
-    return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"

@@ -197,18 +197,20 @@ class StepSummary(Struct, frozen=True):
     @property
     def wait_words(self) -> str:
         """The wait for other ranks; empty where it is not known."""
-        if self.wait_s is None or self.wait_pct is None:
-            return ""
-        return f"waits {step_time(self.wait_s)} of each step for others ({self.wait_pct:.0f} %)"
+        return _wait_words(self.wait_s, self.wait_pct, "others")
 
     @property
     def data_words(self) -> str:
         """The wait for batches; empty where it is not known."""
-        if self.data_wait_s is None or self.data_wait_pct is None:
-            return ""
-        text = f"waits {step_time(self.data_wait_s)} of each step for its batch ({self.data_wait_pct:.0f} %)"
-        remedy = "; gputop loader finds how many workers it takes"
-        return text + (remedy if self.data_wait_pct >= 100.0 * NOTICED_WAIT else "")
+        text = _wait_words(self.data_wait_s, self.data_wait_pct, "its batch")
+        is_long = (self.data_wait_pct or 0.0) >= 100.0 * NOTICED_WAIT
+        return f"{text}; gputop loader finds how many workers it takes" if is_long else text
+
+
+def _wait_words(wait_s: float | None, pct: float | None, waits_for: str) -> str:
+    if wait_s is None or pct is None:
+        return ""
+    return f"waits {step_time(wait_s)} of each step for {waits_for} ({pct:.0f} %)"
 
 
 class StepTail:
@@ -243,11 +245,13 @@ class StepTail:
 
         ``count`` is how many ended.
         """
-        steps = self._warm()
-        if not steps:
+        if not self._steps:
             return None
         from statistics import median
 
+        usual = median(length for length, _ in self._steps[:WARM_UP])
+        warm = (i for i, (length, _) in enumerate(self._steps[:WARM_UP]) if length <= WARM_UP_FACTOR * usual)
+        steps = self._steps[next(warm, 0) :]
         lengths = sorted(length for length, _ in steps)
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
@@ -256,16 +260,6 @@ class StepTail:
         for wait_s, of_s, told in self._waits:
             waited += (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
-
-    def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
-        early = self._steps[:WARM_UP]
-        if not early:
-            return []
-        from statistics import median
-
-        usual = median(length for length, _ in early)
-        first = next((i for i, (length, _) in enumerate(early) if length <= WARM_UP_FACTOR * usual), 0)
-        return self._steps[first:]
 
     def _slow_words(self, steps: Sequence[tuple[float, tuple[float | None, ...]]], p50: float, p99: float) -> str:
         text = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
@@ -276,6 +270,5 @@ class StepTail:
             of_slow, of_rest = mean(slow), mean(rest)
             if of_slow is not None and of_rest is not None and of_slow - of_rest >= SLOW_APART:
                 signs_found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
-        return f"{text}; " + (
-            f"in them {', '.join(signs_found)}" if signs_found else "the machine looked no different in them"
-        )
+        found = f"in them {', '.join(signs_found)}" if signs_found else "the machine looked no different in them"
+        return f"{text}; {found}"

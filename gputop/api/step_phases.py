@@ -55,7 +55,6 @@ class PhaseSampler:
         self.taken: deque[Phases] = deque(maxlen=MOST_WAITING)
         self._handles: list[Any] = []
         self._thread = 0
-        self._is_compiling: Callable[[], bool] = lambda: False
         self._begin()
 
     def _begin(self) -> None:
@@ -103,8 +102,6 @@ class PhaseSampler:
         before, after = getattr(modules, _BEFORE, None), getattr(modules, _AFTER, None)
         if before is None or after is None:
             return
-        compiler = sys.modules.get("torch.compiler")
-        self._is_compiling = getattr(compiler, "is_compiling", self._is_compiling)
         self._thread = get_ident()
         self._begin()
         try:
@@ -115,7 +112,7 @@ class PhaseSampler:
         self._handles = [before(self._module_begins), ended]
 
     def _module_begins(self, module: Any, _given: object) -> None:
-        if self._is_compiling() or get_ident() != self._thread or not self._handles:
+        if is_compiling() or get_ident() != self._thread or not self._handles:
             return
         self._calls += 1
         if self._calls > MOST_CALLS:
@@ -131,13 +128,13 @@ class PhaseSampler:
             self._outer.add(id(module))
             # One that is not trained is no beginning, as a teacher's, or that of an evaluation.
             if not self._forward and module.training:
-                if _is_not_looked_at(module):
+                if any(base.__name__ in _NOT_THESE for part in module.modules() for base in type(part).__mro__):
                     self.stop()
                     return
                 self._forward = [perf_counter(), 0.0]
 
     def _module_ends(self, module: Any, _given: object, _made: object) -> None:
-        if self._is_compiling() or get_ident() != self._thread or not self._handles:
+        if is_compiling() or get_ident() != self._thread or not self._handles:
             return
         self._depth -= 1
         if self._depth == 0 and self._forward and id(module) not in self._inner:
@@ -149,22 +146,13 @@ class PhaseSampler:
         if stepping is None or self._depth or not self._forward or not self._forward[1]:
             return None
         begun, forward, made = self._begun, *self._forward
-        if stepping >= made:
-            ended: float | None = stepping
-        elif stepping > forward:
+        if forward < stepping < made:
             return None
-        else:
-            ended = self._differentiated
-        if ended is None or ended < made:
-            return {"forward": made - forward, "between": forward - begun}
-        return {
-            "forward": made - forward, "backward": ended - made, "optimizer": now - ended, "between": forward - begun,
-        }  # fmt: skip
-
-
-def _is_not_looked_at(module: Any) -> bool:
-    """Whether the model is compiled or sharded, itself or a part of it."""
-    return any(base.__name__ in _NOT_THESE for part in module.modules() for base in type(part).__mro__)
+        ended = stepping if stepping >= made else self._differentiated
+        later: Phases = {}
+        if ended is not None and ended >= made:
+            later = {"backward": ended - made, "optimizer": now - ended}
+        return {"forward": made - forward, **later, "between": forward - begun}
 
 
 MOST_KEPT = 4096

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 from gputop.api.run_summary import Summary, WatchCost
@@ -83,9 +82,7 @@ class Watch:
         self._watcher = _ONE.join(self._watcher, scoped=scoped)
         self._end_step = self._watcher.clock.end
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def step(

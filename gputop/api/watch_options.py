@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from gputop.model.steps import Started, run_of
 from gputop.sources.procfs import relatives_of
 
 if TYPE_CHECKING:
+    from gputop.config import Settings
     from gputop.diagnosis.types import Finding
     from gputop.model.source import Source
     from gputop.monitor import Frame
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 NOTICES = logging.getLogger("gputop")
 """Where a watch reports trouble: once, as a warning."""
 Metrics = Literal["few", "all"]
-METRICS: tuple[Metrics, ...] = ("few", "all")
 Ranks = Literal["node", "0", "all"]
-RANKS: tuple[Ranks, ...] = ("node", "0", "all")
 INTERVALS_S = (0.05, 3600.0)
 LogThread = Literal["training", "own"]
 
@@ -52,7 +51,7 @@ class Options(Struct, frozen=True, kw_only=True):
     source: Source | None
     log_thread: LogThread
     redact: bool
-    dcgm_url: str | None = None
+    dcgm_url: str = ""
     children: bool = False
     phases: bool = True
 
@@ -93,12 +92,12 @@ def _seconds(value: object) -> float | None:
 
 def checked_words(metrics: str, ranks: str, log_thread: str) -> None:
     """Raises ValueError for words that mean nothing."""
-    for name, value, allowed in (
-        ("metrics", metrics, METRICS),
-        ("ranks", ranks, RANKS),
-        ("log_thread", log_thread, ("training", "own")),
+    for name, value, kind in (
+        ("metrics", metrics, Metrics),
+        ("ranks", ranks, Ranks),
+        ("log_thread", log_thread, LogThread),
     ):
-        if value not in allowed:
+        if value not in (allowed := get_args(kind)):
             raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
@@ -125,32 +124,20 @@ def recording_target(path: str) -> str:
     return path if is_file else f"{path}{os.sep}"
 
 
-class Configured(Struct, frozen=True):
-    """The settings that a watch reads.
-
-    They say how to read the machine without starting a program, and how to show it. Alerts and anything that starts
-    helpers stay out of a training process.
-    """
-
-    redact: bool
-    price: float | None
-    dcgm_url: str | None
-
-
-def configured(environment: Mapping[str, str]) -> Configured:
+def configured(environment: Mapping[str, str]) -> Settings:
     """Return the settings from environment and file, as ``gputop record``.
 
     Where they cannot be read it is unknown whether names may be shown, so they are redacted: a written name cannot be
-    taken back.
+    taken back. A watch reads only how to read the machine without starting a program, and how to show it: alerts and
+    anything that starts helpers stay out of a training process.
     """
-    from gputop.config import ConfigError, load
+    from gputop.config import ConfigError, Settings, load
 
     try:
-        settings = load(None, environment, {}, strict=True)[0]
+        return load(None, environment, {}, strict=True)[0]
     except ConfigError as error:
         NOTICES.warning("gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error)
-        return Configured(True, None, None)
-    return Configured(settings.redact, settings.price or None, settings.dcgm_url or None)
+        return Settings(redact=True)
 
 
 # Which process of a job samples.

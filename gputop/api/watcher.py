@@ -33,7 +33,7 @@ from gputop.system.limits import why_no_thread
 
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
-    from gputop.api.run_summary import Summary
+    from gputop.api.run_summary import RunMemory, Summary
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Event, Snapshot
     from gputop.monitor import Frame
@@ -117,15 +117,6 @@ class Watcher:
             self._hook.register(on_training_thread=True)
         if self._role.samples:
             self._prepare()
-        self._begin_thread()
-        if self.options.strict:
-            if self.alive:
-                self._has_first_frame.wait(STRICT_WAIT_S)
-            if self.failure is not None:
-                self.stop()
-                raise self.failure
-
-    def _begin_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="gputop-watch", daemon=True)
         try:
             self._thread.start()
@@ -136,6 +127,12 @@ class Watcher:
             if self._measuring is not None:
                 self._measuring.close()
             self._fail(SourceError(why_no_thread()))
+        if self.options.strict:
+            if self.alive:
+                self._has_first_frame.wait(STRICT_WAIT_S)
+            if self.failure is not None:
+                self.stop()
+                raise self.failure
 
     def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, reason: str = "ended") -> None:
         """End within ``wait_s``, even if something hangs.
@@ -202,16 +199,17 @@ class Watcher:
 
     def summary(self) -> Summary:
         """The summary until now."""
-        from gputop.api.run_summary import Summary, empty_report
+        from gputop.api.run_summary import Summary
+        from gputop.report.job_report import ReportBuilder
 
         duration = time.monotonic() - self._begun
-        measuring = self._measuring
-        if measuring is None:
-            report = empty_report(self._run_name, duration)
+        memory: tuple[RunMemory, ...] = ()
+        own_gpus: tuple[str, ...] = ()
+        if (measuring := self._measuring) is None:
+            report = ReportBuilder().report(command=self._run_name, run_s=duration)
         else:
             report = measuring.report(self.options.price, self._run_name, duration)
-        memory = () if measuring is None else measuring.memory(report)
-        own_gpus = () if measuring is None else measuring.own_gpus
+            memory, own_gpus = measuring.memory(report), measuring.own_gpus
         with self._lock:
             steps = self._tail.summary(self.clock.total)
             phases = phase_summary(self._phases)
@@ -230,17 +228,14 @@ class Watcher:
 
         Without a driver nothing is imported.
         """
-        try:
-            if self.options.source is None:
-                check_library()
-        except SourceError as error:
-            self._fail(error)
-            return
-        from gputop.api.gpu_watch import Measuring
         from gputop.recording.format import RecordingError
 
         try:
-            self._measuring = Measuring(self.options, self._role, self._redactor, self._own_run)
+            if self.options.source is None:
+                check_library()
+            from gputop.api.gpu_watch import Measuring
+
+            self._measuring = Measuring(self.options, self._role, self._redactor, self._fresh, self._own_run)
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
         except RuntimeError:  # what threading raises, of the recorder's thread
@@ -256,7 +251,7 @@ class Watcher:
         try:
             if measuring is not None:
                 try:
-                    measuring.begin(self._fresh)
+                    measuring.begin()
                 except (SourceError, UsageError) as error:
                     self._fail(error)
             self._has_first_frame.set()

@@ -115,20 +115,16 @@ def rates_of(
         return None
     samples = None if work.samples is None else work.samples / step_s
     tokens = None if work.tokens is None else work.tokens / step_s
-    flops = work.step_flops
-    if flops is None:
+    if work.step_flops is None:
         return Rates(samples, tokens)
     if not gpus:
         return Rates(samples, tokens, mfu_reason=no_gpu or NO_GPU)
-    from gputop.model.cards import NoPeak
-
-    try:
-        pct, words = _mfu(work, flops, step_s, gpus)
-    except NoPeak as error:
-        return Rates(samples, tokens, mfu_reason=str(error))
+    mfu = _mfu(work, step_s, gpus)
+    if isinstance(mfu, str):
+        return Rates(samples, tokens, mfu_reason=mfu)
+    pct, words = mfu
     if pct > MOST_MFU_PCT:
-        reason = f"{pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}"
-        return Rates(samples, tokens, mfu_reason=reason)
+        return Rates(samples, tokens, mfu_reason=f"{pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}")
     return Rates(samples, tokens, pct, words, "")
 
 
@@ -138,28 +134,24 @@ def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str])
     It may be more than possible: it travels with the steps, so that every reader refuses it in words. None where it
     does not follow.
     """
-    flops = None if work is None else work.step_flops
-    if work is None or flops is None or not gpus or step_s <= 0.0:
-        return None
-    from gputop.model.cards import NoPeak
-
-    try:
-        return float(f"{_mfu(work, flops, step_s, gpus)[0]:.6g}")
-    except NoPeak:
-        return None
+    mfu = _mfu(work, step_s, gpus) if work is not None and gpus and step_s > 0.0 else NOT_GIVEN
+    return None if isinstance(mfu, str) else float(f"{mfu[0]:.6g}")
 
 
-def _mfu(work: StepWork, flops: float, step_s: float, gpus: Collection[str]) -> tuple[float, str]:
-    """Return the percentage of the GPUs' peak, and its source. Raises NoPeak.
+def _mfu(work: StepWork, step_s: float, gpus: Collection[str]) -> tuple[float, str] | str:
+    """Return the percentage of the GPUs' peak and its source, or a reason for none.
 
     A given peak is one GPU's.
     """
-    from gputop.model.cards import peak_flops
+    from gputop.model.cards import NoPeak, peak_flops
 
-    peaks = [
-        (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision) for gpu in gpus
-    ]
-    peak, source = sum(flops_of_gpu for flops_of_gpu, _ in peaks), peaks[0][1]
+    flops, given = work.step_flops, work.peak_flops
+    if flops is None:
+        return NOT_GIVEN
+    try:
+        peaks = [(given, "the peak as given") if given else peak_flops(gpu, work.precision) for gpu in gpus]
+    except NoPeak as error:
+        return str(error)
     many = f"{len(peaks)} × " if len(peaks) > 1 else ""
-    words = f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, {source}"
-    return 100.0 * flops / step_s / peak, words
+    words = f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, {peaks[0][1]}"
+    return 100.0 * flops / step_s / sum(peak for peak, _ in peaks), words

@@ -69,7 +69,7 @@ class VerdictTexts:
     def put(self, watch: Watch, reporters: Iterable[Any], step: int) -> Mapping[str, str]:
         """Log changed verdicts; return all verdicts by name."""
         texts = verdict_texts(watch.verdicts())
-        changed = {name: text for name, text in texts.items() if self._latest.get(name) != text}
+        changed = dict(texts.items() - self._latest.items())
         self._latest = {**self._latest, **texts}
         for reporter in reporters if changed and not self._broken else ():
             error = error_of(lambda reporter=reporter: texts_to(tracker_of(reporter), changed, step))  # type: ignore[misc]
