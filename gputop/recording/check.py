@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
-from msgspec.structs import asdict, replace
+from msgspec.structs import astuple, replace
 
 from gputop.model.secrets import masked_text
 from gputop.model.serving import checked_server
@@ -25,14 +25,15 @@ from gputop.recording.format import (
     ProcessLine,
     RecordingError,
     RunFacts,
+    cleaned,
+    is_clean,
 )
-from gputop.recording.text import cleaned, is_clean
 
 
-class _Head(Struct):
+class _Head(Struct, rename={"kind": "k"}):
     """Keys that identify a line of another kind or format."""
 
-    k: str
+    kind: str
     version: int = 0
 
 
@@ -68,11 +69,11 @@ def _is_skipped(line: bytes) -> bool:
         head = _HEADS.decode(line)
     except (ValueError, RecursionError):
         return False
-    if head.k == _FORMAT_1:
+    if head.kind == _FORMAT_1:
         raise _other_format(1)
-    if head.k == "machine" and head.version > VERSION:
+    if head.kind == "machine" and head.version > VERSION:
         raise _other_format(head.version)
-    return head.k not in _KINDS
+    return head.kind not in _KINDS
 
 
 def _other_format(version: int) -> RecordingError:
@@ -86,19 +87,17 @@ def _checked(line: Line) -> Line:
     Raises Damage.
     """
     if isinstance(line, Snapshot):
-        if line.steps or line.servers:
-            steps, servers = tuple(map(checked_steps, line.steps)), tuple(map(checked_server, line.servers))
-            if None in steps or None in servers:
-                raise Damage("steps or servers that cannot be")
-            line = replace(line, steps=steps, servers=servers)
-        return _masked_frame(line)
+        steps, servers = tuple(map(checked_steps, line.steps)), tuple(map(checked_server, line.servers))
+        if None in steps or None in servers:
+            raise Damage("steps or servers that cannot be")
+        return _masked_frame(replace(line, steps=steps, servers=servers) if steps or servers else line)
     if isinstance(line, Event):
         return replace(line, text=masked_text(line.text))
     if isinstance(line, MachineLine) and len({gpu.uuid for gpu in line.gpus}) < len(line.gpus):
         # Values of both would be added up as one GPU's.
         raise Damage("two GPUs have one uuid")
     if isinstance(line, ProcessLine):
-        return replace(line, static=_masked(line.static))
+        return replace(line, static=ProcessStatic(*map(_masked_fact, astuple(line.static))))
     if isinstance(line, RunFacts):
         return replace(line, command=masked_text(line.command)[:MOST_COMMAND])
     return line
@@ -126,12 +125,7 @@ def _masked_frame(frame: Snapshot) -> Snapshot:
     return frame
 
 
-def _masked(static: ProcessStatic) -> ProcessStatic:
-    facts: dict[str, Any] = {key: _masked_fact(fact) for key, fact in asdict(static).items()}
-    return ProcessStatic(**facts)
-
-
-def _masked_fact(fact: str | CgroupName | None) -> str | CgroupName | None:
+def _masked_fact(fact: str | CgroupName | None) -> Any:
     if isinstance(fact, CgroupName):
         return CgroupName(masked_text(fact.kind), masked_text(fact.id))
     return fact and masked_text(fact)

@@ -17,13 +17,11 @@ from gputop.model.snapshot import (
     UNKNOWN_MACHINE,
     UNKNOWN_PROCESS,
     Event,
-    GpuSample,
     ProcessSample,
     ProcessStatic,
     Snapshot,
 )
-from gputop.recording.format import MOST_LINE_BYTES, VERSION, Line, MachineLine, ProcessLine, RecordingError
-from gputop.recording.text import cleaned
+from gputop.recording.format import MOST_LINE_BYTES, VERSION, Line, MachineLine, ProcessLine, RecordingError, cleaned
 
 _ENCODER = Encoder(enc_hook=dict)
 """Read-only mappings become objects."""
@@ -47,7 +45,7 @@ def encode_frame(snapshot: Snapshot, *, is_head: bool) -> bytes:
         snapshot,
         machine=UNKNOWN_MACHINE,
         interval_s=DEFAULT_INTERVAL_S,
-        gpus=tuple(map(_without_facts, snapshot.gpus)),
+        gpus=tuple(replace(gpu, static=UNKNOWN_GPU, doubts=NOTHING_MISSING) for gpu in snapshot.gpus),
         processes=tuple(replace(process, static=UNKNOWN_PROCESS) for process in snapshot.processes[:MOST_PROCESSES]),
         events=(),
         own=None,
@@ -59,10 +57,6 @@ def encode_frame(snapshot: Snapshot, *, is_head: bool) -> bytes:
         bare = replace(bare, processes=bare.processes[: len(bare.processes) // 2])
         line = encode_line(bare)
     return line
-
-
-def _without_facts(gpu: GpuSample) -> GpuSample:
-    return replace(gpu, static=UNKNOWN_GPU, doubts=NOTHING_MISSING)
 
 
 def _described(snapshot: Snapshot) -> tuple[object, ...]:

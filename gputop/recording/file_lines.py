@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
 from math import nan
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -130,7 +130,7 @@ def _headers(file: BinaryIO) -> Iterator[int]:
 def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterator[tuple[bytes, bool]]:
     """Unpack the members between two offsets.
 
-    Yields pieces of text, each with whether its member ends there. Raises Damage.
+    Yields pieces of text, each with whether its member ends there, also those before a damage. Raises Damage.
     """
     at, packed = begin, b""
     while True:
@@ -145,9 +145,11 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
                     raise Damage("a member without an end")
                 yield unpacker.flush(), True
                 return
+            before = unpacker.copy()
             try:
                 text = unpacker.decompress(packed, chunk)
             except zlib.error as error:
+                yield _before_damage(before, packed), False
                 raise Damage("a damaged member") from error
             rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             taken, given = taken + len(packed) - len(rest), given + len(text)
@@ -162,7 +164,7 @@ def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
 
     A file's only member is read up to its damage. Raises Damage.
     """
-    held, size, given = [b""], 0, 0
+    held, size = [b""], 0
     try:
         for text, is_end in _unpacked(file, part.begin, part.end, _CHUNK):
             held.append(text)
@@ -174,33 +176,25 @@ def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
             held, size = [whole[cut:]], len(whole) - cut
             if size > MOST_LINE_BYTES:
                 raise Damage(_LONG)
-            given += cut
             # One by one: a list of millions of empty lines would exhaust the memory.
             for line in BytesIO(whole[:cut]):
                 yield line.rstrip(b"\n")
     except Damage:
-        if part.is_only:
-            yield from _lines_before_damage(file, part, given)
+        text = b"".join(held) if part.is_only else b""
+        for line in BytesIO(text[: text.rfind(b"\n") + 1]):
+            yield line.rstrip(b"\n")
         raise
 
 
-def _lines_before_damage(file: BinaryIO, part: FilePart, given: int) -> Iterator[bytes]:
-    """Yield whole lines of a damaged member up to the damage.
-
-    The first ``given`` bytes of the member's text are skipped.
-    """
-    pieces, size = list[bytes](), 0
-    with suppress(Damage):
-        # An error discards the text that its call has unpacked, so each call unpacks little.
-        for piece, _ in _unpacked(file, part.begin, part.end, _LITTLE):
-            size += len(piece)
-            if size > given:
-                pieces.append(piece[given - size :])
-            if size > given + _MOST_HELD:
+def _before_damage(unpacker: Any, packed: bytes) -> bytes:
+    """Unpack up to a damage: an error discards what its call has unpacked, so each call unpacks little."""
+    text = bytearray()
+    with suppress(zlib.error):
+        for begin in range(0, len(packed), _LITTLE):
+            text += unpacker.decompress(packed[begin : begin + _LITTLE])
+            if len(text) > _MOST_HELD:
                 break
-    text = b"".join(pieces)
-    for line in BytesIO(text[: text.rfind(b"\n") + 1]):
-        yield line.rstrip(b"\n")
+    return bytes(text)
 
 
 def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from math import isnan, nan
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -45,7 +46,8 @@ def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -
     decoder, has_frame = LineDecoder(recording_filter), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
-            for _, snapshot in placed_frames(((0, line) for line in lines_in(file)), decoder, file_path):
+            lines = ((0, line) for part in parts_of(file, 0) for line in lines_of(file, part))
+            for _, snapshot in placed_frames(lines, decoder, file_path):
                 has_frame = True
                 yield snapshot
     if not has_frame:
@@ -98,12 +100,6 @@ def runs_in(path: str) -> list[list[str]]:
     return list(series.values())
 
 
-def lines_in(file: BinaryIO) -> Iterator[bytes | Damage]:
-    """Yield a file's lines, and Damage where data are lost."""
-    for part in parts_of(file, 0):
-        yield from lines_of(file, part)
-
-
 def placed_frames(
     lines: Iterable[tuple[int, bytes | Damage]], decoder: LineDecoder, name: str
 ) -> Iterator[tuple[int, Snapshot]]:
@@ -152,22 +148,17 @@ class Recording(RecordedTimeline):
         self._files: list[BinaryIO] = []
         """Open files: the oldest, which are deleted first."""
         self._parts: list[FilePart] = []
-        try:
+        with ExitStack() as opened:
             for number, name in enumerate(self._names):
-                file = open_recording(name)
-                if number < MOST_OPEN:
-                    self._files.append(file)
+                with ExitStack() as for_now:
+                    file = (opened if number < MOST_OPEN else for_now).enter_context(open_recording(name))
                     self._parts += parts_of(file, number)
-                    continue
-                with file:
-                    self._parts += parts_of(file, number)
+                    self._files += [file] if number < MOST_OPEN else []
             first = next(self.walk(range(len(self._parts))), None)
             if first is None:
                 raise _no_frame(path, self._decoder)
             self._divide()
-        except BaseException:
-            self.close()
-            raise
+            self._opened = opened.pop_all()
         self.interval_s = first[1].interval_s
         self.hostname = first[1].machine.hostname
         self.gpus: tuple[GpuStatic, ...] = tuple(gpu.static for gpu in first[1].gpus)
@@ -218,8 +209,7 @@ class Recording(RecordedTimeline):
                     decoder.derived.clear()
 
     def close(self) -> None:
-        for file in self._files:
-            file.close()
+        self._opened.close()
 
     def _lines(self, part: FilePart) -> Iterator[bytes | Damage]:
         if part.file < len(self._files):

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
+from gputop.model.snapshot import GAP_INTERVALS, Snapshot
 from gputop.recording.decode import LineDecoder
 from gputop.recording.encode import LineEncoder
 from gputop.recording.reader import placed_frames
@@ -73,13 +73,6 @@ class Past(RecordedTimeline):
         packed = ((number, block) for number, block in parts if isinstance(block, PackedFrames))
         lines = ((number, line) for number, block in packed for line in zlib.decompress(block.data).splitlines())
         yield from placed_frames(lines, LineDecoder(), self.path)
-
-    def events(self) -> Iterator[Event]:
-        for snapshot in self.snapshots():
-            yield from snapshot.events
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
 
 
 KEPT_S = 660.0

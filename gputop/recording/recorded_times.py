@@ -5,7 +5,6 @@ The clock may have been set back. Shared by a recording on disk and the past of 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -27,12 +26,12 @@ class TimeSegment(Struct, frozen=True):
     first: int
     last: int
 
-    def holds(self, t: float) -> bool:
+    def contains(self, t: float) -> bool:
         """Return whether a time lies between the first and last frame."""
         return self.begin <= t <= self.end
 
 
-class RecordedTimeline(ABC):
+class RecordedTimeline:
     """Recorded frames in parts that can be read separately.
 
     ``segments`` are in the order of recording.
@@ -51,20 +50,20 @@ class RecordedTimeline(ABC):
         self.end = max(segment.end for segment in segments)
         """Latest time of a frame, Unix seconds."""
 
-    @abstractmethod
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         """Yield the frames of some parts with their parts' numbers.
 
         ``numbers`` must rise.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def events(self) -> Iterator[Event]:
         """Yield every recorded event in order."""
+        for snapshot in self.snapshots():
+            yield from snapshot.events
 
-    @abstractmethod
     def close(self) -> None:
-        """Close the open files."""
+        """Close the open files, if any."""
 
     @property
     def last_t(self) -> float:
@@ -89,7 +88,7 @@ class RecordedTimeline(ABC):
             # Every day of the recording has this time.
             for segment in reversed(self.segments[1:]):
                 t = moment(text, segment.begin, segment.end, now, keep=False)
-                if segment.holds(t):
+                if segment.contains(t):
                     return t
         return moment(text, self.segments[0].begin, self.last_t, now, keep=False)
 
@@ -100,10 +99,10 @@ class RecordedTimeline(ABC):
         because it was wrong before. If none does, the segment with the nearest frame before the time, else the first to
         begin.
         """
-        if near is not None and self.segments[near].holds(t):
+        if near is not None and self.segments[near].contains(t):
             return near
         numbered = list(enumerate(self.segments))
-        if holding := [number for number, segment in numbered if segment.holds(t)]:
+        if holding := [number for number, segment in numbered if segment.contains(t)]:
             return holding[-1]
         if ended := [(segment.end, number) for number, segment in numbered if segment.end < t]:
             return max(ended)[1]

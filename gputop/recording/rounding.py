@@ -6,15 +6,14 @@ milliseconds. A live run rounds before it diagnoses, so that a replay of its rec
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from gputop.model.bounds import MOST
-from gputop.model.feeders import Outsider, WaitEnd
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE, Metric
 from gputop.model.quantity import rounded as rounded_data
 from gputop.model.serving import ServerRow
@@ -41,16 +40,8 @@ def rounded(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _digits(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
 def _whole(value: float) -> float:
     return float(round(value))
-
-
-def _milliseconds(value: float) -> float:
-    return round(float(value), 3)
 
 
 def _rounding(key: str, metric: Metric | None) -> Rounding:
@@ -60,12 +51,14 @@ def _rounding(key: str, metric: Metric | None) -> Rounding:
     """
     if metric is not None and metric.unit == "bytes":
         return _whole
-    return _milliseconds if key == "lost_since" or (metric is not None and metric.kind == "counter") else _digits
+    if key == "lost_since" or (metric is not None and metric.kind == "counter"):
+        return lambda value: round(float(value), 3)
+    return lambda value: float(f"{value:.4g}")
 
 
 def _roundings(kind: type[Struct], *tables: Mapping[str, Metric]) -> list[tuple[int, Rounding]]:
     """Return positions and roundings of a struct's number fields."""
-    metrics = dict(chain.from_iterable(table.items() for table in tables))
+    metrics = ChainMap(*map(dict, tables))
     return [
         (place, _rounding(key, metrics.get(key)))
         for place, key in enumerate(kind.__struct_fields__)
@@ -83,8 +76,8 @@ _ROUNDINGS: Mapping[type[Struct], list[tuple[int, Rounding]]] = {
 _FIELD_TYPES: Mapping[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
     "feed": lambda values: _rounded_rows(FeedTime, values),
     "main": lambda values: _rounded_rows(MainTime, values),
-    "waits_for": lambda values: [ends and tuple(map(_rounded_end, ends)) for ends in values],
-    "outsiders": lambda values: [outsiders and tuple(map(_rounded_outsider, outsiders)) for outsiders in values],
+    "waits_for": lambda values: [_with_whole(ends, "pct") for ends in values],
+    "outsiders": lambda values: [_with_whole(outsiders, "cpu_pct") for outsiders in values],
 }
 _NESTED = {
     kind: [(place, _FIELD_TYPES[key]) for place, key in enumerate(kind.__struct_fields__) if key in _FIELD_TYPES]
@@ -92,12 +85,9 @@ _NESTED = {
 }
 
 
-def _rounded_end(end: WaitEnd) -> WaitEnd:
-    return replace(end, pct=float(round(end.pct)))
-
-
-def _rounded_outsider(outsider: Outsider) -> Outsider:
-    return replace(outsider, cpu_pct=float(round(outsider.cpu_pct)))
+def _with_whole(rows: tuple[_S, ...] | None, key: str) -> tuple[_S, ...] | None:
+    """Return rows with whole numbers in one field."""
+    return rows and tuple(replace(row, **{key: _whole(getattr(row, key))}) for row in rows)
 
 
 def _rounded_rows(kind: type[_S], rows: Sequence[_S]) -> tuple[_S, ...]:

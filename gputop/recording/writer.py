@@ -43,18 +43,22 @@ def file_name(hostname: str, t: float, number: int = 1) -> str:
 
 
 class _File:
-    """Open file of gzip members or plain text.
+    """Open file of gzip members or plain text, or standard output.
 
     Each write is flushed to the system.
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self._is_stdout = path == STDOUT
+        self.path = "stdout" if self._is_stdout else path
         self.size = self.frames = 0
         self.first_t: float | None = None
         self._packed = path.endswith(".gz")
         self._packer: Any = None
         """The compressor, whose type has no public name; None for plain text."""
+        if self._is_stdout:
+            self._fd = os.dup(1)
+            return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
         # The lock keeps other recorders from deleting the file to make room. On a file system without locks nothing is
@@ -85,41 +89,24 @@ class _File:
                 os.close(fd)
 
     def abandon(self) -> None:
-        """Close without writing; truncate to the last whole write."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            try:
-                os.ftruncate(fd, self.size)
-            finally:
-                os.close(fd)
+        """Close without writing; truncate to the last whole write.
 
-    def remove(self) -> None:
-        """Delete the file, which has no frame."""
-        os.unlink(self.path)
+        Written lines of standard output cannot be taken back.
+        """
+        self._packer = None
+        if self._fd >= 0 and not self._is_stdout:
+            os.ftruncate(self._fd, self.size)
+
+    def remove_if_empty(self) -> None:
+        """Delete a file without a frame."""
+        if not self.size and not self._is_stdout:
+            os.unlink(self.path)
 
     def _put(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
         self.size += len(data)
-
-
-class _Stdout(_File):
-    """Standard output: plain lines, flushed with each write."""
-
-    def __init__(self) -> None:
-        self.path = "stdout"
-        self.size = self.frames = 0
-        self.first_t = None
-        self._packed, self._packer = False, None
-        self._fd = os.dup(1)
-
-    def abandon(self) -> None:
-        """Close; written lines cannot be taken back."""
-        self.close()
-
-    def remove(self) -> None:
-        """Do nothing: there is no file."""
 
 
 class RecordingWriter:
@@ -166,9 +153,9 @@ class RecordingWriter:
         """
         if snapshot.t <= 0.0:
             raise RecordingError("this machine's clock is set before 1970, which no recording holds: set it to today")
+        lines: list[bytes] = []
         with self._failing():
             file = self._file_for(snapshot)
-            lines: list[bytes] = []
             # A clock that was set back begins a new member, so that times only rise within one.
             is_back = self._last_t is not None and snapshot.t < self._last_t
             self._last_t = snapshot.t
@@ -176,8 +163,7 @@ class RecordingWriter:
                 file.begin_member()
                 self._make_room()
                 self._in_member = 0
-                head = self._encoder.begin_member(snapshot, frames_before=file.frames, clock_set_back=is_back)
-                lines.append(head)
+                lines.append(self._encoder.begin_member(snapshot, frames_before=file.frames, clock_set_back=is_back))
             lines += map(event_line, self._early)
             lines += self._encoder.frame_lines(snapshot, derived)
             file.append(lines)
@@ -221,8 +207,7 @@ class RecordingWriter:
             return
         try:
             file.close()
-            if file.size == 0:
-                file.remove()
+            file.remove_if_empty()
         except OSError as error:
             raise RecordingError(f"{file.path}: {error.strerror or error}") from error
         finally:
@@ -247,7 +232,7 @@ class RecordingWriter:
         raise AssertionError
 
     def _opened(self, path: str) -> _File:
-        file = _Stdout() if path == STDOUT else _File(path)
+        file = _File(path)
         self.path = file.path
         return file
 
@@ -266,8 +251,9 @@ class RecordingWriter:
                 self._bytes_before += file.size
                 with suppress(OSError):
                     file.abandon()
-                    if file.size == 0:
-                        file.remove()
+                with suppress(OSError):
+                    file.close()
+                    file.remove_if_empty()
             words = error.strerror or error
             if isinstance(error, FileExistsError):
                 words = "exists already; a recording never overwrites a file, choose another name"
