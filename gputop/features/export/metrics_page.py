@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from gputop import __version__
 from gputop.diagnosis.rules.base import COLLECTING
-from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.export.run_counters import GpuCounts, RunCounters
 from gputop.model.cards import card_shares
 from gputop.model.metrics import SM_PROVENANCE
@@ -33,7 +32,6 @@ from gputop.model.snapshot import (
     Snapshot,
     value,
 )
-from gputop.model.text_table import table_rows
 from gputop.monitor import Frame
 
 # Prometheus' text exposition format 0.0.4, written line by line.
@@ -82,23 +80,16 @@ class TextPage:
         self._without = frozenset(name for name in without if not name.endswith("*"))
         self._beginnings = tuple(name[:-1] for name in without if name.endswith("*"))
 
-    def family(self, name: str, kind: str, text: str, samples: Iterable[Sample]) -> None:
+    def family(self, name: str, text: str, samples: Iterable[Sample], kind: str = "gauge") -> None:
         """Add one family; ``kind`` is Prometheus' type. NaN and infinities are left out."""
-        self._add(name, kind, text, (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0))
-
-    def gauge(self, name: str, text: str, samples: Iterable[Sample]) -> None:
-        """Add one family of gauges."""
-        self.family(name, "gauge", text, samples)
+        self._add(name, text, kind, (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0))
 
     def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
         """Add a summary without quantiles: labels, sum and count."""
-        lines = (
-            f"{name}_sum{_braced(of)} {number(total)}\n{name}_count{_braced(of)} {count}\n"
-            for of, total, count in samples
-        )
-        self._add(name, "summary", text, lines)
+        rows = ((_braced(of), number(total), count) for of, total, count in samples)
+        self._add(name, text, "summary", (f"{name}_sum{of} {n}\n{name}_count{of} {count}\n" for of, n, count in rows))
 
-    def _add(self, name: str, kind: str, text: str, lines: Iterable[str]) -> None:
+    def _add(self, name: str, text: str, kind: str, lines: Iterable[str]) -> None:
         if name in self._without or name.startswith(self._beginnings):
             return
         if written := "".join(lines):
@@ -161,24 +152,27 @@ MOST_PROCESSES = 256
 """The most rows of processes on a page, those with the most device memory first."""
 MOST_PAST_VERDICTS = 4
 """The most verdicts of the last hour exported for one GPU besides the current one."""
-LOADER_SERIES = table_rows("""
-    loader_run_pct      running  Share of time the dataloader workers of a GPU's job ran on a core, mean
-    loader_wait_pct     queued   Share of time they were queued for a core, mean
-    loader_disk_pct     disk     Share of them that waited for the disk
-    loader_network_pct  network  Share of them that waited for the network or a pipe
-""")
-"""The host's lane of the monitor, the word of the series' name, its help."""
-
-SERVER_SERIES = table_rows("""
-    running              requests_running          1    Requests that an inference server works on
-    queue                requests_waiting          1    Requests that wait in it
-    requests_per_s       requests_per_second       1    Requests that ended, over the last 30 s
-    tokens_per_s         tokens_per_second         1    Tokens that it generated, over the last 30 s
-    prompt_tokens_per_s  prompt_tokens_per_second  1    Tokens of prompts, over the last 30 s
-    preemptions_per_s    preemptions_per_second    1    Requests that lost their KV cache, over the last 30 s
-    kv_cache_pct         kv_cache_ratio            100  Share of the KV cache in use, of the fullest engine
-    prefix_hit_pct       prefix_hit_ratio          100  Share of the prompts' tokens found in it, over the last 30 s
-""")
+LANES = (
+    ("idle_pct", "gputop_gpu_idle_ratio", "Share of time in which no kernel ran"),
+    ("loader_run_pct", "gputop_loader_running_ratio",
+     "Share of time the dataloader workers of a GPU's job ran on a core, mean"),
+    ("loader_wait_pct", "gputop_loader_queued_ratio", "Share of time they were queued for a core, mean"),
+    ("loader_disk_pct", "gputop_loader_disk_ratio", "Share of them that waited for the disk"),
+    ("loader_network_pct", "gputop_loader_network_ratio", "Share of them that waited for the network or a pipe"),
+    ("main_pct", "gputop_main_thread_running_ratio",
+     "Share of time the main thread of a GPU's job ran or was queued for a core"),
+)  # fmt: skip
+"""The host's lane of the monitor, the series' name, its help."""
+SERVER_SERIES = (
+    ("running", "requests_running", 1.0, "Requests that an inference server works on"),
+    ("queue", "requests_waiting", 1.0, "Requests that wait in it"),
+    ("requests_per_s", "requests_per_second", 1.0, "Requests that ended, over the last 30 s"),
+    ("tokens_per_s", "tokens_per_second", 1.0, "Tokens that it generated, over the last 30 s"),
+    ("prompt_tokens_per_s", "prompt_tokens_per_second", 1.0, "Tokens of prompts, over the last 30 s"),
+    ("preemptions_per_s", "preemptions_per_second", 1.0, "Requests that lost their KV cache, over the last 30 s"),
+    ("kv_cache_pct", "kv_cache_ratio", 100.0, "Share of the KV cache in use, of the fullest engine"),
+    ("prefix_hit_pct", "prefix_hit_ratio", 100.0, "Share of the prompts' tokens found in it, over the last 30 s"),
+)
 """Of a server: the number, its series, what it is divided by, its help."""
 
 
@@ -215,20 +209,17 @@ class PageChoice(Struct, frozen=True):
     without: tuple[str, ...] = ()
 
 
+_GPU, _HOST = "gputop_gpu_", "gputop_host_"
 FAMILIES = {
-    word: names.split()
-    for word, names in table_rows("""
-    throttle  gputop_gpu_throttle_seconds_total
-    ecc       gputop_gpu_ecc_errors_total gputop_gpu_remap_pending gputop_gpu_remap_failed
-    clocks    gputop_gpu_clock_hertz gputop_gpu_pstate gputop_gpu_fan_ratio
-    pipes     gputop_gpu_fp* gputop_gpu_int* gputop_gpu_hmma* gputop_gpu_imma* gputop_gpu_dmma* gputop_gpu_mma*
-    links     gputop_gpu_pcie_* gputop_gpu_nvlink_*
-    codecs    gputop_gpu_encoder_ratio gputop_gpu_decoder_ratio
-    hours     gputop_gpu_state_seconds_total gputop_gpu_busy_not_working_seconds_total gputop_gpu_lost_seconds_total
-    loaders   gputop_loader* gputop_main_thread*
-    host      gputop_host_cpu* gputop_host_load* gputop_host_mem* gputop_host_swap* gputop_host_disk* gputop_host_net*
-              gputop_host_psi* gputop_host_fabric* gputop_host_tcp*
-""")
+    "throttle": (f"{_GPU}throttle_seconds_total",),
+    "ecc": (f"{_GPU}ecc_errors_total", f"{_GPU}remap_pending", f"{_GPU}remap_failed"),
+    "clocks": (f"{_GPU}clock_hertz", f"{_GPU}pstate", f"{_GPU}fan_ratio"),
+    "pipes": tuple(f"{_GPU}{pipe}*" for pipe in ("fp", "int", "hmma", "imma", "dmma", "mma")),
+    "links": (f"{_GPU}pcie_*", f"{_GPU}nvlink_*"),
+    "codecs": (f"{_GPU}encoder_ratio", f"{_GPU}decoder_ratio"),
+    "hours": tuple(f"{_GPU}{kind}_seconds_total" for kind in ("state", "busy_not_working", "lost")),
+    "loaders": ("gputop_loader*", "gputop_main_thread*"),
+    "host": tuple(f"{_HOST}{part}*" for part in ("cpu", "load", "mem", "swap", "disk", "net", "psi", "fabric", "tcp")),
 }
 """What a large fleet may do without: groups of families by the word for ``--without``. What the fleet's screen and its
 rules ask of every GPU is in none of them, but for the hours."""
@@ -241,32 +232,13 @@ def metrics_page(reading: PageReading | None, counters: RunCounters, cost: Expor
     """
     page = TextPage([name for group in choice.without for name in FAMILIES[group]])
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
-    page.gauge("gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))])
-    page.gauge("gputop_build_info", "Version of gputop", [(labels(("version", __version__)), 1.0)])
-    page.family("gputop_cpu_seconds_total", "counter", "CPU time that gputop itself has used", [("", cost.cpu_s)])
+    page.family("gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))])
+    page.family("gputop_build_info", "Version of gputop", [(labels(("version", __version__)), 1.0)])
+    page.family("gputop_cpu_seconds_total", "CPU time that gputop itself has used", [("", cost.cpu_s)], "counter")
     if cost.rss_bytes is not None:
-        page.gauge("gputop_resident_memory_bytes", "Memory that gputop itself uses", [("", cost.rss_bytes)])
+        page.family("gputop_resident_memory_bytes", "Memory that gputop itself uses", [("", cost.rss_bytes)])
     if reading is not None:
-        snapshot = reading.frame.snapshot
-        page.gauge(
-            "gputop_last_sample_timestamp_seconds", "Unix time of the newest values of the GPUs", [("", reading.gpus_t)]
-        )
-        machine = snapshot.machine
-        named = labels(("hostname", machine.hostname), ("driver", machine.driver), ("source", machine.source))
-        page.gauge("gputop_host_info", "The machine", [(named, 1.0)])
-        if reading.host_fresh:
-            _families(page, host_series(), [(snapshot.host, "")])
-        gpus = snapshot.gpus if reading.gpus_fresh else ()
-        present = [(gpu, gpu_labels(gpu.static)) for gpu in gpus]
-        _gpus(page, present, snapshot)
-        _diagnoses(page, present, reading, counters)
-        if reading.host_fresh:
-            _host_of_gpus(page, present, reading)
-            if choice.processes:
-                _processes(page, {gpu.static.index: named for gpu, named in present}, snapshot.processes)
-        _servers(page, snapshot.servers)
-        for add in choice.more:
-            add(page, gpus, machine.hostname)
+        _reading(page, reading, counters, choice)
     _counters(page, counters)
     return page.text()
 
@@ -276,26 +248,47 @@ def gpu_labels(static: GpuStatic) -> str:
     return labels(("gpu", str(static.index)), ("uuid", static.uuid), ("mig", static.mig_instance))
 
 
+def _reading(page: TextPage, reading: PageReading, counters: RunCounters, choice: PageChoice) -> None:
+    """Add what was measured and judged, as far as it is current."""
+    snapshot = reading.frame.snapshot
+    page.family(
+        "gputop_last_sample_timestamp_seconds", "Unix time of the newest values of the GPUs", [("", reading.gpus_t)]
+    )
+    machine = snapshot.machine
+    named = labels(("hostname", machine.hostname), ("driver", machine.driver), ("source", machine.source))
+    page.family("gputop_host_info", "The machine", [(named, 1.0)])
+    if reading.host_fresh:
+        _families(page, host_series(), [(snapshot.host, "")])
+    gpus = snapshot.gpus if reading.gpus_fresh else ()
+    present = [(gpu, gpu_labels(gpu.static)) for gpu in gpus]
+    _gpus(page, present, snapshot)
+    _diagnoses(page, present, reading, counters)
+    if reading.host_fresh:
+        _host_of_gpus(page, present, reading)
+        if choice.processes:
+            _processes(page, {gpu.static.index: named for gpu, named in present}, snapshot.processes)
+    _servers(page, snapshot.servers)
+    for add in choice.more:
+        add(page, gpus, machine.hostname)
+
+
 Present = Sequence[tuple[GpuSample, str]]
 """GPUs with their labels."""
 
 
 def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     infos = [(_info(gpu, named, snapshot.machine.driver), 1.0) for gpu, named in present]
-    page.gauge("gputop_gpu_info", "What a GPU is", infos)
-    page.gauge(
-        "gputop_gpu_share",
-        "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such",
-        _shares(present),
-    )
+    page.family(f"{_GPU}info", "What a GPU is", infos)
+    text = "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such"
+    page.family(f"{_GPU}share", text, _shares(present))
     lost = [(named, 1.0) for gpu, named in present if gpu.lost_reason is not None]
-    page.gauge("gputop_gpu_lost", "GPUs that the driver cannot read at present", lost)
+    page.family(f"{_GPU}lost", "GPUs that the driver cannot read at present", lost)
     _families(page, [series for series in gpu_series() if series.key not in SM_PROVENANCE], present)
     # The other sources give a mean over one interval, up to date every second.
     elsewhere = [row for row in present if SM_SOURCES[row[0].sm_source].slow or row[0].sm_source not in MEASURED]
     _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], elsewhere)
     sources = [(f'{named},source="{gpu.sm_source}"', 1.0) for gpu, named in present if gpu.lost_reason is None]
-    page.gauge("gputop_sm_source", "Where SM activity comes from; bound and none are not measured", sources)
+    page.family("gputop_sm_source", "Where SM activity comes from; bound and none are not measured", sources)
 
 
 def _shares(present: Present) -> list[Sample]:
@@ -303,24 +296,19 @@ def _shares(present: Present) -> list[Sample]:
 
     An instance names its GPU by the parent's UUID.
     """
-    shares, samples = card_shares(gpu.static for gpu, _ in present), []
-    for gpu, gpu_label in present:
-        static = gpu.static
-        if gpu.lost_reason is None:
-            parent = "" if static.mig_parent is None else f",{labels(('parent', static.mig_parent))}"
-            samples.append((f"{gpu_label}{parent}", shares[static.uuid]))
-    return samples
+    shares = card_shares(gpu.static for gpu, _ in present)
+    rows = ((gpu.static, named) for gpu, named in present if gpu.lost_reason is None)
+    parents = ((static, named, labels(("parent", static.mig_parent))) for static, named in rows)
+    return [(f"{named},{parent}" if parent else named, shares[static.uuid]) for static, named, parent in parents]
 
 
 def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:
     static = gpu.static
     facts = labels(
-        ("model", static.name),
-        ("architecture", static.architecture),
-        ("driver", static.driver or driver),
+        ("model", static.name), ("architecture", static.architecture), ("driver", static.driver or driver),
         ("pci_bus_id", static.pci_bus_id),
         *((key, None if (fixed := value(gpu, key)) is None else number(fixed)) for key in FIXED),
-    )
+    )  # fmt: skip
     return f"{gpu_label},{facts}" if facts else gpu_label
 
 
@@ -334,87 +322,62 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
             for row, row_label in rows
             if (measured := value(row, series.key)) is not None
         ]
-        page.family(name, family[0][0].kind, family[0][0].help, samples)
+        page.family(name, family[0][0].help, samples, family[0][0].kind)
 
 
 def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
     judged = [(named, d) for (_, named), d in zip(present, reading.frame.diagnoses, strict=False)]
-    page.gauge(
-        "gputop_gpu_state",
-        "The state that the GPU's time counts as now",
-        [(f'{named},state="{d.state}"', 1.0) for named, d in judged],
-    )
+    states = [(f'{named},state="{d.state}"', 1.0) for named, d in judged]
+    page.family(f"{_GPU}state", "The state that the GPU's time counts as now", states)
     verdicts = [
         (f'{named},verdict="{verdict}"', float(verdict == d.verdict))
         for named, d in judged
-        for verdict in _recent(counters, d)
+        for verdict in (d.verdict, *_recent(counters, d.uuid, d.verdict))
     ]
-    page.gauge("gputop_gpu_verdict", "Verdicts of the last hour: 1 for the one that stands, 0 for the others", verdicts)
+    page.family(f"{_GPU}verdict", "Verdicts of the last hour: 1 for the one that stands, 0 for the others", verdicts)
     badges = [(f'{named},badge="{badge.id}"', 1.0) for named, d in judged for badge in d.badges if badge.about is None]
-    page.gauge("gputop_gpu_badge", "Remarks beside the verdict that stand at present", badges)
+    page.family(f"{_GPU}badge", "Remarks beside the verdict that stand at present", badges)
     scores = [(named, d.efficiency_pct / 100.0) for named, d in judged if d.efficiency_pct is not None]
-    page.gauge(
-        "gputop_gpu_efficiency_ratio", "SM activity as a share of utilisation, over the window of the diagnosis", scores
-    )
+    text = "SM activity as a share of utilisation, over the window of the diagnosis"
+    page.family(f"{_GPU}efficiency_ratio", text, scores)
 
 
-def _recent(counters: RunCounters, diagnosis: GpuDiagnosis) -> list[str]:
-    """The current verdict and the last ones before it."""
-    counts = counters.gpus.get(diagnosis.uuid)
-    # "collecting" says nothing about a GPU, and every GPU begins with it.
-    left_out = (diagnosis.verdict, COLLECTING.id)
-    before = {} if counts is None else {name: t for name, t in counts.verdicts.items() if name not in left_out}
-    return [diagnosis.verdict, *sorted(sorted(before), key=before.__getitem__)[-MOST_PAST_VERDICTS:]]
+def _recent(counters: RunCounters, uuid: str, current: str) -> list[str]:
+    """Return the last verdicts before the current one.
+
+    "collecting" says nothing about a GPU, and every GPU begins with it.
+    """
+    seen = counters.gpus[uuid].verdicts if uuid in counters.gpus else {}
+    before = sorted(seen.keys() - {current, COLLECTING.id})
+    return sorted(before, key=seen.__getitem__)[-MOST_PAST_VERDICTS:]
 
 
 def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> None:
     """Add the host's activity for each GPU, and its job."""
-    by_index = {gpu.static.index: gpu_label for gpu, gpu_label in present if gpu.lost_reason is None}
+    processes = reading.frame.snapshot.processes
     lanes = [(gpu_label, reading.lanes.get(gpu.static.uuid, {})) for gpu, gpu_label in present]
-
-    def lane(key: str) -> list[Sample]:
-        return [(gpu_label, value / 100.0) for gpu_label, of in lanes if (value := of.get(key)) is not None]
-
-    page.gauge("gputop_gpu_idle_ratio", "Share of time in which no kernel ran", lane("idle_pct"))
-    page.gauge(
-        "gputop_loaders",
-        "Dataloader workers of a GPU's job by kind",
-        _loaders(reading.frame.snapshot.processes, by_index),
-    )
-    for key, word, text in LOADER_SERIES:
-        page.gauge(f"gputop_loader_{word}_ratio", text, lane(key))
-    page.gauge(
-        "gputop_main_thread_running_ratio",
-        "Share of time the main thread of a GPU's job ran or was queued for a core",
-        lane("main_pct"),
-    )
-    jobs = jobs_by_gpu(reading.frame.snapshot.processes)
-    infos = [(f"{gpu_label},{job}", 1.0) for index, gpu_label in by_index.items() for job in jobs.get(index, ())]
-    page.gauge("gputop_job_info", "The jobs that hold a context on a GPU", infos)
-
-
-def _loaders(processes: Sequence[ProcessSample], by_index: Mapping[int, str]) -> list[Sample]:
-    counts: dict[str, float] = {}
-    for process in processes:
-        if process.role == "loader" and process.gpu is not None and process.gpu in by_index:
-            loader_label = f"{by_index[process.gpu]},{labels(('kind', process.static.loader or 'other'))}"
-            counts[loader_label] = counts.get(loader_label, 0.0) + 1.0
-    return list(counts.items())
-
-
-def _processes(page: TextPage, by_index: Mapping[int, str], processes: Sequence[ProcessSample]) -> None:
-    """Processes that hold a GPU context, by pid, user and name of the executable."""
-    rows_by_memory = [
-        (process.gpu_mem_bytes or 0.0, process, by_index[process.gpu])
+    for key, name, text in LANES:
+        page.family(name, text, [(named, share / 100.0) for named, of in lanes if (share := of.get(key)) is not None])
+    by_index = {gpu.static.index: gpu_label for gpu, gpu_label in present if gpu.lost_reason is None}
+    loaders = Counter(
+        f"{by_index[process.gpu]},{labels(('kind', process.static.loader or 'other'))}"
         for process in processes
-        if process.role == "gpu" and process.gpu is not None and process.gpu in by_index
-    ]
-    rows_by_memory.sort(key=lambda row: row[0], reverse=True)
+        if process.role == "loader" and process.gpu in by_index
+    )
+    page.family("gputop_loaders", "Dataloader workers of a GPU's job by kind", loaders.items())
+    jobs = jobs_by_gpu(processes)
+    infos = [(f"{gpu_label},{job}", 1.0) for index, gpu_label in by_index.items() for job in jobs.get(index, ())]
+    page.family("gputop_job_info", "The jobs that hold a context on a GPU", infos)
+
+
+def _processes(page: TextPage, by_index: Mapping[int | None, str], processes: Sequence[ProcessSample]) -> None:
+    """Processes that hold a GPU context, by pid, user and name of the executable."""
+    owners = [process for process in processes if process.role == "gpu" and process.gpu in by_index]
+    owners.sort(key=lambda process: process.gpu_mem_bytes or 0.0, reverse=True)
     rows = []
-    for _, process, gpu_label in rows_by_memory[:MOST_PROCESSES]:
-        static = process.static
-        named = labels(("pid", str(process.pid)), ("user", static.user), ("name", static.name))
-        rows.append((process, f"{gpu_label},{named}"))
+    for process in owners[:MOST_PROCESSES]:
+        named = labels(("pid", str(process.pid)), ("user", process.static.user), ("name", process.static.name))
+        rows.append((process, f"{by_index[process.gpu]},{named}"))
     _families(page, process_series(), rows)
 
 
@@ -422,53 +385,50 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
     """Add the values of inference servers that answer."""
     rows = [(row, labels(("server", row.place), ("kind", row.kind))) for row in servers]
     for key, word, divisor, text in SERVER_SERIES:
-        figures = [(named, getattr(row, key) / float(divisor)) for row, named in rows if getattr(row, key) is not None]
-        page.gauge(f"gputop_server_{word}", text, figures)
+        figures = [(named, n / divisor) for row, named in rows if (n := getattr(row, key)) is not None]
+        page.family(f"gputop_server_{word}", text, figures)
 
 
 COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]], ...] = (
-    ("gputop_gpu_state_seconds_total", "Time of a GPU by state since gputop began to watch it", "state",
-     lambda of: of.states.risen),
-    ("gputop_gpu_busy_not_working_seconds_total",
+    ("state_seconds", "Time of a GPU by state since gputop began to watch it", "state", lambda of: of.states.risen),
+    ("busy_not_working_seconds",
      "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood", "cause",
      lambda of: of.causes.risen),
-    ("gputop_gpu_lost_seconds_total",
+    ("lost_seconds",
      "Time that a GPU lost by verdict: of each second the part without a kernel, or the part of the chip unused",
      "cause", lambda of: of.lost.risen),
-    ("gputop_gpu_throttle_seconds_total", "Time in which something held the clocks down", "reason",
-     lambda of: of.throttled or {}),
-    ("gputop_gpu_xid_errors_total", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
+    ("throttle_seconds", "Time in which something held the clocks down", "reason", lambda of: of.throttled or {}),
+    ("xid_errors", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
 )  # fmt: skip
 """Counters of a GPU: name, help, the label that tells its series apart, and their values by that label."""
-STEPS = table_rows("""
-    gputop_step_seconds                 summary  sum_s        Training steps that jobs announce, and how long they took
-    gputop_step_last_timestamp_seconds  gauge    seen_t       Unix time at which the newest of these steps was heard of
-    gputop_step_wait_seconds            summary  wait_s       Of the steps that jobs announce, the time in which the
-                                                              rank waited for others, where a job says it
-    gputop_step_data_wait_seconds       summary  data_wait_s  Of the steps that jobs announce, the time in which the
-                                                              rank waited for its batches, where a job says it
-    gputop_step_samples_total           counter  samples      Training samples in the announced steps, where a job says
-                                                              it
-    gputop_step_tokens_total            counter  tokens       Tokens in the announced steps, where a job says it
-    gputop_step_mfu_ratio               gauge    mfu          Model FLOPs utilisation of the newest announced steps, 0
-                                                              to 1, as the job works it out
-""")
+_WAIT = "Of the steps that jobs announce, the time in which the rank waited for"
+STEPS = (
+    ("seconds", "summary", "sum_s", "Training steps that jobs announce, and how long they took"),
+    ("last_timestamp_seconds", "gauge", "seen_t", "Unix time at which the newest of these steps was heard of"),
+    ("wait_seconds", "summary", "wait_s", f"{_WAIT} others, where a job says it"),
+    ("data_wait_seconds", "summary", "data_wait_s", f"{_WAIT} its batches, where a job says it"),
+    ("samples_total", "counter", "samples", "Training samples in the announced steps, where a job says it"),
+    ("tokens_total", "counter", "tokens", "Tokens in the announced steps, where a job says it"),
+    ("mfu_ratio", "gauge", "mfu",
+     "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out"),
+)  # fmt: skip
 """Of the steps that a rank announces: name, type, the sum's key, of a gauge the attribute; and help."""
 
 
 def _counters(page: TextPage, counters: RunCounters) -> None:
     """Families that rise over the run; they stay while a frame is late."""
     rows = [(gpu_labels(counts.static), counts) for counts in counters.gpus.values()]
-    for name, text, label, of_gpu in COUNTED:
+    for word, text, label, of_gpu in COUNTED:
         counted = [(f'{named},{label}="{key}"', n) for named, of in rows for key, n in of_gpu(of).items()]
-        page.family(name, "counter", text, counted)
+        page.family(f"{_GPU}{word}_total", text, counted, "counter")
     ranks = [
         (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
     ]
-    for name, kind, key, text in STEPS:
+    for word, kind, key, text in STEPS:
+        name, having = f"gputop_step_{word}", [(named, of) for named, of in ranks if key in of.sums]
         if kind == "summary":
-            page.summary(name, text, [(named, of.sums[key], of.counts[key]) for named, of in ranks if key in of.sums])
+            page.summary(name, text, [(named, of.sums[key], of.counts[key]) for named, of in having])
         elif kind == "counter":
-            page.family(name, kind, text, [(named, of.sums[key]) for named, of in ranks if key in of.sums])
+            page.family(name, text, [(named, of.sums[key]) for named, of in having], kind)
         else:
-            page.family(name, kind, text, [(named, n) for named, of in ranks if (n := getattr(of, key)) is not None])
+            page.family(name, text, [(named, n) for named, of in ranks if (n := getattr(of, key)) is not None])

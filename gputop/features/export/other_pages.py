@@ -39,9 +39,9 @@ class DcgmFamilies:
                 for gpu, gpu_label in rows
                 if (measured := value(gpu, row.key)) is not None
             ]
-            page.family(row.name, kind, GPU_METRICS[row.key].definition, samples)
+            page.family(row.name, GPU_METRICS[row.key].definition, samples, kind)
         free = FB_FREE[self._generation]
-        page.gauge(free.name, "device memory that is free", [
+        page.family(free.name, "device memory that is free", [
             (gpu_label, (gpu.mem_total_bytes - gpu.mem_used_bytes) / free.divisor)
             for gpu, gpu_label in rows
             if gpu.mem_total_bytes is not None and gpu.mem_used_bytes is not None
@@ -245,7 +245,7 @@ class PodFamilies:
             # Long names may become equal once they are cut, and a duplicate sample spoils the whole scrape.
             for named in dict.fromkeys(map(_named, pods.get(gpu.static.uuid, ())))
         ]
-        page.gauge("gputop_pod_info", "The pods that the kubelet gave a GPU to", samples)
+        page.family("gputop_pod_info", "The pods that the kubelet gave a GPU to", samples)
 
 
 def _named(container: PodContainer) -> str:
