@@ -9,15 +9,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import (
-    GAP_INTERVALS,
-    UNKNOWN_PROCESS,
-    Event,
-    GpuStatic,
-    Machine,
-    ProcessStatic,
-    Snapshot,
-)
+from gputop.model.snapshot import GAP_INTERVALS, UNKNOWN_PROCESS, Event, GpuStatic, Machine, ProcessStatic, Snapshot
 from gputop.recording.check import decode_line
 from gputop.recording.format import Damage, MachineLine, ProcessLine, RunFacts
 

@@ -14,13 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputop.commands.shared_options import (
-    recording_argument,
-    recording_filter_of,
-    stdout_is_text,
-    wait_of,
-    waiting,
-)
+from gputop.commands.shared_options import recording_argument, recording_filter_of, stdout_is_text, wait_of, waiting
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.evaluator import AlertEvaluator, firing

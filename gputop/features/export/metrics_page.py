@@ -22,16 +22,7 @@ from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series
 from gputop.model.quantity import clean_text
 from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES
-from gputop.model.snapshot import (
-    POD,
-    AnySample,
-    CgroupName,
-    GpuSample,
-    GpuStatic,
-    ProcessSample,
-    Snapshot,
-    value,
-)
+from gputop.model.snapshot import POD, AnySample, CgroupName, GpuSample, GpuStatic, ProcessSample, Snapshot, value
 from gputop.monitor import Frame
 
 # Prometheus' text exposition format 0.0.4, written line by line.

@@ -26,14 +26,7 @@ from gputop.features.traces.columns import (
     subtract,
     union,
 )
-from gputop.features.traces.device_events import (
-    Busy,
-    DeviceEvents,
-    busiest_stream_ns,
-    busy,
-    device_events,
-    launches,
-)
+from gputop.features.traces.device_events import Busy, DeviceEvents, busiest_stream_ns, busy, device_events, launches
 from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
 from gputop.features.traces.host_stack import underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
