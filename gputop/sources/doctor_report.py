@@ -23,16 +23,7 @@ from gputop.model.source import SourceError
 from gputop.sources.activity.choose_sources import exporter_url
 from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import SmReadFailed
-from gputop.sources.doctor_sources import (
-    ask_dcgmi,
-    bound_row,
-    counters_here,
-    counters_row,
-    dcgmi_row,
-    exporter_row,
-    gpm_row,
-    source_row,
-)
+from gputop.sources.doctor_sources import ask_dcgmi, counters_here, source_rows
 from gputop.sources.local import LocalSource
 from gputop.sources.one_reading import WAIT_S, OneReading
 from gputop.sources.selection import MachineOptions
@@ -115,14 +106,7 @@ def _gpu(
         "sm_source": gpu.sm_source,
         "sm_active_pct": gpu.sm_active_pct,
         "lost_reason": gpu.lost_reason,
-        "rungs": [
-            gpm_row(gpu),
-            exporter_row(gpu, exporter),
-            dcgmi_row(gpu, dcgmi_uuids),
-            counters_row(gpu, counters),
-            bound_row(gpu),
-            source_row("none", True, "always"),
-        ],
+        "rungs": source_rows(gpu, exporter, dcgmi_uuids, counters),
         "unavailable": dict(gpu.unavailable),
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Any
 
 from gputop.model.metrics import GPU_METRICS
@@ -23,9 +22,19 @@ from gputop.sources.nvml.gpu_device import SPLIT
 EACH_FIX = "look at the MIG instances, each has its own"
 
 
-def source_row(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
-    """Return one source's row; ``fix`` counts only if not ``ok``."""
-    return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
+Answer = tuple[bool, str, str | None]
+"""Whether a source measures, why (not), and what would help."""
+
+
+def source_rows(
+    gpu: GpuSample, exporter: Exporter, dcgmi_uuids: Collection[str] | SmReadFailed, counters: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return one GPU's row of each source, the best first; ``counters`` is the result of ``counters_here``."""
+    answers = {
+        "gpm": _gpm(gpu), "dcgm-exporter": _exporter(gpu, exporter), "dcgmi": _dcgmi(gpu, dcgmi_uuids),
+        "counters": _counters(gpu, counters), "bound": _bound(gpu), "none": (True, "always", None),
+    }  # fmt: skip
+    return [{"rung": name, "ok": ok, "reason": reason, "fix": fix} for name, (ok, reason, fix) in answers.items()]
 
 
 def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
@@ -43,25 +52,22 @@ def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None 
     return {**found, "admin_only": may.admin_only, "allowed": may.allowed, "advice": told}
 
 
-def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one GPU's row from the result of ``counters_here``."""
-    row = partial(source_row, "counters")
+def _counters(gpu: GpuSample, counters: Mapping[str, Any]) -> Answer:
     if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
         fix = EACH_FIX if gpu.static.is_split else "use GPM"
-        return row(False, "not read under MIG: they are of the whole GPU", fix)
+        return False, "not read under MIG: they are of the whole GPU", fix
     if gpu.sm_source == "counters" and gpu.sm_active_pct is not None:
-        return row(True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile")
+        return True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile", None
     if counters["missing"] is not None:
-        return row(False, counters["missing"], counters["fix"])
+        return False, counters["missing"], counters["fix"]
     if counters["allowed"] is False:
-        return row(False, COUNTERS_DENIED, "see counters, below")
-    return row(False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
+        return False, COUNTERS_DENIED, "see counters, below"
+    return False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf"
 
 
-def gpm_row(gpu: GpuSample) -> dict[str, Any]:
-    """Return GPM's row for one GPU."""
+def _gpm(gpu: GpuSample) -> Answer:
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
-        return source_row("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
+        return True, f"measured over {seconds(gpu.sm_window_s or 0.0)}", None
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
     in_use = "it gave nothing, so another source is in use" if other else None
     # The reasons of all sources, from the top.
@@ -80,28 +86,27 @@ def gpm_row(gpu: GpuSample) -> dict[str, Any]:
         fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (
             f"; {others}" if others else ""
         )
-    return source_row("gpm", False, why, fix)
+    return False, why, fix
 
 
-def exporter_row(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
-    """Return dcgm-exporter's row for one GPU."""
-    row, entity = partial(source_row, "dcgm-exporter"), entity_of(gpu.static)
+def _exporter(gpu: GpuSample, exporter: Exporter) -> Answer:
+    entity = entity_of(gpu.static)
     if gpu.static.is_split:
-        return row(False, SPLIT, EACH_FIX)
+        return False, SPLIT, EACH_FIX
     if entity is None:
-        return row(False, "the driver does not number this MIG instance", "use GPM")
+        return False, "the driver does not number this MIG instance", "use GPM"
     try:
         got = exporter.newest(entity, 0.0)
     except SmReadFailed as failure:
         begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
-        return row(False, failure.reason, failure.fix or begin)
+        return False, failure.reason, failure.fix or begin
     whose = "this GPU" if entity[1] is None else "this MIG instance"
     if not isinstance(got, MeasuredActivity):
-        return row(False, got.reason, EXPORTER_FIX)
+        return False, got.reason, EXPORTER_FIX
     if "sm_active_pct" in got.values:
-        return row(True, f"exports SM activity of {whose}")
+        return True, f"exports SM activity of {whose}", None
     others = ", ".join(GPU_METRICS[key].label for key in got.values)
-    return row(False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
+    return False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None
 
 
 def ask_dcgmi(may_ask: bool) -> Collection[str] | SmReadFailed:
@@ -123,28 +128,24 @@ def ask_dcgmi(may_ask: bool) -> Collection[str] | SmReadFailed:
         return SmReadFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
 
 
-def dcgmi_row(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> dict[str, Any]:
-    """Return dcgmi's row for one GPU."""
+def _dcgmi(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> Answer:
     from gputop.sources.activity.dcgmi import INSTANCE
 
-    row = partial(source_row, "dcgmi")
     if gpu.static.is_split:
-        return row(False, SPLIT, EACH_FIX)
+        return False, SPLIT, EACH_FIX
     if gpu.static.mig_parent is not None:
-        return row(False, INSTANCE, "use GPM or dcgm-exporter")
+        return False, INSTANCE, "use GPM or dcgm-exporter"
     if isinstance(dcgmi_uuids, SmReadFailed):
-        return row(False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
+        return False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
     if gpu.static.uuid not in dcgmi_uuids:
-        return row(False, "dcgmi does not know this GPU", "use dcgm-exporter")
-    return row(True, "dcgmi knows this GPU")
+        return False, "dcgmi does not know this GPU", "use dcgm-exporter"
+    return True, "dcgmi knows this GPU", None
 
 
-def bound_row(gpu: GpuSample) -> dict[str, Any]:
-    """Return the row of the bound by utilisation."""
-    row = partial(source_row, "bound")
+def _bound(gpu: GpuSample) -> Answer:
     if gpu.static.mig_enabled:
-        return row(False, "a MIG GPU's utilisation bounds nothing", "use GPM")
+        return False, "a MIG GPU's utilisation bounds nothing", "use GPM"
     if gpu.util_pct is None:
         why = gpu.lost_reason or gpu.unavailable.get("util_pct") or "no utilisation"
-        return row(False, why, "needs utilisation from NVML")
-    return row(True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
+        return False, why, "needs utilisation from NVML"
+    return True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now", None

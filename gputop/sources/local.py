@@ -172,7 +172,7 @@ class LocalSource:
     @property
     def nvml_version(self) -> str | None:
         """Version of the NVML library, once it is open."""
-        return self._reader.session.nvml_version
+        return self._reader.session.inventory.nvml_version
 
     def _raise_failure(self) -> None:
         failure = self._reader.failure
@@ -205,7 +205,7 @@ class LocalSource:
             notices += around.notices
         return Snapshot(
             t,
-            Machine(self._hostname, self._boot_id, self._reader.session.driver),
+            Machine(self._hostname, self._boot_id, self._reader.session.inventory.driver),
             reading.gpus,
             _processes(reading, around),
             around.host if around is not None else HostSample(),

@@ -22,7 +22,7 @@ from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow
 from gputop.sources.procfs import names_in
 from gputop.sources.runtime_directories import is_ours, prepare, runtime_directories
-from gputop.sources.step_datagrams import Emptier, StepIntake, is_steps, received, with_credentials
+from gputop.sources.step_datagrams import Emptier, StepIntake, bound_socket, datagram_socket, is_steps, received
 
 MOST_MARK = 1000
 """Characters of a mark."""
@@ -32,11 +32,6 @@ that was not watched."""
 _MOST_DATAGRAM = 8192
 _MOST_DRAINED = 64
 MOST_AT_ONCE = 1024
-
-
-def datagram_socket() -> socket.socket:
-    """Create a non-blocking Unix datagram socket."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
 class Sent(Struct, frozen=True):
@@ -58,7 +53,8 @@ class MarkListener:
         self._clock = clock
         self._job_began = job_began
         self._socket: socket.socket | None = None
-        self._path: str | None = None
+        self.path: str | None = None
+        """The socket's path; None without one."""
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._intake = StepIntake()
@@ -67,16 +63,12 @@ class MarkListener:
         for directory in runtime_directories():
             try:
                 prepare(directory)
-                self._bind(directory)
+                path = os.path.join(directory, f"{os.getpid()}-{os.urandom(4).hex()}.sock")
+                self._socket, self.path = bound_socket(path, 0o600), path
                 return
             except OSError as error:
                 reasons.append(f"{directory}: {error.strerror or error}")
         self.reason = "marks cannot be received: " + "; ".join(reasons)
-
-    @property
-    def path(self) -> str | None:
-        """Return the socket's path, None without one."""
-        return self._path
 
     def drain(self) -> list[Event]:
         """Return the marks since the last call, at most 64, without blocking."""
@@ -125,26 +117,13 @@ class MarkListener:
         """Stop receiving and remove the socket."""
         if self._emptier is not None:
             self._emptier.close()
-            self._emptier = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        if self._path is not None:
+        if self.path is not None:
             with suppress(OSError):
-                os.unlink(self._path)
-            self._path = None
-
-    def _bind(self, directory: str) -> None:
-        listener = datagram_socket()
-        path = os.path.join(directory, f"{os.getpid()}-{os.urandom(4).hex()}.sock")
-        try:
-            with_credentials(listener)
-            listener.bind(path)
-            os.chmod(path, 0o600)
-        except OSError:
-            listener.close()
-            raise
-        self._socket, self._path = listener, path
+                os.unlink(self.path)
+            self.path = None
 
 
 def send_mark(text: str, t: float) -> Sent:

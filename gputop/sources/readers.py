@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
@@ -16,9 +15,6 @@ from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.selection import MachineOptions
 from gputop.system.worker import Worker
-
-if TYPE_CHECKING:
-    pass
 
 LATE_S = 1.0
 """A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
@@ -167,9 +168,22 @@ class Emptier:
             self._left = not self._empty()
 
 
-def with_credentials(receiver: socket.socket) -> None:
-    """Let the kernel name the sender of each datagram."""
-    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+def datagram_socket() -> socket.socket:
+    """Create a non-blocking Unix datagram socket."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+def bound_socket(path: str, mode: int) -> socket.socket:
+    """Create a socket at a path; the kernel names the sender of each datagram. Raises OSError."""
+    receiver = datagram_socket()
+    try:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        receiver.bind(path)
+        os.chmod(path, mode)
+    except OSError:
+        receiver.close()
+        raise
+    return receiver
 
 
 def received(receiver: socket.socket, limit_bytes: int) -> tuple[bytes, int, int]:

@@ -9,8 +9,16 @@ import threading
 from contextlib import suppress
 
 from gputop.model.steps import StepRow
-from gputop.sources.marks import MOST_AT_ONCE, datagram_socket, listeners
-from gputop.sources.step_datagrams import MOST_DATAGRAM, Emptier, StepIntake, datagram, received, with_credentials
+from gputop.sources.marks import MOST_AT_ONCE, listeners
+from gputop.sources.step_datagrams import (
+    MOST_DATAGRAM,
+    Emptier,
+    StepIntake,
+    bound_socket,
+    datagram,
+    datagram_socket,
+    received,
+)
 
 STEPS_SOCKET = "/run/gputop/steps.sock"
 
@@ -70,22 +78,10 @@ class StepListener:
     def __init__(self, path: str = STEPS_SOCKET) -> None:
         self._intake = StepIntake()
         self._path = path
-        self._socket = datagram_socket()
-        try:
-            with_credentials(self._socket)
-            _unlink_stale(path)
-            self._socket.bind(path)
-            os.chmod(path, 0o666)
-        except OSError:
-            self._socket.close()
-            raise
+        _unlink_stale(path)
+        self._socket = bound_socket(path, 0o666)
         self._lock = threading.Lock()
         self._emptier = Emptier(self._socket, self._empty)
-
-    @property
-    def dropped(self) -> int:
-        """Return the number of dropped datagrams."""
-        return self._intake.dropped
 
     def drain(self) -> tuple[StepRow, ...]:
         """Return the rows since the last call, without blocking."""

@@ -14,8 +14,9 @@ from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.output.doctor_text import doctor_text
 from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
+from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.doctor_report import examine, gpu_problems
-from gputop.sources.doctor_sources import counters_here, counters_row
+from gputop.sources.doctor_sources import counters_here, source_rows
 from tests.nvml.stand_in import LIBRARY, Scenario, split
 from tests.support.local_reader import read
 
@@ -27,7 +28,7 @@ def doctor(scenario: Scenario) -> dict[str, Any]:
     return dict(report)
 
 
-def source_rows(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def rows_of(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {row["rung"]: row for row in gpu["rungs"]}
 
 
@@ -39,7 +40,7 @@ def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) ->
     assert report["nvml"] == "12.570.86.15"
     assert report["library"].endswith(LIBRARY)
     assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
-    found = source_rows(report["gpus"][0])
+    found = rows_of(report["gpus"][0])
     assert next(iter(found)) == "gpm" and [*found][-2:] == ["bound", "none"], "best first"
     assert {"dcgm-exporter", "dcgmi", "counters"} < set(found)
     assert found["gpm"]["ok"]
@@ -53,7 +54,7 @@ def test_a_gpu_without_gpm_says_what_would_help(nvml_scenario: Callable[..., Sce
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
     (gpu,) = report["gpus"]
     assert gpu["sm_source"] == "bound"
-    found = source_rows(gpu)
+    found = rows_of(gpu)
     assert not found["gpm"]["ok"]
     assert "Ampere has no GPM counters" in found["gpm"]["reason"]
     assert not found["dcgm-exporter"]["ok"]
@@ -68,9 +69,9 @@ def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., 
     scenario.error("*", 15, gpu=1)
     report = doctor(scenario)
     parent, lost, instance = report["gpus"]
-    assert "instances" in source_rows(parent)["gpm"]["fix"]
+    assert "instances" in rows_of(parent)["gpm"]["fix"]
     assert lost["lost_reason"]
-    assert source_rows(instance)["gpm"]["ok"]
+    assert rows_of(instance)["gpm"]["ok"]
     assert [problem.split(":")[0] for problem in report["problems"] if problem.startswith("GPU")] == ["GPU 1"]
 
 
@@ -101,7 +102,7 @@ def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
     assert counters_here(None, str(tmp_path), str(tmp_path))["missing"].startswith("no libnvperf_host.so")
     denied = {**counters, "allowed": False, "advice": list(advice(Rights(True, False, True, False)))}
-    report["gpus"][0]["rungs"] = [counters_row(gpu_sample(), denied)]
+    report["gpus"][0]["rungs"] = source_rows(gpu_sample(), Exporter(), (), denied)
     report["counters"] = denied
     text = doctor_text(report)
     assert "\ncounters\n  SM not measured: this driver lets only administrators read GPU counters.\n" in text

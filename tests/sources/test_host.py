@@ -15,8 +15,7 @@ from gputop.sources import fabric as watching
 from gputop.sources import machine_reader
 from gputop.sources.fabric import FABRIC_KEYS, LOOK_S, NO_FABRIC, FabricCollector, FabricReading, FabricWatch
 from gputop.sources.fabric_port import FULL_32
-from gputop.sources.host import HostCollector
-from gputop.sources.host_counters import tcp_retransmits
+from gputop.sources.host import HostCollector, tcp_retransmits
 from gputop.sources.selection import MachineOptions
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.fabric_tree import FabricTree

@@ -6,8 +6,7 @@ Errors of this GPU stay with this GPU. The session lets one thread at a time rea
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any, Literal
 
@@ -197,7 +196,7 @@ class Device:
         self.times_found += 1
         self.state, self.why, self.stale, self._mig_known = "there", None, False, True
 
-    def _sm_readers(self) -> Iterable[SmReader]:
+    def _sm_readers(self) -> Iterator[SmReader]:
         """Return the sources of SM activity, best first.
 
         Those below GPM are created when the first of them is asked for.
@@ -207,13 +206,9 @@ class Device:
         if parent is not None and (instance := gpu_instance(self.handle)) is not None:
             mig = (parent.handle.raw, instance)
         if self.static.is_split or (parent is not None and mig is None):
-            return ()
-        below = self._sm_readers_below_gpm()
-        if self._sm_source not in ("auto", "gpm"):
-            return below
-        return chain((Gpm(self.handle, self._interval_s, static.architecture, mig, static.name),), below)
-
-    def _sm_readers_below_gpm(self) -> Iterator[SmReader]:
+            return
+        if self._sm_source in ("auto", "gpm"):
+            yield Gpm(self.handle, self._interval_s, static.architecture, mig, static.name)
         yield from self._more_sm_readers(lambda: self.static)
 
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:

@@ -17,10 +17,6 @@ def _as_is(value: Any) -> tuple[Any, ...]:
     return (value,)
 
 
-def _first(answer: Any) -> tuple[Any, ...]:
-    return (answer[0],)
-
-
 def _thousandth(value: int) -> tuple[Any, ...]:
     return (value / 1000 if value != NO_VALUE else value,)
 
@@ -49,17 +45,17 @@ class Question(Struct, frozen=True):
         return True
 
 
-def _one(key: str, name: str, *arguments: Any, as_: Callable[[Any], tuple[Any, ...]] = _as_is) -> Question:
+def _one(
+    key: str, name: str, *arguments: Any, as_: Callable[[Any], tuple[Any, ...]] = _as_is, core: bool = False
+) -> Question:
     """A value with one call."""
-    return Question((key,), (name,), arguments, as_)
+    return Question((key,), (name,), arguments, as_, core)
 
 
 MEMORY_V1 = Question(
-    ("mem_used_bytes", "mem_total_bytes"),
-    ("nvmlDeviceGetMemoryInfo",),
-    convert=lambda memory: (float(memory.used), float(memory.total)),
-    core=True,
-)
+    ("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",),
+    convert=lambda memory: (float(memory.used), float(memory.total)), core=True,
+)  # fmt: skip
 """Of drivers before R510: ``used`` then holds the driver's reserve as well."""
 MEMORY_V2 = replace(MEMORY_V1, arguments=(pynvml.nvmlMemory_v2,))
 
@@ -68,24 +64,20 @@ SM_CLOCK_MAX = _one("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML
 
 EVERY_TICK = (
     Question(
-        ("util_pct", "mem_util_pct"),
-        ("nvmlDeviceGetUtilizationRates",),
-        convert=lambda rates: (rates.gpu, rates.memory),
-        core=True,
+        ("util_pct", "mem_util_pct"), ("nvmlDeviceGetUtilizationRates",),
+        convert=lambda rates: (rates.gpu, rates.memory), core=True,
     ),
-    Question(("power_w",), ("nvmlDeviceGetPowerUsage",), convert=_thousandth, core=True),
+    _one("power_w", "nvmlDeviceGetPowerUsage", as_=_thousandth, core=True),
     Question(
-        ("temp_c",),
-        ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"),
-        (pynvml.NVML_TEMPERATURE_GPU,),
-        core=True,
+        ("temp_c",), ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"),
+        (pynvml.NVML_TEMPERATURE_GPU,), core=True,
     ),
-    Question(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,), core=True),
+    _one("sm_clock_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM, core=True),
     _one("mem_clock_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
     Question(
         ("throttle_reasons",), ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
     ),
-)
+)  # fmt: skip
 
 FIXED = (
     SM_CLOCK_MAX,
@@ -103,8 +95,8 @@ SELDOM = (
     _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", as_=lambda mj: (mj / 1000,)),
     _one("pstate", "nvmlDeviceGetPerformanceState"),
     _one("fan_pct", "nvmlDeviceGetFanSpeed"),
-    _one("encoder_pct", "nvmlDeviceGetEncoderUtilization", as_=_first),
-    _one("decoder_pct", "nvmlDeviceGetDecoderUtilization", as_=_first),
+    _one("encoder_pct", "nvmlDeviceGetEncoderUtilization", as_=lambda answer: (answer[0],)),
+    _one("decoder_pct", "nvmlDeviceGetDecoderUtilization", as_=lambda answer: (answer[0],)),
     _one("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration"),
     _one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
     _one("ecc_uncorrected_volatile", "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
@@ -112,11 +104,10 @@ SELDOM = (
     _one("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, pynvml.NVML_AGGREGATE_ECC),
     _one("ecc_corrected", "nvmlDeviceGetTotalEccErrors", _CORRECTED, pynvml.NVML_AGGREGATE_ECC),
     Question(
-        ("remap_pending", "remap_failed"),
-        ("nvmlDeviceGetRemappedRows",),
+        ("remap_pending", "remap_failed"), ("nvmlDeviceGetRemappedRows",),
         convert=lambda rows: (bool(rows[2]), bool(rows[3])),
     ),
-)
+)  # fmt: skip
 
 SELDOM_S, FIXED_S = 5.0, 60.0
 NO_MEMORY = "the driver does not say how much memory this GPU has"

@@ -39,11 +39,13 @@ class NvmlSession:
 
     def __init__(self, options: MachineOptions, more_sm_readers: MoreSmReaders) -> None:
         self._options = options
-        self._more_sm_readers = more_sm_readers
         self._cuda_visible = os.environ.get("CUDA_VISIBLE_DEVICES") if options.visible else None
         self._look_at = float("-inf")
         self._sleep = Sleep(options.sys, lets_go=options.lets_sleep)
-        self._inventory = GpuInventory(self._device, self._turn, lambda: kernel_gpus(options.proc), self._sleep)
+        self.inventory = GpuInventory(
+            lambda index, parent, uuid: Device(index, options, more_sm_readers, parent, uuid),
+            self._turn, lambda: kernel_gpus(options.proc), self._sleep,
+        )  # fmt: skip
         self._chosen: tuple[Device, ...] = ()
         self.ready = False
         """Whether all GPUs were looked for and the choice is made."""
@@ -53,26 +55,9 @@ class NvmlSession:
         self._lost_since: dict[int, float] = {}
         self._lock = Lock()
         self._is_wsl = is_wsl()
-        self._ticket = 0
+        self.ticket = 0
         self._pass = Pass()
         self._current: MayHang | None = None
-
-    def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
-        return Device(index, self._options, self._more_sm_readers, parent, uuid)
-
-    @property
-    def driver(self) -> str | None:
-        """Version of the driver, once it is known."""
-        return self._inventory.driver
-
-    @property
-    def nvml_version(self) -> str | None:
-        """Version of the NVML library, once it is open."""
-        return self._inventory.nvml_version
-
-    @property
-    def ticket(self) -> int:
-        return self._ticket
 
     def look(self, ticket: int, t: float) -> None:
         """Find the GPUs and choose.
@@ -80,7 +65,7 @@ class NvmlSession:
         The first time SourceError says that there is nothing to measure, UsageError that the choice is wrong; later
         both are states of the GPUs. Raises Retired after a hang.
         """
-        inventory, now = self._inventory, monotonic()
+        inventory, now = self.inventory, monotonic()
         if inventory.stuck:
             return
         if self.ready and self._must_start_again():
@@ -108,16 +93,16 @@ class NvmlSession:
         True when all its GPUs are lost, or the kernel shows others. A reloaded driver has forgotten this session; and
         an open session prevents reloading or resetting the driver.
         """
-        if not self._inventory.is_open or self._hangs():
+        if not self.inventory.is_open or self._hangs():
             return False
         are_lost = bool(self._chosen) and all(device.state == "lost" for device in self._chosen)
-        return are_lost or self._inventory.kernel_has_changed()
+        return are_lost or self.inventory.kernel_has_changed()
 
     def _hangs(self) -> bool:
-        return self._inventory.stuck or self._xids.stuck or any(device.stuck for device in self._inventory.devices)
+        return self.inventory.stuck or self._xids.stuck or any(device.stuck for device in self.inventory.devices)
 
     def _choose(self) -> None:
-        devices = self._inventory.devices
+        devices = self.inventory.devices
         self._not_chosen = None
         try:
             positions = choose([device.static for device in devices], self._options.gpus, self._cuda_visible)
@@ -139,16 +124,16 @@ class NvmlSession:
         events: list[Event] = []
         under_way = self._pass = Pass()
         # Watching for Xids begins with the second read: the first picture does not need it.
-        if self._read_before and self._inventory.is_open and not self._xids.stuck:
+        if self._read_before and self.inventory.is_open and not self._xids.stuck:
             with self._turn(ticket, self._xids):
                 if self._xids_due:
                     self._xids_due = False
                     self._xids.close()
                     self._xids.open(
-                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.times_found and not d.stale
+                        (d.static.uuid, d.handle.raw) for d in self.inventory.whole if d.times_found and not d.stale
                     )
                 xids = self._xids.poll(monotonic())
-            indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if xids else {}
+            indices = {d.static.uuid: d.static.index for d in self.inventory.devices} if xids else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in xids]
         has_refreshed = False
         for device in self._chosen:
@@ -171,8 +156,8 @@ class NvmlSession:
                 self._look_at = min(self._look_at, monotonic() + SOON_S)
                 events.append(Event(t, "gpu_lost", sample.lost_reason, index))
         self._read_before = True
-        events += [Event(t, "gpu_lost", text, index) for index, text in self._inventory.departed]
-        self._inventory.departed.clear()
+        events += [Event(t, "gpu_lost", text, index) for index, text in self.inventory.departed]
+        self.inventory.departed.clear()
         samples, hung = tuple(under_way.samples), tuple(under_way.hung)
         reading = GpusReading(t, samples, self._processes(), tuple(events), self._notices(), hung)
         self._let_sleep(ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples))
@@ -181,7 +166,7 @@ class NvmlSession:
     def _let_sleep(self, ticket: int, *, used: bool) -> None:
         """Close NVML where no GPU was used for long and all may sleep."""
         now = monotonic()
-        if not self._inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
+        if not self.inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
             return
         self._shut(ticket)
         self._sleep.let_go(now)
@@ -197,15 +182,15 @@ class NvmlSession:
         Raises Retired as ``read`` does.
         """
         for device in self._chosen:
-            if device.stuck or (device.stale and self._inventory.stuck) or not device.asks_seldom(monotonic()):
+            if device.stuck or (device.stale and self.inventory.stuck) or not device.asks_seldom(monotonic()):
                 continue
             with self._turn(ticket, device):
                 device.ask_seldom(monotonic(), t)
 
     def _sample(self, ticket: int, device: Device, t: float) -> GpuSample:
-        if device.stuck or (device.stale and self._inventory.stuck):
+        if device.stuck or (device.stale and self.inventory.stuck):
             self._pass.hung.append(device.static.index)
-            return self._hung_sample(device if device.stuck else self._inventory, device, t)
+            return self._hung_sample(device if device.stuck else self.inventory, device, t)
         xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
         with self._turn(ticket, device):
             return device.read(monotonic(), t, xid)
@@ -254,13 +239,13 @@ class NvmlSession:
             age, part = self.hung_s(), self._current
             if part is None or age is None or age < limit_s:
                 return None
-            if part is self._inventory and not self._inventory.devices:
+            if part is self.inventory and not self.inventory.devices:
                 # At the start there is nothing else to read.
                 return None
             part.stuck = True
             self._current = None
-            self._ticket += 1
-            return self._ticket
+            self.ticket += 1
+            return self.ticket
 
     @contextmanager
     def _turn(self, ticket: int, part: MayHang) -> Iterator[None]:
@@ -269,14 +254,14 @@ class NvmlSession:
         Raises Retired when this thread was superseded: it hands its part back and stops.
         """
         with self._lock:
-            if ticket != self._ticket:
+            if ticket != self.ticket:
                 raise Retired
             self._current = part
         try:
             yield
         finally:
             with self._lock:
-                if ticket != self._ticket:
+                if ticket != self.ticket:
                     part.stuck = False
                     raise Retired
                 self._current = None
@@ -286,12 +271,12 @@ class NvmlSession:
 
         Call it on the reading thread.
         """
-        if self._inventory.is_open and not self._hangs():
-            self._shut(self._ticket)
+        if self.inventory.is_open and not self._hangs():
+            self._shut(self.ticket)
 
     def _shut(self, ticket: int) -> None:
         with self._turn(ticket, self._xids):
             self._xids.close()
         # Nothing can be done about a driver that cannot even be shut down.
         with suppress(pynvml.NVMLError):
-            self._inventory.shut(ticket)
+            self.inventory.shut(ticket)
