@@ -27,7 +27,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.engine import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_command import MOST_GPUS
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen

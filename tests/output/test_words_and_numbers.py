@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
-from gputop.features.fleet import fleet_header
+from gputop.features.fleet import fleet_screen
 from gputop.model.json_keys import json_keys
 from gputop.model.quantity import (
     clamp_pct,
@@ -216,11 +216,11 @@ def test_prose_is_broken_at_spaces_alone() -> None:
 def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
     frame = demo_frame()
     gpu, d = frame.snapshot.gpus[0], replace(frame.diagnoses[0], busy_not_working=None)
-    for state, word, _, _ in fleet_header.COUNTED:
+    for state, word, _, _ in fleet_screen.COUNTED:
         if state != "allocated_unused":  # known from the scheduler alone
             flag = "A" if state == "busy_not_working" else None
             assert group_of(replace(d, state=state, level="grey", busy_not_working=flag)) == word
-    counted = [word for state, word, _, _ in fleet_header.COUNTED if state != "allocated_unused"]
+    counted = [word for state, word, _, _ in fleet_screen.COUNTED if state != "allocated_unused"]
     assert counted == [word for word in GROUPS if word not in {HALF, WORKING_POORLY, LOST_TITLE}], "in one order"
     (told,) = count_words(replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], 80)
     assert (told[0].strip(), told[1]) == ("▲ 1 holding memory", "level.yellow")

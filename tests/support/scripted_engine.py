@@ -13,8 +13,8 @@ from urllib.parse import parse_qs
 
 from msgspec import Raw
 
-from gputop.features.fleet.engine_client import Answer as PromAnswer
-from gputop.features.fleet.engine_client import PromQuery, SeriesRow
+from gputop.features.fleet.engine import Answer as PromAnswer
+from gputop.features.fleet.engine import PromQuery, SeriesRow
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 JSON = {"Content-Type": "application/json"}

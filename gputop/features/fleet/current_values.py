@@ -35,8 +35,7 @@ class FleetReader:
     def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
         self._refreshes = 0
-        self._values: dict[str, dict[SeriesKey, float]] = {key: {} for key in STATE_KEYS}
-        self._quiet: Mapping[SeriesKey, float] = {}
+        self._values: dict[str, dict[SeriesKey, float]] = {key: {} for key in (*STATE_KEYS, "quiet")}
         self._last: dict[tuple[str, str], GpuReading] = {}
         self._facts: Mapping[SeriesKey, SeriesFacts] = {}
         self._outages = HostOutages(inventory)
@@ -65,45 +64,40 @@ class FleetReader:
     def _questions(self) -> dict[str, str]:
         schema = self._inventory.schema
         seldom = IN_TURNS[(self._refreshes - 1) % 2] if self._refreshes else sum(IN_TURNS, ())
-
-        def current(key: str) -> str:
-            # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
-            width_s = 2 * schema.scrape_s + SLACK_S
-            return queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
-
+        # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
+        width_s = 2 * schema.scrape_s + SLACK_S
+        newest = {key: queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
+                  for key in ("power_w", "mem_used_bytes") if key in seldom}  # fmt: skip
         return {
-            **{key: queries.metric(schema, key, queries.mean) for key in MEANS},
-            "facts": queries.node_facts(schema),
-            "marks": queries.marks(schema, ages="ages" in seldom),
-            **{key: current(key) for key in ("power_w", "mem_used_bytes") if key in seldom},
+            **{key: queries.metric(schema, key, queries.mean) for key in MEANS}, **newest,
+            "facts": queries.node_facts(schema), "marks": queries.marks(schema, ages="ages" in seldom),
             "quiet": queries.quiet(schema) if "quiet" in seldom else "",
-        }
+        }  # fmt: skip
 
     def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> str:
         """Keep answered values; return a line on a pause of the engine."""
-        gpus = self._inventory.gpus
+        inventory = self._inventory
         self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(answers.rows)
-        now = {key: in_units(values(answers.rows_of(key), gpus), key) for key in STATE_KEYS if key in answers.rows}
-        if "quiet" in answers.rows:
-            self._quiet = in_units(values(answers.rows_of("quiet"), gpus), "util_pct")
+        now = {key: in_units(values(answers.rows[key], inventory.gpus), "util_pct" if key == "quiet" else key)
+               for key in self._values if key in answers.rows}  # fmt: skip
         if "facts" in answers.rows:
-            self._facts = series_facts(values(answers.rows_of("facts"), self._inventory.fact_labels))
-            self._inventory.name_jobs(self._facts)
+            self._facts = series_facts(values(answers.rows["facts"], inventory.fact_labels))
+            inventory.name_jobs(self._facts)
         if "marks" in answers.rows:
             self._outages.take(answers, t)
         gap = self._outages.gap(self._values["util_pct"], now.get("util_pct", {}), t)
-        if not gap:
-            self._values.update(now)
+        self._values["quiet"] = now.pop("quiet", self._values["quiet"])
+        self._values.update({} if gap else now)
         return gap
 
     def _reading(self, hosts_down: Mapping[str, Down], problems: Iterable[str], t: float, source: str) -> FleetReading:
         """Merge all GPUs; one without current values keeps its last ones."""
-        asks_quiet = "quiet" not in self._unanswered
+        asks_quiet, quiet = "quiet" not in self._unanswered, self._values["quiet"]
         gpus = merged(
             reading_of(
                 key, identity, self._facts.get(key, _NO_FACTS),
-                {name: of_name[key] for name, of_name in self._values.items() if key in of_name},
-                is_quiet=self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL if asks_quiet else None,
+                {name: self._values[name][key] for name in STATE_KEYS if key in self._values[name]},
+                is_quiet=quiet.get(key, QUIET_UTIL) < QUIET_UTIL if asks_quiet else None,
                 unanswered=self._unanswered,
             )
             for key, identity in self._inventory.identities.items()
@@ -115,9 +109,8 @@ class FleetReader:
             for gpu in gpus
         ]
         self._last = {(gpu.host, gpu.gpu): gpu for gpu in readings}
-        dialects = self._inventory.schema.labels
         return FleetReading(
-            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in dialects),
+            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in self._inventory.schema.labels),
             self._outages.age_s(t), alerts=self._outages.alerts, problems=tuple(dict.fromkeys(problems)),
             gone=self._outages.removed_hosts(t),
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Decode labels of series into GPU identities. Pure.
 
-Exporters disagree on labels; here they become one identity for each GPU: host, number, UUID, MIG instance, job and
-user.
+Takes the labels of all series of ``queries.identities``, as old as the inventory; returns a ``GpuIdentity`` for each
+series of a GPU: host, number, UUID, MIG instance, job and user, whatever its exporter calls them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet import queries
-from gputop.features.fleet.exporter_names import (
-    CLUSTER_LABELS,
-    DIALECTS,
-    HOST_LABELS,
-    Dialect,
-    first_of,
-    host_of,
-)
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, HOST_LABELS, first_of, host_of
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, GpuId, JobName, gpu_id
 from gputop.features.fleet.queries import FleetSchema
 from gputop.model.cards import mig_share
@@ -56,9 +49,9 @@ class GpuIdentity(Struct, frozen=True):
     uuid: str
     model: str
     place: Place
-    job: JobName
-    user: str
-    gone: bool
+    job: JobName = NO_JOB
+    user: str = ""
+    gone: bool = False
     mig: str = ""
     share: float = 1.0
 
@@ -74,17 +67,11 @@ class GpuIdentity(Struct, frozen=True):
 
     @property
     def id(self) -> GpuId:
-        """The GPU, whichever exporters and addresses name it."""
-        return gpu_id(self)
+        """See ``gpu_id``."""
+        return gpu_id(self.cluster, self.uuid, self.mig, self.host, self.gpu)
 
 
 Labels = Mapping[str, str]
-
-
-def _cluster_label(rows: Sequence[Labels]) -> str:
-    """The label that tells clusters apart; empty for one cluster."""
-    values = {label: {row.get(label, "") for row in rows} for label in CLUSTER_LABELS}
-    return next((label for label, several in values.items() if len(several) > 1), "")
 
 
 def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ...]]:
@@ -93,15 +80,14 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
     Short answers are fast answers. Two UUIDs under one address and number are two GPUs, of two clusters, say: then the
     UUID is one of the labels.
     """
-    by_dialect: dict[str, list[Labels]] = defaultdict(list)
+    rows_of: dict[str, list[Labels]] = defaultdict(list)
     for row in rows:
-        by_dialect[row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)].append(row)
-    labels_of_dialect: dict[str, tuple[str, ...]] = {}
-    for name in [name for name in by_dialect if name in DIALECTS]:
-        dialect, all_labels = DIALECTS[name], by_dialect[name]
-        used = {label for labels in all_labels for label in labels}
-        hosts = {(labels.get(cluster, ""), labels.get("instance", ""), host_of(labels)) for labels in all_labels}
-        places = {(of_cluster, instance) for of_cluster, instance, _ in hosts}
+        rows_of[row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)].append(row)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in [name for name in rows_of if name in DIALECTS]:
+        dialect, used = DIALECTS[name], {label for labels in rows_of[name] for label in labels}
+        hosts = {(labels.get(cluster, ""), labels.get("instance", ""), host_of(labels)) for labels in rows_of[name]}
+        places = {place[:2] for place in hosts}
         told_by_address = len(places) == len(hosts) and all(instance for _, instance in places)
         number = () if dialect.facts else tuple(label for label in dialect.number if label in used)[:1]
         names = (
@@ -110,29 +96,16 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
             *(number or dialect.uuid),
             *(label for label in dialect.instance if label in used),
         )
-        present = (labels for labels in all_labels if labels.get(queries.DIALECT_LABEL) == name)
+        present = (labels for labels in rows_of[name] if labels.get(queries.DIALECT_LABEL) == name)
         uuids = {(key_of(labels, name, names), first_of(labels, dialect.uuid)) for labels in present}
         if len({key for key, _ in uuids}) < len(uuids):
             names = tuple(dict.fromkeys((*names, *(label for label in dialect.uuid if label in used))))
-        labels_of_dialect[name] = names
-    return labels_of_dialect
-
-
-def _exporters(rows: Sequence[Labels]) -> frozenset[str]:
-    """Pods that export GPUs and work on none.
-
-    They are scraped, or are the ``pod`` of a GPU where others name theirs as ``exported_pod``.
-    """
-    is_named = any(row.get("exported_pod") for row in rows)
-    return frozenset(
-        row.get("pod", "")
-        for row in rows
-        if row.get(queries.DIALECT_LABEL) == queries.EXPORTER or (is_named and not row.get("exported_pod"))
-    )
+        found[name] = names
+    return found
 
 
 class Discovered(NamedTuple):
-    """Schema, host names, GPUs and exporters' own pods of a fleet."""
+    """Schema, host names, GPUs, and pods that export GPUs and work on none."""
 
     schema: FleetSchema
     host_names: Mapping[Place, str]
@@ -145,7 +118,10 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
 
     A GPU that several jobs share is in the first of them by name; a GPU that is split into MIG instances is left out.
     """
-    cluster = _cluster_label([row for row in rows if row.get(queries.DIALECT_LABEL) in DIALECTS])
+    # The label that tells clusters apart.
+    told = {label: {row.get(label, "") for row in rows if row.get(queries.DIALECT_LABEL) in DIALECTS}
+            for label in CLUSTER_LABELS}  # fmt: skip
+    cluster = next((label for label, several in told.items() if len(several) > 1), "")
     schema = replace(schema, labels=_key_labels(rows, cluster), cluster=cluster)
     names = {
         place_of(row, schema.place): label_text(name)
@@ -155,7 +131,13 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
     if names and "gputop" in schema.names:
         # A driver that hangs has no GPU to tell its labels by.
         schema = replace(schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels})
-    exporters = _exporters(rows)
+    # Exporters' pods are scraped, or are the ``pod`` of a GPU where others name theirs as ``exported_pod``.
+    is_named = any(row.get("exported_pod") for row in rows)
+    exporters = frozenset(
+        row.get("pod", "")
+        for row in rows
+        if row.get(queries.DIALECT_LABEL) == queries.EXPORTER or (is_named and not row.get("exported_pod"))
+    )
     identities: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
         name = row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)
@@ -165,8 +147,7 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
         before = identities.get(key)
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
             identities[key] = identity
-    identities = _without_split(identities)
-    return Discovered(schema, names, _named_apart(identities) if schema.cluster else identities, exporters)
+    return Discovered(schema, names, _named_apart(_without_split(identities), schema), exporters)
 
 
 def identity_of(
@@ -177,14 +158,15 @@ def identity_of(
     The share of a MIG instance without a profile is 0.
     """
     dialect, place = DIALECTS[dialect_id], place_of(row, schema.place)
-    hostname = host_names.get(place) if dialect_id == "gputop" else None
+    hostname = host_names.get(place) if dialect.is_own else None
     job, user = owner_of(row, exporters) if dialect.job else (NO_JOB, "")
-    parent, mig = row.get("parent", ""), label_text(first_of(row, dialect.instance))
-    model = label_text(first_of(row, dialect.model))
+    parent, instance, uuid = row.get("parent", ""), first_of(row, dialect.instance), first_of(row, dialect.uuid)
+    model, number = label_text(first_of(row, dialect.model)), first_of(row, dialect.number) or uuid[:12] or "?"
+    mig = label_text(instance)
     return GpuIdentity(
         hostname or label_text(host_of(row)) or "(no host label)",
-        _number(dialect, row),
-        label_text(parent or first_of(row, dialect.uuid)),
+        label_text(f"{number}/{instance}" if instance else number),
+        label_text(parent or uuid),
         model,
         place,
         job.within(label_text(place[0])) if schema.cluster else job,
@@ -202,14 +184,11 @@ def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, 
     Instances without a profile get equal shares.
     """
     instances = Counter((identity.cluster, identity.uuid) for identity in identities.values() if identity.mig)
-    if not instances:
-        return identities
-    kept = {}
-    for key, identity in identities.items():
-        gpu = (identity.cluster, identity.uuid)
-        if identity.mig or not identity.uuid or not instances[gpu]:
-            kept[key] = identity if identity.share else replace(identity, share=1.0 / instances[gpu])
-    return kept
+    return {
+        key: identity if identity.share else replace(identity, share=1.0 / instances[identity.cluster, identity.uuid])
+        for key, identity in identities.items()
+        if identity.mig or not identity.uuid or not instances[identity.cluster, identity.uuid]
+    }
 
 
 def place_of(labels: Labels, names: Sequence[str]) -> Place:
@@ -222,23 +201,17 @@ def recorded_place(labels: Labels) -> Place:
     return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
 
 
-def _named_apart(identities: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
+def _named_apart(identities: dict[SeriesKey, GpuIdentity], schema: FleetSchema) -> dict[SeriesKey, GpuIdentity]:
     """Hosts of one name in several clusters with their cluster's name before it."""
     clusters: dict[str, set[str]] = defaultdict(set)
-    for identity in identities.values():
-        clusters[identity.host].add(identity.place[0])
+    for identity in identities.values() if schema.cluster else ():
+        clusters[identity.host].add(identity.cluster)
     return {
-        key: replace(identity, host=label_text(f"{identity.place[0] or '-'}/{identity.host}"))
+        key: replace(identity, host=label_text(f"{identity.cluster or '-'}/{identity.host}"))
         if len(clusters[identity.host]) > 1
         else identity
         for key, identity in identities.items()
     }
-
-
-def _number(dialect: Dialect, labels: Labels) -> str:
-    number = first_of(labels, dialect.number) or first_of(labels, dialect.uuid)[:12] or "?"
-    instance = first_of(labels, dialect.instance)
-    return label_text(f"{number}/{instance}" if instance else number)
 
 
 @lru_cache(maxsize=4096)

@@ -1,10 +1,14 @@
-"""Decode values and facts of series into GPU readings in the catalogue's units. Pure."""
+"""Decode values and facts of series into GPU readings in the catalogue's units. Pure.
+
+Takes values by ``SeriesKey`` as they were exported, and a GPU's identity; returns its ``GpuReading``. Values are as old
+as the answers that they come from.
+"""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import nan
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -23,36 +27,39 @@ LONGEST_STEP_S = 1e6
 def in_units(values: Iterable[tuple[SeriesKey | None, float]], key: str) -> dict[SeriesKey, float]:
     """One metric in the catalogue's unit by GPU, without DCGM's blanks and impossible values."""
     raw = {gpu: value for gpu, value in values if gpu is not None and value < BLANK}
-    factors = unit_factors(raw, key)
-    found = {}
-    for gpu, value in raw.items():
-        factor = factors.get(gpu.dialect) or factors.get(gpu)
-        if factor is not None and (possible := plausible(key, value * factor)) is not None:
-            found[gpu] = possible
-    return found
+    factor = unit_factors(raw, key)
+    possible = {gpu: plausible(key, value * factor(gpu)) for gpu, value in raw.items()}
+    return {gpu: value for gpu, value in possible.items() if value is not None}
 
 
-def unit_factors(highest: Mapping[SeriesKey, float], key: str) -> dict[str | SeriesKey, float]:
-    """Factors to the catalogue's unit, by dialect or GPU.
+def unit_factors(highest: Mapping[SeriesKey, float], key: str) -> Callable[[SeriesKey], float]:
+    """The factor to the catalogue's unit, by GPU; NaN where its dialect lacks the metric.
 
     ``highest`` are each GPU's values: each host has one exporter, and so percent or ratios.
     """
     signals = {name: dialect.signals.get(key) for name, dialect in DIALECTS.items()}
-    factors: dict[str | SeriesKey, float] = {
-        name: signal.factor for name, signal in signals.items() if signal is not None and not signal.doubtful
-    }
-    doubtful = {gpu: value for gpu, value in highest.items() if (signal := signals[gpu.dialect]) and signal.doubtful}
-    if not doubtful:
-        return factors
+    factors = {name: signal.factor if signal else nan for name, signal in signals.items()}
+    in_doubt = {name for name, signal in signals.items() if signal and signal.doubtful}
     highest_of_host: dict[str, float] = defaultdict(float)
-    for gpu, value in doubtful.items():
-        highest_of_host[gpu.values[0]] = max(highest_of_host[gpu.values[0]], value)
+    ratios = set()
+    for gpu, value in highest.items() if in_doubt else ():
+        if gpu.dialect in in_doubt:
+            host = gpu.values[0]
+            highest_of_host[host] = max(highest_of_host[host], value)
+            if value % 1.0 and value <= RATIO_LIMIT:
+                ratios.add(host)
     percent = {host for host, value in highest_of_host.items() if value > RATIO_LIMIT}
     if percent:
         # 0 and 1 may be either: beside hosts that give percent they are percent.
-        ratio = {gpu.values[0] for gpu, value in doubtful.items() if value % 1.0 and value <= RATIO_LIMIT} - percent
-        percent |= set(highest_of_host) - ratio
-    return factors | {gpu: 1.0 if gpu.values[0] in percent else 100.0 for gpu in doubtful}
+        percent |= highest_of_host.keys() - ratios
+    return lambda gpu: 1.0 if gpu.dialect in in_doubt and gpu.values[0] in percent else factors[gpu.dialect]
+
+
+class Fact(NamedTuple):
+    """A field of ``SeriesFacts``, and its value where the labels of a series give it."""
+
+    field: str
+    value: Any = None
 
 
 class SeriesFacts(Struct):
@@ -75,52 +82,46 @@ class SeriesFacts(Struct):
         """Job and user: of a process, else of the pod."""
         return self.owner if self.owner[0] or not self.pod[0] else self.pod
 
-
-class FactLabels(NamedTuple):
-    """A GPU, a field of ``SeriesFacts``, and the value that the labels give it."""
-
-    key: SeriesKey
-    field: str
-    value: Any = None
-
-
-_BY_VALUE = {queries.STEP: "step_s", queries.STEP_WAIT: "step_wait_s", queries.LOST: "is_lost"}
-"""Mark → field, for facts that are the value of a series."""
+    def take(self, fact: Fact, number: float) -> None:
+        """Add a fact, or the number of its series; of several jobs or pods the first by name counts."""
+        value: Any = fact.value
+        if fact.field in ("owner", "pod"):
+            value = first_owner(getattr(self, fact.field), value)
+        elif fact.field.startswith("step"):
+            value = number if 0.0 <= number < LONGEST_STEP_S else None
+        setattr(self, fact.field, value)
 
 
-def fact_labels(labels: Labels, schema: FleetSchema) -> FactLabels | None:
-    """Decode a series of ``queries.node_facts``; None without gputop's exporter."""
+_BY_MARK = {
+    queries.STEP: Fact("step_s"), queries.STEP_WAIT: Fact("step_wait_s"), queries.LOST: Fact("is_lost", True),
+}  # fmt: skip
+
+
+def fact_of(labels: Labels, mark: str) -> Fact:
+    """The fact that a series of ``queries.node_facts`` gives."""
+    if mark in _BY_MARK:
+        return _BY_MARK[mark]
+    if mark != queries.POD and "state" in labels:
+        return Fact("state", labels["state"])
+    if mark != queries.POD and "verdict" in labels:
+        return Fact("verdict", label_text(labels["verdict"]))
+    return Fact("pod" if mark == queries.POD else "owner", owner_of(labels))
+
+
+def fact_labels(labels: Labels, schema: FleetSchema) -> tuple[SeriesKey, Fact] | None:
+    """GPU and fact of a series of ``queries.node_facts``; None without gputop's exporter."""
     names = schema.labels.get("gputop")
     if names is None:
         return None
-    key, mark = key_of(labels, "gputop", names), labels.get(queries.DIALECT_LABEL, "")
-    if mark in _BY_VALUE:
-        return FactLabels(key, _BY_VALUE[mark])
-    if mark == queries.POD:
-        return FactLabels(key, "pod", owner_of(labels))
-    if "state" in labels:
-        return FactLabels(key, "state", labels["state"])
-    if "verdict" in labels:
-        return FactLabels(key, "verdict", label_text(labels["verdict"]))
-    return FactLabels(key, "owner", owner_of(labels))
+    return key_of(labels, "gputop", names), fact_of(labels, labels.get(queries.DIALECT_LABEL, ""))
 
 
-def series_facts(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
-    """Facts by GPU; of several jobs or pods the first by name."""
+def series_facts(rows: Iterable[tuple[tuple[SeriesKey, Fact] | None, float]]) -> dict[SeriesKey, SeriesFacts]:
+    """Facts by GPU."""
     facts_by_gpu: dict[SeriesKey, SeriesFacts] = defaultdict(SeriesFacts)
-    for labels, number in rows:
-        if labels is None:
-            continue
-        key, field, value = labels
-        facts = facts_by_gpu[key]
-        if field in ("owner", "pod"):
-            value = first_owner(getattr(facts, field), value)
-        elif field == "is_lost":
-            value = True
-        elif field in ("step_s", "step_wait_s"):
-            least = math.ulp(0.0) if field == "step_s" else 0.0
-            value = number if least <= number < LONGEST_STEP_S else None
-        setattr(facts, field, value)
+    for found, number in rows:
+        if found is not None:
+            facts_by_gpu[found[0]].take(found[1], number)
     return facts_by_gpu
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from urllib.parse import urlsplit
 
+from gputop.features.fleet.address import expanded, is_address
 from gputop.features.fleet.exporter_names import split_host
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -26,7 +27,6 @@ from gputop.features.fleet.fleet_reading import (
     merged,
 )
 from gputop.features.fleet.host_link import AT_ONCE, HostLink, SshOptions, over_ssh, own_screen, scraped
-from gputop.features.fleet.host_words import expanded, is_address
 from gputop.features.fleet.scraped_host import ScrapedHost
 from gputop.model.quantity import count, duration
 

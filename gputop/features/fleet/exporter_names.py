@@ -88,6 +88,11 @@ class Dialect(Struct, frozen=True):
     """A series that names number and product of a GPU that its values know by its UUID alone."""
 
     @property
+    def is_own(self) -> bool:
+        """Whether this is gputop's own exporter."""
+        return self.id == "gputop"
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Every label that identifies a GPU, its host or its job."""
         return (*HOST_LABELS, *CLUSTER_LABELS, *self.number, *self.instance, *self.profile, *self.uuid,
@@ -116,8 +121,13 @@ def _dcgm(generation: Generation, *hosts: str) -> Dialect:
     )  # fmt: skip
 
 
-def _signals(**rows: tuple[str, float]) -> Mapping[str, Signal]:
-    return MappingProxyType({key: Signal(name, factor) for key, (name, factor) in rows.items()})
+def _other(id: str, words: str, names: str, number: str, model: str, util: float = 1.0, memory: float = 1.0,
+           facts: str = "") -> Dialect:  # fmt: skip
+    """An exporter of utilisation, power, temperature and memory, in this order; ``util`` and ``memory`` are factors."""
+    keys, factors = ("util_pct", "power_w", "temp_c", "mem_used_bytes"), (util, 1.0, 1.0, memory)
+    signals = {key: Signal(name, factor) for key, name, factor in zip(keys, names.split(), factors, strict=True)}
+    return Dialect(id, words, MappingProxyType(signals), tuple(number.split()), ("uuid",), tuple(model.split()),
+                   facts=facts)  # fmt: skip
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
@@ -130,39 +140,33 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
     _dcgm("4.9"),
     # It changed its spelling before its names.
     _dcgm("legacy", "hostname"),
-    Dialect(
+    _other(
         "utkuozdemir", "utkuozdemir's nvidia_gpu_exporter",
-        _signals(
-            util_pct=("nvidia_smi_utilization_gpu_ratio", 100.0),
-            power_w=("nvidia_smi_power_draw_watts", 1.0),
-            temp_c=("nvidia_smi_temperature_gpu", 1.0),
-            mem_used_bytes=("nvidia_smi_memory_used_bytes", 1.0),
-        ),
-        ("index",), ("uuid",), ("name",), facts="nvidia_smi_gpu_info",
+        "nvidia_smi_utilization_gpu_ratio nvidia_smi_power_draw_watts nvidia_smi_temperature_gpu "
+        "nvidia_smi_memory_used_bytes", "index", "name", 100.0, facts="nvidia_smi_gpu_info",
     ),
-    Dialect(
+    _other(
         "nvitop", "nvitop-exporter",
-        _signals(
-            util_pct=("gpu_utilization_Percentage", 1.0),
-            power_w=("gpu_power_usage_W", 1.0),
-            temp_c=("gpu_temperature_C", 1.0),
-            mem_used_bytes=("gpu_memory_used_MiB", MIB),
-        ),
-        ("index",), ("uuid",), ("devicename",),
+        "gpu_utilization_Percentage gpu_power_usage_W gpu_temperature_C gpu_memory_used_MiB", "index", "devicename",
+        memory=MIB,
     ),
-    Dialect(
+    _other(
         "all-smi", "all-smi",
-        _signals(
-            util_pct=("all_smi_gpu_utilization", 1.0),
-            power_w=("all_smi_gpu_power_consumption_watts", 1.0),
-            temp_c=("all_smi_gpu_temperature_celsius", 1.0),
-            mem_used_bytes=("all_smi_gpu_memory_used_bytes", 1.0),
-        ),
+        "all_smi_gpu_utilization all_smi_gpu_power_consumption_watts all_smi_gpu_temperature_celsius "
         # Its label "gpu" is the product's name.
-        ("index", "gpu_index"), ("uuid",), ("gpu", "gpu_name"),
+        "all_smi_gpu_memory_used_bytes", "index gpu_index", "gpu gpu_name",
     ),
 )})  # fmt: skip
 """Every exporter that is understood, in order of preference."""
+
+
+def exporter_of(page: str) -> Dialect | None:
+    """The exporter that wrote a page of metrics; None if unknown."""
+    for dialect in DIALECTS.values():
+        name = "gputop_up" if dialect.is_own else dialect.signals["util_pct"].name
+        if re.search(rf"^(?:# TYPE )?{name}[ {{]", page, re.MULTILINE):
+            return dialect
+    return None
 
 
 def host_of(labels: Mapping[str, str]) -> str:
@@ -189,10 +193,7 @@ _PORT = re.compile(r":\d{1,5}$")
 
 def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     """The first of these labels that has a value, or nothing."""
-    for name in names:
-        if value := labels.get(name):
-            return value
-    return ""
+    return next((value for name in names if (value := labels.get(name))), "")
 
 
 POD_RANK = "-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+"

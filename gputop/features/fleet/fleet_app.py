@@ -15,11 +15,10 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from gputop.features.fleet import fleet_view
-from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_help import help_rows
-from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, waiting_screen
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, WastedHours
+from gputop.features.fleet.fleet_lists import ticket_text
+from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, help_rows, waiting_screen
 from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, Panel
-from gputop.features.fleet.ticket import ticket_text
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.keys import NO_KEYS, Key, rebound
@@ -71,21 +70,20 @@ class FleetRows(LiveRows):
 
     def on_click(self, event: events.Click) -> None:
         """Select a row, open it, sort by a head, or press a key's words."""
-        painted, view = self._painted, self._main.view
-        if painted is None or event.screen_y >= len(painted.targets):
-            return
-        target = painted.targets[event.screen_y]
+        targets = [] if self._painted is None else self._painted.targets
+        target = targets[event.screen_y] if event.screen_y < len(targets) else None
         target = None if target is None else target.at(event.screen_x)
         if target is None or target.key is None:
             return
+        key = str(target.key)
         if target.kind == "row":
-            self._main.see(replace(view, cursor=str(target.key)))
+            self._main.change(cursor=key)
             if event.chain == 2:
                 self._main.press("open")
         elif target.kind == "head":
-            self._main.see(fleet_view.sorted_by(view, str(target.key)))
+            self._main.see(fleet_view.sorted_by(self._main.view, key))
         elif target.kind == "key":
-            self._main.press(str(target.key))
+            self._main.press(key)
 
 
 class FleetHelpScreen(RowsScreen, keys="help"):
@@ -131,8 +129,6 @@ class FleetApp(PaintedApp[FleetView]):
         self.filtered_before: tuple[str, ...] = ()
         self.canvas = FleetRows(self)
 
-    # -- life -------------------------------------------------------------------------------------------------------
-
     def compose(self) -> ComposeResult:
         yield self.canvas
 
@@ -153,10 +149,9 @@ class FleetApp(PaintedApp[FleetView]):
         self.paint_soon()
 
     def _take(self) -> None:
-        shown = self.watched.shown
-        self.frame = shown.frame
+        self.frame, error = self.watched.shown.frame, self.watched.shown.error
         interval_s = self.watched.fleet.interval_s
-        self.view = replace(self.view, error=shown.error, interval_s=interval_s, stale_s=self._stale_s())
+        self.view = replace(self.view, error=error, interval_s=interval_s, stale_s=self._stale_s())
 
     def _stale_s(self) -> float | None:
         """Age of the screen after a failed or late refresh."""
@@ -167,9 +162,7 @@ class FleetApp(PaintedApp[FleetView]):
     def _grow_old(self) -> None:
         stale_s = self._stale_s()
         if stale_s is not None or self.view.stale_s is not None:
-            self.see(replace(self.view, stale_s=stale_s, error=self.watched.shown.error))
-
-    # -- painting ---------------------------------------------------------------------------------------------------
+            self.change(stale_s=stale_s, error=self.watched.shown.error)
 
     def draw(self) -> None:
         width, height = self.size
@@ -187,8 +180,6 @@ class FleetApp(PaintedApp[FleetView]):
         self.look = theme
         self.canvas.apply_theme()
 
-    # -- keys -------------------------------------------------------------------------------------------------------
-
     def counts(self, key_id: str) -> bool:
         return key_id in ALWAYS or len(self.screen_stack) == 1
 
@@ -203,7 +194,7 @@ class FleetApp(PaintedApp[FleetView]):
 
     def show_panel(self, panel: Panel) -> None:
         """A list from its first row on."""
-        self.see(replace(self.view, panel=panel, cursor=None, first=0))
+        self.change(panel=panel, cursor=None, first=0)
 
     def run_there(self, host: str, command: Sequence[str]) -> None:
         """A host's own screen in the place of this one, until it is left."""
@@ -216,19 +207,17 @@ class FleetApp(PaintedApp[FleetView]):
         if status:
             self.say(f"{host}: its screen ended with status {status}")
 
+    def go_to(self, at: float | None) -> None:
+        """Show the fleet at a Unix time, or its present where that is not past."""
+        at = None if at is None or at >= self.present else at
+        self.change(at=at, paused=at is not None)
+        self.watched.go_to(at)
+
     @property
     def present(self) -> float:
         """The fleet's present, Unix seconds."""
         present = self.watched.present
         return time.time() if present is None else present
-
-    def go_to(self, at: float | None, *, paused: bool) -> None:
-        """Show that moment, None for the present."""
-        self.see(replace(self.view, at=at, paused=paused))
-        self.watched.go_to(at)
-
-
-# What the keys do: a handler for each id of the table, checked at import.
 
 
 def choose_theme(app: FleetApp) -> None:
@@ -261,10 +250,9 @@ def copy_ssh(app: FleetApp) -> None:
         app.say("select a host first")
     elif (command := app.frame.ssh(host)) is not None:
         _copied(app, command + "\n")
-    elif app.frame.read.is_redacted:
-        app.say("hosts are redacted: no command")
     else:
-        app.say("a shell or ssh could misread this host's name: no command")
+        is_redacted = app.frame.read.is_redacted
+        app.say(f"{'hosts are redacted' if is_redacted else 'a shell or ssh could misread this name'}: no command")
 
 
 def toggle(app: FleetApp, panel: Panel) -> None:
@@ -280,13 +268,12 @@ def next_grouping(app: FleetApp) -> None:
 
 def release(app: FleetApp) -> None:
     """Go back to the hosts; then clear the filter."""
-    view = app.view
-    if view.panel == "host":
-        app.see(replace(view, panel="hosts", cursor=view.host))
-    elif view.panel != "hosts":
+    if app.view.panel == "host":
+        app.change(panel="hosts", cursor=app.view.host)
+    elif app.view.panel != "hosts":
         app.show_panel("hosts")
-    elif view.filter:
-        app.see(replace(view, filter=NO_FILTER, first=0))
+    elif app.view.filter:
+        app.change(filter=NO_FILTER, first=0)
 
 
 def open_row(app: FleetApp) -> None:
@@ -294,22 +281,17 @@ def open_row(app: FleetApp) -> None:
     frame, view = app.frame, app.view
     if frame is None or view.panel == "host":
         return
-    host = fleet_view.selected_host(frame, view)
+    host, entry = fleet_view.selected_host(frame, view), fleet_view.selected(frame, view)
     if host is not None and host in frame.read.opens:
         app.run_there(host, frame.read.opens[host])
-        return
-    if host is not None:
+    elif host is not None:
         app.see(replace(view, panel="host", host=host))
-        return
-    rows = fleet_view.rows_of(frame, view)
-    if not rows or view.panel == "alerts":
-        return
-    name = rows[fleet_view.position(rows, view)].partition("\t")[0]
-    field = "user" if view.panel == "users" else "job"
-    if not name or '"' in name:
-        app.say(f"these GPUs have no {field} to filter by")
-        return
-    app.see(replace(view, panel="hosts", cursor=None, first=0, filter=fleet_view.parse(f'{field}:"{name}"')))
+    elif isinstance(entry, (GpuGroup, WastedHours)):
+        name, field = entry.key.partition("\t")[0], "user" if view.panel == "users" else "job"
+        if not name or '"' in name:
+            app.say(f"these GPUs have no {field} to filter by")
+            return
+        app.see(replace(view, panel="hosts", cursor=None, first=0, filter=fleet_view.parse(f'{field}:"{name}"')))
 
 
 def move(app: FleetApp, step: int) -> None:
@@ -331,15 +313,14 @@ def ask_for_filter(app: FleetApp) -> None:
 
     def check(text: str) -> str | None:
         try:
-            expression = fleet_view.parse(text)
+            app.change(filter=fleet_view.parse(text), first=0)
         except ExpressionError as error:
             return str(error)
-        app.see(replace(app.view, filter=expression, first=0))
         return None
 
     def done(text: str | None) -> None:
         if text is None:
-            app.see(replace(app.view, filter=before.filter))
+            app.change(filter=before.filter)
         else:
             app.filtered_before = remembered(app.filtered_before, text)
 
@@ -350,16 +331,15 @@ def ask_for_filter(app: FleetApp) -> None:
 
 def pause(app: FleetApp) -> None:
     if app.view.paused:
-        app.go_to(None, paused=False)
+        app.go_to(None)
     else:
-        app.see(replace(app.view, paused=True))
+        app.change(paused=True)
 
 
 def step_in_time(app: FleetApp, minutes: int) -> None:
     """A minute back or on; beyond the present it is the present."""
     if app.frame is not None and (app.view.at is not None or minutes < 0):
-        at = app.frame.t + minutes * STEP_S
-        app.go_to(None if at > app.present else at, paused=at <= app.present)
+        app.go_to(app.frame.t + minutes * STEP_S)
 
 
 def ask_for_time(app: FleetApp) -> None:
@@ -369,11 +349,9 @@ def ask_for_time(app: FleetApp) -> None:
         if not text or app.frame is None:
             return
         try:
-            at = moment(text, app.present - DAY_S, app.present, app.frame.t, keep=False)
+            app.go_to(moment(text, app.present - DAY_S, app.present, app.frame.t, keep=False))
         except ValueError as error:
             app.say(str(error))
-            return
-        app.go_to(None if at >= app.present else at, paused=at < app.present)
 
     app.push_screen(Ask("jump to (12:03, -10m, an ISO date):"), jump)
 
@@ -391,9 +369,7 @@ HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "suspend": FleetApp.action_suspend_process,
     "open": open_row,
     "jobs": next_grouping,
-    "stragglers": partial(toggle, panel="stragglers"),
-    "waste": partial(toggle, panel="waste"),
-    "alerts": partial(toggle, panel="alerts"),
+    **{panel: partial(toggle, panel=panel) for panel in ("stragglers", "waste", "alerts")},
     "up": partial(move, step=-1),
     "down": partial(move, step=1),
     "page_up": lambda app: move(app, -max(1, app.canvas.page - 1)),
@@ -401,11 +377,12 @@ HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "first": partial(move, step=-FAR),
     "last": partial(move, step=FAR),
     "sort": next_order,
-    "invert": lambda app: app.see(replace(app.view, inverted=not app.view.inverted, first=0)),
+    "invert": lambda app: app.change(inverted=not app.view.inverted, first=0),
     "filter": ask_for_filter,
     "pause": pause,
     "back": partial(step_in_time, minutes=-1),
     "on": partial(step_in_time, minutes=1),
     "jump": ask_for_time,
 })  # fmt: skip
+"""What each key does: a handler for each id of the table, checked at import."""
 check(FLEET_KEYS, HANDLERS)

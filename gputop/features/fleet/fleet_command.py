@@ -77,7 +77,7 @@ def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int 
 
         options = SshOptions(os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", ""))
         return redacted(DirectFleet(words or hosts_of(table), options, source=name), settings)
-    from gputop.features.fleet.engine_client import Client
+    from gputop.features.fleet.engine import Client
     from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 
     cluster = texts if named is not None else None

@@ -5,49 +5,75 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, worst_first
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
 from gputop.features.fleet.fleet_reading import FiringAlert
+from gputop.features.fleet.gpu_state import Gpu
 from gputop.features.fleet.straggler import Straggler
 from gputop.model.quantity import csv_cell, rounded
 
 SCHEMA = 1
-VALUES = (
-    "util_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "graphics_active_pct", "power_w", "temp_c",
-    "mem_used_bytes",
-)  # fmt: skip
-"""Keys of the metric catalogue, in its units."""
 DIGITS = 4
 """After the point, of every number."""
 
 
+class GpuColumn(Struct, frozen=True):
+    """A value of one GPU, under ``key`` in data.
+
+    With a ``head`` it is also a column of ``width`` cells on a host's page, by ``place``.
+    """
+
+    key: str
+    head: str = ""
+    width: int = 0
+    place: int = 0
+    read: Callable[[Gpu], Any] | None = None
+
+    def value(self, gpu: Gpu) -> Any:
+        """The value; None if unavailable."""
+        value = getattr(gpu.read, self.key) if self.read is None else self.read(gpu)
+        return None if value == "" else value
+
+
+GPU_COLUMNS = (
+    GpuColumn("gpu"),
+    GpuColumn("uuid"),
+    GpuColumn("name", read=lambda gpu: gpu.read.model),
+    GpuColumn("names"),
+    GpuColumn("util_pct", "UTIL", 5, 1),
+    GpuColumn("sm_active_pct", "SM", 5, 2),
+    GpuColumn("tensor_active_pct", "TENSOR", 8, 4),
+    GpuColumn("dram_active_pct", "DRAM", 6, 5),
+    GpuColumn("graphics_active_pct"),
+    GpuColumn("power_w", "W", 6, 6),
+    GpuColumn("temp_c", "°C", 5, 7),
+    GpuColumn("mem_used_bytes", "MEM GiB", 9, 8),
+    GpuColumn("gap_pct", "GAP", 5, 3, lambda gpu: gpu.gap_pct),
+    GpuColumn("sm_source", read=lambda gpu: "none" if gpu.read.sm_active_pct is None else gpu.read.names),
+    GpuColumn("state", read=lambda gpu: gpu.state),
+    GpuColumn("state_by", read=lambda gpu: gpu.state_by),
+    GpuColumn("verdict", read=lambda gpu: gpu.read.own_verdict),
+    GpuColumn("job"),
+    GpuColumn("user"),
+    GpuColumn("step_s", "STEP", 9, 9),
+    GpuColumn("step_wait_s"),
+)
+"""The one table of a GPU's values, in the order of data; values are in the metric catalogue's units."""
+
+
 def gpu_data(gpu: Gpu) -> dict[str, Any]:
     """One GPU with its state; ``state_by`` says what decided it."""
-    read = gpu.read
-    return {
-        "gpu": read.gpu,
-        "uuid": read.uuid or None,
-        "name": read.model or None,
-        "names": read.names or None,
-        **{key: getattr(read, key) for key in VALUES},
-        "gap_pct": gpu.gap_pct,
-        "sm_source": "none" if read.sm_active_pct is None else read.names,
-        "state": gpu.state,
-        "state_by": gpu.state_by,
-        "verdict": read.own_verdict,
-        "job": read.job or None,
-        "user": read.user or None,
-        "step_s": read.step_s,
-        "step_wait_s": read.step_wait_s,
-    }
+    return {column.key: column.value(gpu) for column in GPU_COLUMNS}
 
 
 def fleet_data(frame: FleetFrame) -> dict[str, Any]:
     """The JSON object of a frame, the worst hosts first."""
-    read = frame.read
+    read, is_read = frame.read, frame.read.hour.lost is not None
+    kinds = [down.kind for down in read.down.values()]
     data = {
         "schema": SCHEMA,
         "t": read.t,
@@ -55,20 +81,18 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "names": list(read.names),
         "age_s": read.age_s,
         "counts": dict(frame.counts),
-        "hosts_down": sum(down.kind == "down" for down in read.down.values()),
-        "hosts_late": sum(down.kind == "late" for down in read.down.values()),
-        "hosts_pending": sum(down.kind == "pending" for down in read.down.values()),
+        **{f"hosts_{kind}": kinds.count(kind) for kind in ("down", "late", "pending")},
         "hosts_gone": [{"host": host, "gpus": gone.gpus, "age_s": gone.since_s} for host, gone in read.gone.items()],
         "not_work_gpu_h": frame.not_work_gpu_h,
-        "not_work_span_s": None if read.hour.lost is None else read.hour.span_s,
-        "not_work_by": None if read.hour.lost is None else read.hour.source,
+        "not_work_span_s": read.hour.span_s if is_read else None,
+        "not_work_by": read.hour.source if is_read else None,
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
         "stragglers": [_row(entry) for entry in frame.stragglers],
         "waste": [
             {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": row.gpu_h}
             for row in frame.waste
         ],
-        "alerts": [_row(entry) for entry in frame.read.alerts],
+        "alerts": [_row(entry) for entry in read.alerts],
         "problems": list(frame.problems),
     }
     rounded_data: dict[str, Any] = rounded(data, DIGITS)
@@ -81,10 +105,11 @@ def _row(entry: Straggler | FiringAlert) -> dict[str, Any]:
 
 
 def _host(group: GpuGroup) -> dict[str, Any]:
+    down = group.down
     return {
         "host": group.name,
-        "state": "up" if group.down is None else group.down.kind,
-        "age_s": None if group.down is None else group.down.since_s,
+        "state": "up" if down is None else down.kind,
+        "age_s": None if down is None else down.since_s,
         "verdict": group.verdict.state,
         "says": group.verdict.text,
         "remedy": group.remedy or None,
@@ -103,12 +128,14 @@ def fleet_json(frame: FleetFrame) -> str:
 
 def fleet_csv(frame: FleetFrame) -> str:
     """One row a GPU, the worst hosts first; empty is unavailable."""
-    rows = [
-        rounded({"t": frame.t, "host": group.name, **gpu_data(gpu)}, DIGITS)
+    gpus = [
+        {"t": frame.t, "host": group.name, **gpu_data(gpu)}
         for group in sorted(frame.hosts, key=worst_first)
         for gpu in group.gpus
     ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([*([list(rows[0])] if rows else []), *(map(csv_cell, row.values()) for row in rows)])
+    if gpus:
+        writer.writerow(gpus[0].keys())
+    writer.writerows([csv_cell(value) for value in rounded(gpu, DIGITS).values()] for gpu in gpus)
     return out.getvalue()

@@ -18,29 +18,10 @@ from gputop.features.fleet import gpu_state, group_verdict, straggler
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, FleetReading, FleetState, GpuReading, HostShare, JobName
+from gputop.features.fleet.gpu_state import Gpu, gap
 from gputop.features.fleet.group_verdict import FleetVerdict
 from gputop.features.fleet.straggler import Straggler
 from gputop.model.quantity import count
-
-
-class Gpu(Struct, frozen=True):
-    """One GPU with its state; ``state_by`` says what decided it, see ``gpu_state.state_of``."""
-
-    read: GpuReading
-    state: FleetState
-    state_by: str
-
-    @property
-    def gap_pct(self) -> float | None:
-        """Utilisation minus SM activity; None where one of the two is not measured."""
-        return gap(self.read)
-
-
-def gap(of: GpuReading | HostShare) -> float | None:
-    """Utilisation minus SM activity; None where one of the two is not measured."""
-    if of.util_pct is None or of.sm_active_pct is None:
-        return None
-    return max(0.0, of.util_pct - of.sm_active_pct)
 
 
 class GpuGroup(Struct, frozen=True):
@@ -70,6 +51,11 @@ class GpuGroup(Struct, frozen=True):
     """What a host calls itself that is known by another name."""
 
     @property
+    def key(self) -> str:
+        """Identifies the group among those of its kind."""
+        return self.name
+
+    @property
     def title(self) -> str:
         """The name for people."""
         return f"{self.name} ({self.own_name})" if self.own_name else self.name
@@ -82,9 +68,7 @@ class GpuGroup(Struct, frozen=True):
     @property
     def remedy(self) -> str:
         """The remedy for its worst state, or nothing."""
-        return group_verdict.remedy_of(
-            [gpu.read for gpu in self.gpus if gpu.state == self.verdict.state], self.verdict.state
-        )
+        return group_verdict.remedy_of(self.gpus, self.verdict.state)
 
 
 OF_JOBS: tuple[FleetState, ...] = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
@@ -112,6 +96,11 @@ class WastedHours(Struct, frozen=True):
     gpu_h: float
     gpus: int
 
+    @property
+    def key(self) -> str:
+        """Identifies the row among all."""
+        return f"{self.job}\t{self.user}\t{self.cause}"
+
 
 class FleetFrame(Struct, frozen=True, dict=True):
     """A fleet at one moment, ready to show. ``counts`` are GPUs by state.
@@ -130,6 +119,11 @@ class FleetFrame(Struct, frozen=True, dict=True):
     def t(self) -> float:
         """Unix time in seconds."""
         return self.read.t
+
+    @cached_property
+    def most_wasted_gpu_h(self) -> float:
+        """The most hours of a job, to which bars are drawn."""
+        return max((row.gpu_h for row in self.waste if row.state != "idle"), default=1.0)
 
     def ssh(self, host: str) -> str | None:
         """The command that opens gputop on a host.
@@ -165,10 +159,10 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def power(self) -> tuple[float, int, int]:
         """Watts of GPUs that answer, how many these are, and of how many."""
-        reads: Iterable[HostShare | GpuReading] = self.read.shares or (gpu.read for gpu in self.present)
-        known = [(of.power_w, of.gpus if isinstance(of, HostShare) else 1) for of in reads]
-        powers = [(power, n) for power, n in known if power is not None]
-        return sum(power for power, _ in powers), sum(n for _, n in powers), sum(n for _, n in known)
+        shares = _shares(self.read, self.present)
+        known = [share for share in shares if share.power_w is not None]
+        power_w = sum(share.power_w or 0.0 for share in known)
+        return power_w, sum(share.gpus for share in known), sum(share.gpus for share in shares)
 
     @cached_property
     def measured(self) -> int:
@@ -178,9 +172,8 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def not_work_gpu_h(self) -> float | None:
         """GPU-hours of the last hour that were no work; None until read."""
-        if self.read.hour.lost is None:
-            return None
-        return sum(lost.gpu_h for lost in self.read.hour.lost)
+        lost = self.read.hour.lost
+        return None if lost is None else sum(row.gpu_h for row in lost)
 
     @cached_property
     def idle_gpu_h(self) -> float:
@@ -209,49 +202,34 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     A large fleet is read from shares, and only some GPUs are known: hosts that are as ``before`` are taken from there.
     """
     kinds = {host: down.kind for host, down in read.down.items()}
-    gpus = [Gpu(gpu, *gpu_state.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
-    straggling = straggler.stragglers(
-        _of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in gpu_state.ABSENT])
-    )
+    judged = (Gpu(gpu, *gpu_state.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus)
+    gpus = sorted(judged, key=lambda gpu: (gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu))
+    late = straggler.stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in gpu_state.ABSENT]))
     known = {}
     # The rules record something new of a host once a minute.
     if before and read.shares and (read.shares is before.read.shares and read.hour is before.read.hour) and (
         (read.down, read.missing) == (before.read.down, before.read.missing)
     ):  # fmt: skip
         known = {host.name: host for host in before.hosts if not host.gpus and not host.stragglers}
-    hosts = _groups(read, "host", gpus, straggling, known)
+    hosts = _groups(read, "host", gpus, late, known)
     counts: dict[FleetState, int] = dict.fromkeys(gpu_state.FLEET_STATES, 0)
     for host in hosts:
         for state, n in host.counts.items():
             counts[state] += n
-    notes = [] if read.shares else _not_exported(gpus)
-    return FleetFrame(
-        read,
-        hosts,
-        counts,
-        tuple(straggling),
-        _waste(gpus, read),
-        (
-            *read.problems,
-            *(f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items()),
-            *notes,
-            *([read.hour.note] if read.hour.note else ()),
-        ),
-    )
+    repeated = (f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items())
+    problems = (*read.problems, *repeated, "" if read.shares else _not_exported(gpus), read.hour.note)
+    return FleetFrame(read, hosts, counts, tuple(late), _waste(gpus, read), tuple(filter(None, problems)))
 
 
 def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
     """GPUs of jobs that are known completely: only these can have stragglers."""
     if not read.shares:
         return gpus
-    of_job = Counter[JobName]()
+    sizes = Counter[JobName]()
     for share in read.shares:
-        of_job[group_of(share.job)] += share.gpus
-    known_gpus = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
-    return [gpu for gpu in gpus if gpu.job and known_gpus[job := group_of(gpu.job)] >= of_job[job]]
-
-
-# Hosts, jobs and users: sums of the shares that owners have of hosts. A GPU that is known by itself is a share of one.
+        sizes[group_of(share.job)] += share.gpus
+    known = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
+    return [gpu for gpu in gpus if gpu.job and known[job := group_of(gpu.job)] >= sizes[job]]
 
 
 def _shares(read: FleetReading, gpus: Iterable[Gpu]) -> list[HostShare]:
@@ -263,14 +241,10 @@ def _shares(read: FleetReading, gpus: Iterable[Gpu]) -> list[HostShare]:
             for share in read.shares
         ]
     return [
-        HostShare(of.read.host, of.read.job, of.read.user, {of.state: 1}, of.read.util_pct, of.read.sm_active_pct,
-                  of.read.power_w)
-        for of in gpus
+        HostShare(gpu.read.host, gpu.read.job, gpu.read.user, {gpu.state: 1}, gpu.read.util_pct,
+                  gpu.read.sm_active_pct, gpu.read.power_w)
+        for gpu in gpus
     ]  # fmt: skip
-
-
-def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
-    return gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu
 
 
 @lru_cache(maxsize=1024)
@@ -278,36 +252,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d{1,9}", text))
 
 
-class _Stragglers:
-    """The stragglers of a fleet by GPU, by group of shares, and by job."""
-
-    def __init__(self, straggling: Sequence[Straggler], by: str) -> None:
-        self._at = {(late.host, late.gpu): late for late in straggling}
-        self._of_name: dict[str, list[Straggler]] = defaultdict(list)
-        for late in straggling:
-            self._of_name[getattr(late, by)].append(late)
-        self.of_job = {late.job: late for late in straggling}
-
-    def among(self, name: str, gpus: Sequence[Gpu]) -> list[Straggler]:
-        """The stragglers of a group; a straggling host has no GPU number."""
-        if not gpus:
-            return self._of_name[name] if name else []
-        places = dict.fromkeys((gpu.read.host, number) for gpu in gpus for number in (gpu.read.gpu, ""))
-        return [self._at[place] for place in places if place in self._at]
-
-
 def _groups(
-    read: FleetReading,
-    by: Literal["host", "job", "user"],
-    gpus: Iterable[Gpu],
-    straggling: Sequence[Straggler],
+    read: FleetReading, by: Literal["host", "job", "user"], gpus: Sequence[Gpu], straggling: Sequence[Straggler],
     known: Mapping[str, GpuGroup] = {},
-) -> tuple[GpuGroup, ...]:
-    """Group the fleet by host, job or user.
+) -> tuple[GpuGroup, ...]:  # fmt: skip
+    """Group the fleet by host, job or user: sums of the shares that owners have of hosts.
 
     GPUs without a job or user are the last group.
     """
-    gpus = sorted(gpus, key=_by_number)
     members: dict[str, list[HostShare]] = defaultdict(list)
     for share in _shares(read, gpus):
         members[getattr(share, by)].append(share)
@@ -317,47 +269,50 @@ def _groups(
     elif "" in members:
         members[""] = members.pop("")
     gpus_of: dict[str, list[Gpu]] = defaultdict(list)
+    names_of: dict[tuple[str, str], set[str]] = defaultdict(set)
     for gpu in gpus if by == "host" or not read.shares else ():
-        gpus_of[getattr(gpu.read, by)].append(gpu)
-    hours, late = _hours(read, by), _Stragglers(straggling, by)
+        name = getattr(gpu.read, by)
+        gpus_of[name].append(gpu)
+        names_of[gpu.read.host, gpu.read.gpu].add(name)
+        # A host that straggles as a whole has no number.
+        names_of[gpu.read.host, ""].add(name)
+    late_of: dict[str, list[Straggler]] = defaultdict(list)
+    for late in straggling:
+        for name in names_of.get((late.host, late.gpu), (getattr(late, by),)):
+            late_of[name].append(late)
+    hours, late_of_job = _hours(read, by), {late.job: late for late in straggling}
+
+    def group(name: str, shares: Sequence[HostShare]) -> GpuGroup:
+        own, late, down = tuple(gpus_of[name]), late_of[name], read.down.get(name) if by == "host" else None
+        counts = Counter[FleetState]()
+        for share in shares:
+            counts.update(share.states)
+        if by == "host" and (missing := read.missing.get(name, 0)):
+            counts["lost" if down is None else down.kind] += missing
+        waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+        powers = [share.power_w for share in shares if share.power_w is not None]
+        return GpuGroup(
+            name,
+            own,
+            tuple(dict.fromkeys(share.host for share in shares)) or (name,) * bool(read.shares),
+            tuple(dict.fromkeys(share.job for share in shares if share.job)),
+            tuple(dict.fromkeys(share.user for share in shares if share.user)),
+            counts,
+            group_verdict.verdict_of(counts, own, down, late, late_of_job),
+            mean((share.util_pct, share.gpus) for share in shares),
+            mean((share.sm_active_pct, share.gpus) for share in shares),
+            mean((gap(share), share.gpus) for share in shares),
+            sum(powers) if powers else None,
+            waste,
+            idle,
+            len(late),
+            down,
+            read.own_names.get(name, "") if by == "host" else "",
+        )
+
     return tuple(
-        known[name]
-        if name in known and name not in gpus_of
-        else _group(name, by, own, gpus_of.get(name, ()), read, hours, late)
-        for name, own in members.items()
-    )
-
-
-def _group(
-    name: str, by: str, shares: Sequence[HostShare], gpus: Sequence[Gpu], read: FleetReading,
-    hours: Mapping[str, tuple[float, float]] | None, late: _Stragglers,
-) -> GpuGroup:  # fmt: skip
-    down = read.down.get(name) if by == "host" else None
-    counts = Counter[FleetState]()
-    for share in shares:
-        counts.update(share.states)
-    if by == "host" and (missing := read.missing.get(name, 0)):
-        counts["lost" if down is None else down.kind] += missing
-    straggling = late.among(name, gpus)
-    waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
-    powers = [share.power_w for share in shares if share.power_w is not None]
-    return GpuGroup(
-        name,
-        tuple(gpus),
-        tuple(dict.fromkeys(share.host for share in shares)) or (name,) * bool(read.shares),
-        tuple(dict.fromkeys(share.job for share in shares if share.job)),
-        tuple(dict.fromkeys(share.user for share in shares if share.user)),
-        counts,
-        group_verdict.verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
-        mean((share.util_pct, share.gpus) for share in shares),
-        mean((share.sm_active_pct, share.gpus) for share in shares),
-        mean((gap(share), share.gpus) for share in shares),
-        sum(powers) if powers else None,
-        waste,
-        idle,
-        len(straggling),
-        down,
-        read.own_names.get(name, "") if by == "host" else "",
+        known[name] if name in known and name not in gpus_of else group(name, shares)
+        for name, shares in members.items()
     )
 
 
@@ -389,37 +344,33 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     Idle hours outside of any job come last.
     """
     # A job's hosts may have different exporters: the cause that one node names holds for the job.
-    causes: dict[tuple[str, str | None], str] = {}
-    for gpu in gpus:
-        if gpu.read.own_verdict is not None:
-            causes.setdefault((gpu.read.job, gpu.read.own_state), gpu.read.own_verdict)
+    reads = [gpu.read for gpu in reversed(gpus) if gpu.read.own_verdict]
+    causes: dict[tuple[str, str | None], str] = {(one.job, one.own_state): one.own_verdict or "" for one in reads}
     hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
     members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
-    key: tuple[JobName, str, str, FleetState]
     for lost in read.hour.lost or ():
         cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
-        key = (lost.job, lost.user, cause, lost.state)
+        key: tuple[JobName, str, str, FleetState] = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
     sizes: Counter[tuple[str, str, str]] = Counter()
-    for of in read.shares or (gpu.read for gpu in gpus):
-        sizes[of.host, of.job, of.user] += of.gpus if isinstance(of, HostShare) else 1
-    rows = []
-    for key, gpu_h in hours.items():
-        # Of a host as a whole it is all that the owner has there now.
-        n = sum(1 if number else sizes[host, key[0], key[1]] for host, number in members[key])
-        rows += [WastedHours(*key, gpu_h, n)] if gpu_h > 0.0 else []
+    for share in _shares(read, gpus) if read.hour.lost else ():
+        sizes[share.host, share.job, share.user] += share.gpus
+    rows = [
+        # Of a host as a whole these are all GPUs that the owner has there now.
+        WastedHours(*key, gpu_h, sum(1 if gpu else sizes[host, key[0], key[1]] for host, gpu in members[key]))
+        for key, gpu_h in hours.items()
+        if gpu_h > 0.0
+    ]
     return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
 
 
-def _not_exported(gpus: Sequence[Gpu]) -> list[str]:
+def _not_exported(gpus: Sequence[Gpu]) -> str:
     """A line on SM activity that dcgm-exporter could export."""
     hosts = {
         gpu.read.host
         for gpu in gpus
         if gpu.read.sm_active_pct is None and gpu.state not in gpu_state.ABSENT and gpu.read.names in ("legacy", "4.9")
     }
-    if not hosts:
-        return []
     row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
-    return [f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}"]
+    return f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}" if hosts else ""

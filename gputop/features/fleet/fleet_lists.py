@@ -1,25 +1,35 @@
-"""Rows of stragglers, waste and alerts."""
+"""Stragglers, waste and alerts as rows, and any row as text for a ticket."""
 
 from __future__ import annotations
 
-from gputop.features.fleet.fleet_frame import FleetFrame, WastedHours
+from datetime import datetime, timezone
+
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, WastedHours
 from gputop.features.fleet.fleet_reading import FiringAlert
-from gputop.features.fleet.fleet_view import FleetView, position, rows_of
-from gputop.features.fleet.gpu_state import LEVELS
+from gputop.features.fleet.fleet_view import Entry, FleetView, selected
+from gputop.features.fleet.gpu_state import LEVELS, WORDS
 from gputop.features.fleet.group_verdict import cause_words
 from gputop.features.fleet.straggler import Straggler
-from gputop.model.quantity import count, terminal_safe
+from gputop.model.quantity import count, number, terminal_safe
+from gputop.output.document import text_lines
 from gputop.paint.charts import bar
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, fit
 
+NO_STRAGGLER = "no GPU holds its job up"
+NOTHING = {
+    "stragglers": f"{NO_STRAGGLER}: in every job that is known, all do about the same",
+    "waste": "nothing was lost in the last hour",
+    "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
+}
+MOST_GPUS_OF_TICKET = 16
+
 
 def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
     """Hours, and their cost with the user's price."""
-    lost = frame.not_work_gpu_h
+    lost, idle = frame.not_work_gpu_h, frame.idle_gpu_h
     if lost is None:
         return ""
-    idle = frame.idle_gpu_h
     money = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
     hours = f"{lost - idle:,.0f} GPU-h by jobs, {idle:,.0f} idle" if width >= 100 or not money else f"{lost:,.0f} GPU-h"
     return f"{hours}{money}"
@@ -31,24 +41,23 @@ def panel_head(view: FleetView, width: int) -> Row:
     if view.panel == "waste":
         wide = width >= 90
         line.add(f"{'JOB':<{19 if wide else 14}}{'USER':<{11 if wide else 8}}WHY, GPUs", "heading")
-        money = "" if view.price is None else f"  {'COST':>9}"
-        hours = f"{'GPU-HOURS':>13}{money}"
-        return line.to(max(line.width + 1, width - len(hours) - 1)).add(hours, "heading").row(width)
-    if view.panel == "stragglers":
-        line.add(f"{'GPU':<21}{'WHAT IT DOES':<40}", "heading")
-        return (line.add("  JOB, USER, GPUs", "heading") if width >= 76 else line).row(width)
-    return line.add(f"  {'ALERT':<28} {'SEVERITY':<9} {'HOST':<16} WHAT IT IS ABOUT", "heading").row(width)
+        hours = f"{'GPU-HOURS':>13}" + ("" if view.price is None else f"  {'COST':>9}")
+        line.to(max(line.width + 1, width - len(hours) - 1)).add(hours, "heading")
+    elif view.panel == "stragglers":
+        line.add(f"{'GPU':<21}{'WHAT IT DOES':<40}", "heading").add("  JOB, USER, GPUs" * (width >= 76), "heading")
+    else:
+        line.add(f"  {'ALERT':<28} {'SEVERITY':<9} {'HOST':<16} WHAT IT IS ABOUT", "heading")
+    return line.row(width)
 
 
 def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int) -> Line:
     """Hours of a job with their cause."""
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
-    wide, red = width >= 90, LEVELS[row.state] == "red"
-    style = "value.alarm" if red else "level.yellow" if LEVELS[row.state] == "yellow" else "dim"
+    wide, level = width >= 90, LEVELS[row.state]
+    style = {"red": "value.alarm", "yellow": "level.yellow"}.get(level, "dim")
     line = Line().add(" ").add(fit(job, 18 if wide else 13), "value").add(" ")
     line.add(fit(row.user or "–", 10 if wide else 7), "text").add(" ")
-    money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
-    hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
+    hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + ("" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}")
     drawn = 24 if width >= 110 else 10 if width >= 60 else 0
     room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
     # A job that has ended has none any more.
@@ -56,8 +65,8 @@ def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int)
     line.add(fit(f"{cause_words(row.cause)}{gpus}", room), style).add(" ")
     if drawn:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
-        most_hours = 0.0 if row.state == "idle" else most_hours
-        line.add_all(bar(row.gpu_h, most_hours, drawn, view.glyphs, "bar.alarm" if red else "bar.run"))
+        scale = 0.0 if row.state == "idle" else most_hours
+        line.add_all(bar(row.gpu_h, scale, drawn, view.glyphs, "bar.alarm" if level == "red" else "bar.run"))
     return line.add(hours, "value")
 
 
@@ -68,39 +77,28 @@ def straggler_line(straggler: Straggler, width: int) -> Line:
     line.add(fit(doing, 40 if width >= 76 else max(10, width - 23)), "text")
     if width >= 76:
         whose, room = f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}", width - line.width - 1
-        of_size = f"{whose}  {count(straggler.gpus, 'GPU')}"
-        line.add(fit(of_size if len(of_size) <= room else whose, room), "dim")
+        sized = f"{whose}  {count(straggler.gpus, 'GPU')}"
+        line.add(fit(sized if len(sized) <= room else whose, room), "dim")
     return line
 
 
 def alert_line(alert: FiringAlert, width: int) -> Line:
     """An alert's name and what it is about."""
-    labels = " ".join(f"{name}={value}" for name, value in alert.labels.items())
     level = "red" if alert.severity in ("critical", "page", "error") else "yellow"
     line = Line().add(f" {level_glyph(level)} ", f"level.{level}")
     line.add(fit(alert.name, 28), f"level.{level}").add(" ").add(fit(alert.severity or "–", 9), "dim")
     line.add(" ").add(fit(alert.host or "–", 16), "value").add(" ")
-    return line.add(fit(labels, max(1, width - line.width)), "text")
+    return line.add(fit(alert.about, max(1, width - line.width)), "text")
 
 
-def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
-    """All rows of the panel of stragglers, waste or alerts; its cursor is drawn."""
-    at = position(rows_of(frame, view), view)
-    most_hours = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
-    lines = {
-        "stragglers": lambda: [straggler_line(late, width) for late in frame.stragglers],
-        "waste": lambda: [waste_line(row, most_hours, view, width) for row in frame.waste],
-        "alerts": lambda: [alert_line(alert, width) for alert in frame.read.alerts],
-    }[view.panel]()
-    return [line.row(width, "select" if i == at else None) for i, line in enumerate(lines)]
-
-
-NO_STRAGGLER = "no GPU holds its job up"
-NOTHING = {
-    "stragglers": f"{NO_STRAGGLER}: in every job that is known, all do about the same",
-    "waste": "nothing was lost in the last hour",
-    "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
-}
+def entry_line(entry: Entry, most_hours: float, view: FleetView, width: int) -> Line:
+    """A straggler, hours or an alert as a row."""
+    if isinstance(entry, WastedHours):
+        return waste_line(entry, most_hours, view, width)
+    if isinstance(entry, Straggler):
+        return straggler_line(entry, width)
+    assert isinstance(entry, FiringAlert)
+    return alert_line(entry, width)
 
 
 def not_read(frame: FleetFrame) -> str:
@@ -120,3 +118,43 @@ def nothing(frame: FleetFrame, view: FleetView) -> str:
     if view.panel == "waste" and frame.read.hour.lost is None:
         return not_read(frame)
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")
+
+
+def ticket_text(frame: FleetFrame, view: FleetView) -> str:
+    """A selected row for a ticket: place, time, owner, evidence, remedy."""
+    lines = _ticket_lines(frame, selected(frame, view))
+    moment = datetime.fromtimestamp(frame.t, timezone.utc)
+    lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
+    return text_lines(lines)
+
+
+def _ticket_lines(frame: FleetFrame, entry: Entry | None) -> list[str]:
+    if entry is None:
+        return ["nothing is selected"]
+    if isinstance(entry, Straggler):
+        return [f"{entry.where} holds up {entry.job} ({entry.kind}): {entry.words}, {count(entry.gpus, 'GPU')}"]
+    if isinstance(entry, WastedHours):
+        owner = " ".join(part for part in (entry.job, entry.user) if part) or "nobody's job"
+        cause = f"{cause_words(entry.cause)}, {count(entry.gpus, 'GPU')}"
+        return [f"{owner}: {entry.gpu_h:.1f} GPU-hours of the last hour were no work: {cause}"]
+    if isinstance(entry, FiringAlert):
+        return [f"alert {entry.name} fires: {entry.about}"]
+    return _group_lines(frame, entry)
+
+
+def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
+    owners = ", ".join((*group.jobs, *group.users)) or "no job known"
+    lines = [f"{group.title or 'no job'}: {group.verdict.text}", f"whose: {owners}"]
+    for gpu in group.gpus[:MOST_GPUS_OF_TICKET]:
+        read = gpu.read
+        lines.append(
+            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.state_by}); util {number(read.util_pct)}, "
+            f"SM {number(read.sm_active_pct)} ({read.names or 'n/a'}); {read.uuid}"
+        )
+    if (more := len(group.gpus) - MOST_GPUS_OF_TICKET) > 0:
+        lines.append(f"and {more} more GPUs")
+    if group.remedy:
+        lines.append(f"what helps: {group.remedy}")
+    if (command := frame.ssh(group.name)) is not None and group.hosts == (group.name,):
+        lines.append(f"look: {command}")
+    return lines

@@ -109,8 +109,8 @@ class GpuReading(Struct, frozen=True):
 
     @property
     def id(self) -> GpuId:
-        """The GPU, whichever exporters and addresses name it."""
-        return gpu_id(self)
+        """See ``gpu_id``."""
+        return gpu_id(self.cluster, self.uuid, self.mig, self.host, self.gpu)
 
     @property
     def own_step_s(self) -> float | None:
@@ -120,27 +120,12 @@ class GpuReading(Struct, frozen=True):
         return max(0.0, self.step_s - self.step_wait_s)
 
 
-class _Identified(Protocol):
-    """Fields by which a GPU is identified."""
-
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def uuid(self) -> str: ...
-    @property
-    def mig(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def gpu(self) -> str: ...
-
-
-def gpu_id(of: _Identified) -> GpuId:
-    """The identity of a GPU or MIG instance.
+def gpu_id(cluster: str, uuid: str, mig: str, host: str, gpu: str) -> GpuId:
+    """The identity of a GPU or MIG instance, whichever exporters and addresses name it.
 
     Cluster and UUID; without a UUID cluster, host and number.
     """
-    return (of.cluster, of.uuid, of.mig) if of.uuid else (of.cluster, of.host, of.gpu)
+    return (cluster, uuid, mig) if uuid else (cluster, host, gpu)
 
 
 def merged(gpus: Iterable[GpuReading]) -> list[GpuReading]:
@@ -216,6 +201,16 @@ class FiringAlert(Struct, frozen=True):
     severity: str
     host: str
     labels: Mapping[str, str]
+
+    @property
+    def about(self) -> str:
+        """The labels as text."""
+        return " ".join(f"{name}={value}" for name, value in self.labels.items())
+
+    @property
+    def key(self) -> str:
+        """Identifies the alert among those that fire."""
+        return f"{self.name}\t{self.host}\t{self.about}"
 
 
 class HostShare(Struct, frozen=True):

@@ -1,59 +1,114 @@
-"""Rows of hosts, jobs or users: cells, means, owners, verdict and waste."""
+"""Rows of hosts, jobs or users: GPUs as small cells, red above green, and the columns of ``fleet_view.COLUMNS``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Literal
-
-from msgspec import Struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import floor
 
 from gputop.diagnosis.types import NOT_WORKING
-from gputop.features.fleet.fleet_cells import cell_spans, cells_width, counted_spans
 from gputop.features.fleet.fleet_frame import GpuGroup
-from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.fleet_reading import FleetState
+from gputop.features.fleet.fleet_view import COLUMNS, GROUPED, FleetColumn, FleetView
+from gputop.features.fleet.gpu_state import ABSENT, LEVELS, Gpu
+from gputop.features.fleet.group_verdict import ORDER
 from gputop.model.quantity import number
-from gputop.paint.glyphs import level_glyph
+from gputop.paint.charts import gap_chart
+from gputop.paint.glyphs import Glyphs, level_glyph
 from gputop.paint.line import Line, Row, Span, fit
 from gputop.paint.words import gap_style
 
 NOT_KNOWN = "–"
 WIDEST_VERDICT = 80
-_OF_PANEL = {"jobs": "job", "users": "user"}
-"""Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
+BESIDE = 8
+"""GPUs of a usual host, for which the width of the cells is chosen."""
+_NEED: tuple[FleetState, ...] = (*(state for state in ORDER if state != "working"), "working")
 
 
-def _number(group: GpuGroup, value: float | None, size: int, style: str) -> Span:
-    return (NOT_KNOWN.rjust(size), "dim") if value is None or group.down else (number(value, size), style)
+def cells_width(width: int) -> int:
+    """The room for the cells of a row, on a screen of this width."""
+    return BESIDE * (4 if width >= 130 else 3 if width >= 100 else 2)
 
 
-def _sm(group: GpuGroup, view: FleetView, size: int) -> Span:
-    if group.sm_active_pct is None and group.down is None and group.size:
+def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
+    """GPUs side by side in ``room`` cells; the worst if too many."""
+    if len(gpus) > room:
+        gpus = sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))
+    return _side_by_side(len(gpus), lambda at, wide: _cell(gpus[at], wide, glyphs), room)
+
+
+def counted_spans(counts: Mapping[FleetState, int], room: int) -> list[Span]:
+    """GPUs by state alone, the worst first."""
+
+    def level_of(at: int, wide: int) -> list[Span]:
+        state = states[at]
+        if state in ABSENT and state != "lost":
+            return [("·", "dim")]
+        return [("×" if state == "lost" else level_glyph(LEVELS[state]), f"level.{LEVELS[state]}")]
+
+    states = [state for state in _NEED for _ in range(min(room + 1, counts.get(state, 0)))]
+    return _side_by_side(len(states), level_of, room)
+
+
+def _side_by_side(size: int, drawn: Callable[[int, int], list[Span]], room: int) -> list[Span]:
+    """Draw each position in so many columns; the first if too many."""
+    fits = size <= room
+    cell_room = room // max(BESIDE, size) if fits else 1
+    line = Line()
+    for at in range(size if fits else room - 1):
+        line.add_all(drawn(at, max(1, cell_room - 1))).to((at + 1) * cell_room)
+    return list(line.add("…" * (not fits), "dim").row(room))
+
+
+def _cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
+    """One GPU in so many columns and one row."""
+    read = gpu.read
+    if gpu.state == "lost":
+        return [("×" * wide, "level.red")]
+    if gpu.state in ABSENT or read.util_pct is None:
+        return [(("·" if gpu.state in ABSENT else "?") * wide, "dim")]
+    # Halves of a percent are finer than eighths of a row, and a thousand GPUs then share few drawings.
+    sm = None if read.sm_active_pct is None else floor(2.0 * read.sm_active_pct)
+    return _drawn(floor(2.0 * read.util_pct), sm, wide, glyphs, gpu.state == "busy_not_working")
+
+
+@lru_cache(maxsize=4096)
+def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) -> list[Span]:
+    """A cell by its halves of a percent."""
+    sms = [None if sm is None else sm / 2.0] * wide
+    (row,) = gap_chart([util / 2.0] * wide, sms, 1, glyphs, alarm=alarm, measured=sm is not None)
+    return row
+
+
+def _shown(column: FleetColumn, group: GpuGroup, view: FleetView, size: int) -> Span:
+    """A column of one row."""
+    if column.unit == "text":
+        return _verdict(group, size) if column.key == "verdict" else _owner(group, view, size, column.key)
+    if column.key == "waste":
+        return _waste(group, size)
+    value: float | None = getattr(group, column.field)
+    if column.key == "sm" and value is None and group.down is None and group.size:
         return "n/a".rjust(size), "dim"
-    # As on the node's screen, no figure of a GPU under a red verdict is green.
-    red = group.verdict.level == "red"
-    return _number(group, group.sm_active_pct, size, "strong" if red else "value.sm")
-
-
-def _gap(group: GpuGroup, view: FleetView, size: int) -> Span:
-    style = gap_style(group.gap_pct, alarm=group.verdict.state == "busy_not_working")
-    return _number(group, group.gap_pct, size, style)
-
-
-def _power(group: GpuGroup, view: FleetView, size: int) -> Span:
-    if group.power_w is None or group.down:
+    if value is None or group.down:
         return NOT_KNOWN.rjust(size), "dim"
-    return f"{group.power_w / 1000:{size}.1f}", "text"
+    if column.key == "power":
+        return f"{value / 1000:{size}.1f}", "text"
+    # As on the node's screen, no figure of a GPU under a red verdict is green.
+    style = "value.sm" if column.key == "sm" and group.verdict.level != "red" else "strong"
+    if column.key == "gap":
+        style = gap_style(value, alarm=group.verdict.state == "busy_not_working")
+    return number(value, size), style
 
 
-def _owner(group: GpuGroup, view: FleetView, size: int, of: Literal["job", "user"]) -> Span:
-    noun = "hosts" if _OF_PANEL.get(view.panel) == of else f"{of}s"
+def _owner(group: GpuGroup, view: FleetView, size: int, of: str) -> Span:
+    """The job or user; the hosts where that would repeat the name of a row."""
+    noun = "hosts" if GROUPED.get(view.panel) == of else f"{of}s"
     names: tuple[str, ...] = getattr(group, noun)
     text = NOT_KNOWN if not names else names[0] if len(names) == 1 else f"{len(names)} {noun}"
     return fit(text, size), "text" if names else "dim"
 
 
-def _verdict(group: GpuGroup, view: FleetView, size: int) -> Span:
+def _verdict(group: GpuGroup, size: int) -> Span:
     verdict = group.verdict
     glyph = "×" if group.down else "?" if verdict.state == "unmeasured" else level_glyph(verdict.level)
     text = verdict.text
@@ -63,42 +118,13 @@ def _verdict(group: GpuGroup, view: FleetView, size: int) -> Span:
     return f"{glyph} {fit(text, max(1, size - 2))}", f"level.{verdict.level}"
 
 
-def _waste(group: GpuGroup, view: FleetView, size: int) -> Span:
+def _waste(group: GpuGroup, size: int) -> Span:
     waste, idle = group.waste_gpu_h, group.idle_gpu_h
     if waste is None or idle is None:
         return "…".rjust(size), "dim"
     if waste >= 0.05:
         return f"{waste:,.1f}".rjust(size), "value" if waste >= 1.0 else "text"
     return (f"{idle:.1f} idle" if idle >= 0.05 else NOT_KNOWN).rjust(size), "dim"
-
-
-class FleetColumn(Struct, frozen=True):
-    """A column, shown from a screen of ``min_width`` cells on.
-
-    A click on its head sorts by ``sort``.
-    """
-
-    key: str
-    head: str
-    width: int
-    min_width: int
-    sort: str
-    shown: Callable[[GpuGroup, FleetView, int], Span]
-    right: bool = False
-
-
-COLUMNS = (
-    FleetColumn("util", "UTIL", 5, 50, "util",
-                lambda group, view, size: _number(group, group.util_pct, size, "strong"), True),
-    FleetColumn("sm", "SM", 4, 0, "sm", _sm, True),
-    FleetColumn("gap", "GAP", 4, 70, "gap", _gap, True),
-    FleetColumn("power", "kW", 5, 110, "power", _power, True),
-    FleetColumn("job", "JOB", 15, 100, "name", partial(_owner, of="job")),
-    FleetColumn("user", "USER", 9, 120, "name", partial(_owner, of="user")),
-    FleetColumn("verdict", "VERDICT", 0, 0, "worst", _verdict),
-    FleetColumn("waste", "WASTE 1 h", 9, 76, "waste", _waste, True),
-)  # fmt: skip
-"""From left to right, after the name and the cells. The verdict takes what the others leave."""
 
 
 def columns(width: int) -> list[tuple[FleetColumn, int]]:
@@ -124,24 +150,21 @@ def head(view: FleetView, width: int, word: str) -> Line:
     line = Line().add(" ", "text", "name").add(name, "heading", "name").add(" ", "text", "name")
     line.add(numbers[:room], "heading", "worst")
     for column, size in columns(width):
-        text = "HOSTS" if column.key == _OF_PANEL.get(view.panel) else column.head
+        text = "HOSTS" if column.key == GROUPED.get(view.panel) else column.head
         text += arrow * (column.sort == view.sort and column.sort != "name")
-        text = text.rjust(size) if column.right else text.ljust(size)
+        text = text.ljust(size) if column.unit == "text" else text.rjust(size)
         line.add(" ", "text", column.sort).add(text, "heading", column.sort)
     return line
 
 
 def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
     """One host, job or user."""
-    room = cells_width(width)
-    style = (
-        "strong" if group.verdict.level == "red"
-        else "dim" if group.verdict.state in ("idle", "down", "unmeasured")
-        else "value"
-    )  # fmt: skip
+    room, state = cells_width(width), group.verdict.state
+    style = "dim" if state in ("idle", "down", "unmeasured") else "value"
     name = group.title or ("no job" if view.panel == "jobs" else "nobody known")
-    line = Line().add(" ").add(fit(name, name_width(width)), style).add(" ")
+    line = Line().add(" ").add(fit(name, name_width(width)), "strong" if group.verdict.level == "red" else style)
+    line.add(" ")
     line.add_all(cell_spans(group.gpus, room, view.glyphs) if group.gpus else counted_spans(group.counts, room))
     for column, size in columns(width):
-        line.add(" ").add_all([column.shown(group, view, size)])
+        line.add(" ").add_all([_shown(column, group, view, size)])
     return line.row(width, "select" if selected else None)

@@ -1,17 +1,185 @@
-"""Paint the fleet's screen. Pure: frame, view and size in, rows out."""
+"""Paint the fleet's screen. Pure: frame, view and size in, rows out.
+
+Two rows on top say how large and how old the fleet is and count its states; below is a list or the page of a host.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from msgspec import Struct
 
+from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM
 from gputop.features.fleet import fleet_host, fleet_lists, fleet_rows
-from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_header import bar, summary
-from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Panel, groups, position, rows_of
-from gputop.model.quantity import terminal_safe
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
+from gputop.features.fleet.fleet_reading import SIMULATED
+from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, Entry, FleetView, Panel, entries, position
+from gputop.features.fleet.gpu_state import ABSENT, UNUSED, WORDS
+from gputop.model.quantity import clock_time, count, duration, terminal_safe
+from gputop.paint.glyphs import Glyphs, level_glyph
 from gputop.paint.header import hint_line
+from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
+from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row, Target, folded, for_terminal, shorten
-from gputop.paint.view import Hint
+from gputop.paint.words import product
+
+COUNTED = (
+    ("working", "working", "green", 0),
+    ("busy_not_working", NOT_WORKING_ALARM, "red", 0),
+    ("starved", "starved", "yellow", 0),
+    ("idle_allocated", HOLDING_MEMORY, "yellow", 2),
+    ("allocated_unused", UNUSED, "yellow", 3),
+    ("idle", "idle", "grey", 5),
+    ("unmeasured", WORDS["unmeasured"], "grey", 4),
+)
+"""State, how it is counted, its level, its rank (see ``HeaderPart``); in the order in which they stand."""
+SHORT = {"working": "work", "busy_not_working": "BUSY"}
+"""Words of the narrowest header."""
+WHOLE_HOUR_S = 3400.0
+"""From here on the hour that was read is a whole one, but for its bins' edges."""
+
+
+class HeaderPart(NamedTuple):
+    """A part of the two rows on top; those of rank 0 are always shown."""
+
+    text: str
+    style: str
+    rank: int
+    short: str = ""
+    """The text where those that are always shown have no room otherwise."""
+
+
+def _width(parts: Sequence[HeaderPart], gap: int) -> int:
+    return sum(len(part.text) + gap for part in parts) - gap
+
+
+def _fitted(parts: Sequence[HeaderPart], room: int, gap: int) -> list[HeaderPart]:
+    """Those of rank 0, and others by rank as long as they fit; in their order."""
+    kept: list[HeaderPart] = []
+    for part in sorted(parts, key=lambda part: part.rank):
+        if not part.rank or _width([*kept, part], gap) <= room:
+            kept.append(part)
+    return [part for part in parts if part in kept]
+
+
+def _title_row(frame: FleetFrame, view: FleetView, width: int) -> Row:
+    """Engine, size, coverage and age; "SIMULATED" is never left out."""
+    line, read = Line().add(" gputop fleet", "brand|bar"), frame.read
+    stale_s, age_s = view.stale_s or 0.0, read.age_s
+    rights = (
+        (view.stale_s is not None, f"STALE {duration(stale_s)}  ", "level.red|bar"),
+        (view.at is not None, "PAST  ", "level.yellow|bar"),
+        (view.at is None and view.paused, "PAUSED  ", "level.yellow|bar"),
+        (True, clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"),
+        (age_s is not None and width >= 70, f"data {duration((age_s or 0.0) + stale_s)} old  ", "dim|bar"),
+        (width >= 120, f"every {view.interval_s:.0f} s  ", "dim|bar"),
+        (width >= 100, "? help ", "dim|bar"),
+    )
+    right = [(text, style) for is_shown, text, style in rights if is_shown]
+    room = width - sum(len(text) for text, _ in right)
+    bare = frame.total - sum(frame.counts.get(state, 0) for state in ABSENT) - frame.measured
+    hosts = f"{len(frame.hosts):,} host{'s' * (len(frame.hosts) != 1)}"
+    parts = [HeaderPart(hosts, "value|bar", 1), HeaderPart(_gpus(frame), "value|bar", 2)]
+    if read.source == SIMULATED:
+        parts.append(HeaderPart("SIMULATED", "level.info|bar", 0))
+    else:
+        parts.append(HeaderPart(shorten(terminal_safe(read.source), 40), "dim|bar", 5))
+    if read.shares:
+        parts.append(HeaderPart("sums of the rules, GPUs of the rows in sight", "dim|bar", 3))
+    else:
+        parts.append(HeaderPart(f"SM measured on {frame.measured:,}", "level.green|bar", 3))
+        parts += [HeaderPart(f"not exported on {bare:,}", "dim|bar", 4)] * bool(bare)
+    if names := " + ".join(name for name in read.names if name in DIALECTS):
+        parts.append(HeaderPart(names, "dim|bar", 6))
+    for part in _fitted(parts, room - line.width - 4, 2):
+        line.add("  ", "bar").add(part.text, part.style)
+    return line.to(room, "bar").add_all(right).row(width)
+
+
+def _gpus(frame: FleetFrame) -> str:
+    total, named = frame.total, {name: n for name, n in frame.models.items() if name}
+    kinds = {product(name, None) for name in named}
+    if frame.read.shares or len(kinds) != 1:
+        return f"{total:,} GPUs"
+    (kind,) = kinds
+    return f"{total:,} × {kind}" if sum(named.values()) == total else f"{total:,} GPUs, {kind}"
+
+
+def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
+    """The row of counts, absent hosts, power and last hour; or a message."""
+    line = Line().add(" ")
+    if view.message:
+        return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
+    parts = _counts(frame)
+    power, known, gpus = frame.power
+    if power:
+        text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
+        parts.append(HeaderPart(text + f" of {known:,} GPUs" * (known < gpus), "text", 6))
+    long, short, style = _hour(frame, view)
+    parts.append(HeaderPart(short, style, 3))
+    if _width([part for part in parts if not part.rank], 3) + 1 > width:
+        parts = [part._replace(text=part.short or part.text) for part in parts]
+    parts = _fitted(parts, width - 1, 3)
+    if parts[-1].text == short and _width(parts, 3) + 1 + len(long) - len(short) <= width:
+        parts[-1] = HeaderPart(long, style, 3)
+    for part in parts:
+        line.add("   " if line.width > 1 else "").add(part.text, part.style)
+    return line.row(width)
+
+
+def _counts(frame: FleetFrame) -> list[HeaderPart]:
+    """GPUs by state, with lost GPUs and hosts without values before the idle ones; these are never left out."""
+    parts: list[HeaderPart] = []
+    for state, word, level, rank in COUNTED:
+        if state == "idle":
+            parts += [HeaderPart(f"× {lost:,} lost", "level.red", 0)] if (lost := frame.counts.get("lost", 0)) else []
+            kinds = [down.kind for down in frame.read.down.values()]
+            for kind, style in (("late", "level.red"), ("down", "level.yellow")):
+                if n := kinds.count(kind):  # type: ignore[arg-type]
+                    parts.append(HeaderPart(f"× {count(n, 'host')} {kind}", style, 0, f"× {n:,} {kind}"))
+            if gone := len(frame.read.gone):
+                parts.append(HeaderPart(f"{count(gone, 'host')} gone", "dim", 2))
+        if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
+            mark = f"{level_glyph(level)} {n:,}"
+            short = f"{mark} {SHORT[state]}" if state in SHORT else ""
+            parts.append(HeaderPart(f"{mark} {word}", f"level.{level}", rank, short))
+    return parts
+
+
+def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
+    """Words for the last hour, long and short, and their style."""
+    lost, hour = frame.not_work_gpu_h, frame.read.hour
+    if lost is None:
+        return ("last hour: not known", "last hour: n/a", "dim") if hour.note else (
+            "last hour: being read", "last hour: …", "dim")  # fmt: skip
+    idle = frame.idle_gpu_h
+    span = "last hour" if hour.span_s > WHOLE_HOUR_S else f"last {duration(hour.span_s)}"
+    jobs = f"{lost - idle:,.0f}"
+    long, short = f"{span}: {jobs} GPU-h lost by jobs, {idle:,.0f} idle", f"{jobs} + {idle:,.0f} idle GPU-h, {span}"
+    if view.price is None:
+        return long, short, "text"
+    money = f"{lost * view.price:,.0f} at {view.price:g}"
+    return f"{long}, {money} a GPU-hour", f"{short} = {money}/h", "text"
+
+
+HELP = (
+    ("UTIL, SM, GAP", "means over 5 minutes and over the GPUs of the row; GAP is UTIL - SM: busy without SM activity"),
+    ("WASTE 1 h", "GPU-hours of the last hour that somebody's job did not use; 'idle' beside it is what nobody used"),
+    ("n/a", "no exporter gives it: dcgm-exporter leaves SM activity out unless its CSV names it"),
+    ("last hour", "as the rules recorded it, else judged minute by minute; nodes with gputop count their own seconds"),
+    ("states", "judged over 5 minutes; docs/fleet.md has the rules, `gputop fleet queries` the same as PromQL"),
+)
+
+
+def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
+    """All rows of the help at a width."""
+    rows = [Line().add(" gputop fleet: how to read it, and its keys", "title").row(width), Line().row(width)]
+    rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
+    return [*rows, *section_rows("numbers", width), *(row for word, text in HELP
+                                                      for row in entry_rows(word, text, width, indent=20))]  # fmt: skip
+
 
 TITLES = {
     "hosts": "hosts", "jobs": "jobs", "users": "users", "stragglers": "stragglers",
@@ -29,16 +197,10 @@ _HINTS: dict[Panel, tuple[tuple[str, str], ...]] = {
     "host": (_BACK, *_LISTS),
 }
 """The keys that the last row names beside help and those that do something anywhere: those that do something there."""
-
-
-def _hint(panel: Panel) -> Hint:
-    shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
-    anywhere = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "quit"))
-    return tuple((shown[key_id], words, key_id) for key_id, words in (("help", "help"), *_HINTS[panel], *anywhere))
-
-
+_ANYWHERE = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "quit"))
 LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS, LEAST_FOR_LISTS = 8, 8, 40, 30
 """Rows that the list keeps; rows of the charts below it; heights of the screen from which charts and lists show."""
+_TOP = 2
 
 
 class FleetPainted(Struct, frozen=True):
@@ -52,22 +214,24 @@ class FleetPainted(Struct, frozen=True):
 def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) -> FleetPainted:
     """Exactly ``height`` rows of ``width`` cells."""
     width, height = max(20, width), max(4, height)
-    top = [bar(frame, view, width), summary(frame, view, width)]
-    keys = hint_line(_hint(view.panel), width)
+    shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
+    hints = (("help", "help"), *_HINTS[view.panel], *_ANYWHERE)
+    keys = hint_line(tuple((shown[key_id], words, key_id) for key_id, words in hints), width)
     foot = [*(_problems(frame, view, width) if height >= 12 else []), keys.row(width, "bar")]
-    room = height - len(top) - len(foot)
+    room = height - _TOP - len(foot)
     if view.panel == "host":
         group, page = frame.host(view.host), room
         gone = f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back"
         body = [_dim(gone, width)] if group is None else fleet_host.host_page(frame, group, view, width, room)
-        targets: list[Target | None] = [None] * len(body)
+        targets: list[Target | None] = []
     else:
         body, targets, page = _listed(frame, view, width, room)
     if view.stale_s is not None:
         body = [*map(fleet_host.greyed, body)]
-    body = body[:room]
-    rows = [*top, *body, *[Line().row(width)] * (room - len(body)), *foot]
-    targets = [*([None, None, *targets] + [None] * height)[: height - 1], keys.target()]
+    blank: list[Row] = [Line().row(width)] * room
+    top = [_title_row(frame, view, width), summary(frame, view, width)]
+    rows = [*top, *[*body, *blank][:room], *foot]
+    targets = [*([None] * _TOP + targets + [None] * height)[: height - 1], keys.target()]
     return FleetPainted(for_terminal(rows, view.glyphs, width), targets, page)
 
 
@@ -77,80 +241,72 @@ def _dim(text: str, width: int) -> Row:
 
 def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[list[Row], list[Target | None], int]:
     """Rows of the list and below it, click targets, and rows per page."""
-    names, is_grouped = rows_of(frame, view), view.panel in ("hosts", *GROUPED)
-    below = _below(frame, view, width, room, len(names))
-    title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {len(names):,}"
-    if view.filter and is_grouped:
-        title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
+    listed, is_grouped = entries(frame, view), view.panel in ("hosts", *GROUPED)
+    at = position([entry.key for entry in listed], view)
+    below = _below(frame, view, width, room, listed[at] if listed else None)
+    if room - 2 - len(below) < min(LEAST_ROWS, len(listed)):
+        below = []
+    title = TITLES[view.panel] + f" {len(listed):,}" * (view.panel != "waste")
     right = fleet_lists.cost(frame, view, width) if view.panel == "waste" else ""
+    head, target = fleet_lists.panel_head(view, width) if listed else None, None
     if is_grouped:
-        order = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
-        right = f"{order}, reversed" if view.inverted else order
-    rows: list[Row] = [fleet_host.rule(title, right, width)]
-    targets: list[Target | None] = [None]
-    if is_grouped:
-        head = fleet_rows.head(view, width, TITLES[view.panel][:-1].upper())
-        rows.append(head.row(width))
-        targets.append(head.target("head"))
-    elif names:
-        rows.append(fleet_lists.panel_head(view, width))
-        targets.append(None)
+        title += f", filter {shorten(terminal_safe(view.filter.text), 40)}" if view.filter else ""
+        right = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
+        right += ", reversed" * view.inverted
+        line = fleet_rows.head(view, width, TITLES[view.panel][:-1].upper())
+        head, target = line.row(width), line.target("head")
+    rows = [fleet_host.rule(title, right, width), *([] if head is None else [head])]
     page = max(1, room - len(rows) - len(below))
-    first = max(0, min(view.first, len(names) - page))
-    nothing = f"  {fleet_lists.nothing(frame, view)}"
-    shown = _shown(frame, view, width, first, page) or [_dim(nothing, width)]
-    targets += [Target("row", name) for name in names[first : first + page]]
+    first = max(0, min(view.first, len(listed) - page))
+    part = listed[first : first + page]
+    shown = [_entry_row(frame, entry, view, width, selected=i == at) for i, entry in enumerate(part, first)]
+    shown = shown or [_dim(f"  {fleet_lists.nothing(frame, view)}", width)]
+    targets = [None, *([] if head is None else [target]), *(Target("row", entry.key) for entry in part)]
     return [*rows, *shown, *[Line().row(width)] * (page - len(shown)), *below], targets, page
 
 
-def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int) -> list[Row]:
-    if view.panel not in ("hosts", *GROUPED):
-        return fleet_lists.panel_rows(frame, view, width)[first : first + page]
-    at, shown = position(rows_of(frame, view), view), groups(frame, view)[first : first + page]
-    return [fleet_rows.row(group, view, width, selected=i == at) for i, group in enumerate(shown, first)]
+def _entry_row(frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, selected: bool) -> Row:
+    if isinstance(entry, GpuGroup):
+        return fleet_rows.row(entry, view, width, selected=selected)
+    line = fleet_lists.entry_line(entry, frame.most_wasted_gpu_h, view, width)
+    return line.row(width, "select" if selected else None)
 
 
-def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: int) -> list[Row]:
+def _below(frame: FleetFrame, view: FleetView, width: int, room: int, selected: Entry | None) -> list[Row]:
     """The selected host's hour, waste and stragglers, if there is room."""
     if view.panel != "hosts" or width < 80:
         return []
     rows: list[Row] = []
-    hosts = groups(frame, view)
-    group = hosts[position([host.name for host in hosts], view)] if hosts else None
-    if room >= LEAST_FOR_CHARTS - 4 and group is not None and group.gpus:
-        title = f"{fleet_host.title_of(group)}   last hour"
+    if room >= LEAST_FOR_CHARTS - 4 and isinstance(selected, GpuGroup) and selected.gpus:
+        title = f"{fleet_host.title_of(selected)}   last hour"
         rows.append(fleet_host.rule(title, "enter: all of it   c: copy the ssh command", width))
-        rows += fleet_host.charts(group, view, width, TALL_CHARTS)
-        rows += fleet_host.evidence(group, width)
+        rows += fleet_host.charts(selected, view, width, TALL_CHARTS)
+        rows += fleet_host.evidence(selected, width)
     if room >= LEAST_FOR_LISTS - 4:
         rows += _lists(frame, view, width, 6 if room >= LEAST_FOR_CHARTS - 4 else 4)
-    return rows if room - 2 - len(rows) >= min(LEAST_ROWS, listed) else []
+    return rows
 
 
-def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[Row]:
+def _lists(frame: FleetFrame, view: FleetView, width: int, most: int) -> list[Row]:
     """Waste and stragglers, side by side where the screen is wide."""
-    wasted = [row for row in frame.waste if row.state != "idle"][:count]
-    most_hours = max((row.gpu_h for row in wasted), default=1.0)
-    if width < 130 and not wasted:
+    wasted, is_wide = [row for row in frame.waste if row.state != "idle"][:most], width >= 130
+    if not is_wide and not wasted:
         return []
-    half = width // 2 if width >= 130 else width + 1
-    words = "w: all" if width >= 130 else "w: all   s: stragglers"
-    lefts = [fleet_host.rule("waste by job, last hour", words, half - 1)]
-    lefts += [fleet_lists.waste_line(row, most_hours, view, half - 1).row(half - 1) for row in wasted]
-    if width < 130:
+    half = width // 2 if is_wide else width + 1
+    lefts = [fleet_host.rule("waste by job, last hour", "w: all" + "   s: stragglers" * (not is_wide), half - 1)]
+    lefts += [_entry_row(frame, row, view, half - 1, selected=False) for row in wasted]
+    if not is_wide:
         return lefts
     if frame.read.hour.lost is None:
         lefts.append(_dim(f"  {shorten(fleet_lists.not_read(frame), half - 3)}", half - 1))
-    size = width - half
+    size, late = width - half, frame.stragglers
     alerts = f"A: alerts {len(frame.read.alerts)}" if frame.read.alerts else "no alerts"
-    title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
-    rights = [fleet_host.rule(title, f"s: all   {alerts}", size)]
-    rights += [fleet_lists.straggler_line(straggler, size).row(size) for straggler in frame.stragglers[:count]]
-    if not frame.stragglers:
+    rights = [fleet_host.rule(f"stragglers {len(late) or ''}".rstrip(), f"s: all   {alerts}", size)]
+    rights += [_entry_row(frame, straggler, view, size, selected=False) for straggler in late[:most]]
+    if not late:
         rights.append(_dim(f"  {fleet_lists.no_straggler(frame)}", size))
-    lefts += [Line().row(half - 1)] * (count + 1 - len(lefts))
-    rights += [Line().row(size)] * (count + 1 - len(rights))
-    return [Line().add_all(left).to(half).add_all(right).row(width) for left, right in zip(lefts, rights, strict=True)]
+    pairs = zip([*lefts, *[()] * most][: most + 1], [*rights, *[()] * most][: most + 1], strict=True)
+    return [Line().add_all(left).to(half).add_all(right).row(width) for left, right in pairs]
 
 
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
@@ -166,5 +322,5 @@ def waiting_screen(text: str, width: int, height: int) -> list[Row]:
     """The screen before the first answer."""
     rows = [Line().add(" gputop fleet", "brand|bar").row(width, "bar"), Line().row(width)]
     rows += [Line().add(f"  {line}", "text").row(width) for line in folded(text, width - 4)]
-    rows.append(Line().add("  trying again and again; q quits", "dim").row(width))
+    rows.append(_dim("  trying again and again; q quits", width))
     return (rows + [Line().row(width)] * height)[:height]

@@ -1,4 +1,7 @@
-"""The viewer's choices, and the rows that follow. Frozen and pure."""
+"""The viewer's choices, and the rows that follow. Frozen and pure.
+
+``COLUMNS`` is the one table of what a host, job or user is shown, sorted and filtered by.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,57 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
-from gputop.features.fleet.fleet_reading import History
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, WastedHours, worst_first
+from gputop.features.fleet.fleet_reading import FiringAlert, History
+from gputop.features.fleet.straggler import Straggler
 from gputop.model.expression import Expression, Vocabulary, parse_expression
+from gputop.model.metrics import Unit
+from gputop.model.text_table import table_rows
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
 from gputop.paint.process_columns import NO_FILTER
 
-# The filter of a fleet's rows, in the language of the process table: ``user:ml util<50 state:starved job~8830``.
 
+class FleetColumn(Struct, frozen=True):
+    """A column of hosts, jobs or users, shown from a screen of ``min_width`` cells on.
+
+    ``field`` is the filter's name, and of numbers that of ``GpuGroup``. ``descends`` is the order of a sort; a click on
+    the head sorts by ``sort``.
+    """
+
+    key: str
+    field: str
+    unit: Unit
+    head: str
+    width: int
+    min_width: int
+    sort: str
+    descends: bool = False
+
+
+COLUMNS = (
+    FleetColumn("util", "util_pct", "pct", "UTIL", 5, 50, "util"),
+    FleetColumn("sm", "sm_active_pct", "pct", "SM", 4, 0, "sm"),
+    FleetColumn("gap", "gap_pct", "pct", "GAP", 4, 70, "gap", True),
+    FleetColumn("power", "power_w", "W", "kW", 5, 110, "power", True),
+    FleetColumn("job", "job", "text", "JOB", 15, 100, "name"),
+    FleetColumn("user", "user", "text", "USER", 9, 120, "name"),
+    FleetColumn("verdict", "verdict", "text", "VERDICT", 0, 0, "worst"),
+    FleetColumn("waste", "waste_gpu_h", "count", "WASTE 1 h", 9, 76, "waste", True),
+)
+"""From left to right, after the name and the cells. The verdict takes what the others leave."""
+NUMBERS = tuple(column for column in COLUMNS if column.unit != "text")
 FLEET_VOCABULARY = Vocabulary(
     "filter",
     {
-        "host": "text", "job": "text", "user": "text", "verdict": "text", "state": "text", "model": "text",
-        "names": "text", "util_pct": "pct", "sm_active_pct": "pct", "gap_pct": "pct", "power_w": "W",
-        "waste_gpu_h": "count", "gpus": "count", "stragglers": "count",
+        **dict.fromkeys(("host", "state", "model", "names"), "text"), **dict.fromkeys(("gpus", "stragglers"), "count"),
+        **{column.field: column.unit for column in COLUMNS},
     },
     "try host, job, user, state, verdict, util, sm, gap, power or waste",
-    {
-        "util": "util_pct", "sm": "sm_active_pct", "gap": "gap_pct", "power": "power_w", "waste": "waste_gpu_h",
-        "gpu": "gpus", "name": "host",
-    },
+    {**{column.key: column.field for column in NUMBERS}, "gpu": "gpus", "name": "host"},
     loose=frozenset(("verdict",)),
 )  # fmt: skip
-"""Of a host, a job or a user; numbers are means and sums as they are shown."""
+"""Of a host, a job or a user, in the language of the process table: ``user:ml util<50 state:starved job~8830``."""
 
 
 @lru_cache(maxsize=64)
@@ -68,13 +98,15 @@ def _field_value(field: str, group: GpuGroup) -> float | Sequence[str] | None:
 
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
 GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
+Entry = GpuGroup | Straggler | WastedHours | FiringAlert
+"""A row of a panel."""
 
 
 class FleetView(Struct, frozen=True):
     """The state of the fleet's screen.
 
-    ``cursor`` names a row; None is the first one. ``at`` is the moment that shows, None for the present. ``stale_s`` is
-    how old the screen is, where that matters.
+    ``cursor`` is the key of a row; None is the first one. ``at`` is the moment that shows, None for the present.
+    ``stale_s`` is how old the screen is, where that matters.
     """
 
     glyphs: Glyphs = COLOUR
@@ -96,18 +128,15 @@ class FleetView(Struct, frozen=True):
     utc_offset_s: float = 0.0
 
 
-def _sort_key(field: str, sign: Literal[1, -1]) -> Callable[[GpuGroup], tuple[bool, float, str]]:
-    """Sort by a field, the unmeasured last; ``sign`` -1 is descending."""
-    return lambda group: ((number := getattr(group, field)) is None, sign * (number or 0.0), group.name)
+def _sort_key(column: FleetColumn) -> Callable[[GpuGroup], tuple[bool, float, str]]:
+    """Sort by a column, the unmeasured last."""
+    sign = -1 if column.descends else 1
+    return lambda group: ((number := getattr(group, column.field)) is None, sign * (number or 0.0), group.name)
 
 
 SORTS: dict[str, Callable[[GpuGroup], tuple[object, ...]]] = {
     "worst": worst_first,
-    "waste": _sort_key("waste_gpu_h", -1),
-    "gap": _sort_key("gap_pct", -1),
-    "sm": _sort_key("sm_active_pct", 1),
-    "util": _sort_key("util_pct", 1),
-    "power": _sort_key("power_w", -1),
+    **{column.key: _sort_key(column) for column in NUMBERS},
     "stragglers": lambda group: (-group.stragglers, *worst_first(group)),
     "name": lambda group: (group.name,),
 }
@@ -126,21 +155,22 @@ def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
     rows = frame.orders.get(order_key)
     if rows is None:
         all_groups = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
-        passing = [group for group in all_groups if passes(view.filter, group)] if view.filter else list(all_groups)
-        rows = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
-        frame.orders[order_key] = rows
+        passing = (group for group in all_groups if not view.filter or passes(view.filter, group))
+        rows = frame.orders[order_key] = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
     return rows
 
 
+def entries(frame: FleetFrame, view: FleetView) -> Sequence[Entry]:
+    """The rows of a panel."""
+    lists: dict[str, Sequence[Entry]] = {
+        "stragglers": frame.stragglers, "waste": frame.waste, "alerts": frame.read.alerts,
+    }  # fmt: skip
+    return lists[view.panel] if view.panel in lists else groups(frame, view)
+
+
 def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:
-    """Names of the panel's rows, in the cursor's order."""
-    if view.panel == "stragglers":
-        return [f"{straggler.host}\t{straggler.gpu}" for straggler in frame.stragglers]
-    if view.panel == "waste":
-        return [f"{row.job}\t{row.user}\t{row.cause}" for row in frame.waste]
-    if view.panel == "alerts":
-        return [str(number) for number in range(len(frame.read.alerts))]
-    return [group.name for group in groups(frame, view)]
+    """Keys of the panel's rows, in the cursor's order."""
+    return [entry.key for entry in entries(frame, view)]
 
 
 def position(rows: Sequence[str], view: FleetView) -> int:
@@ -163,54 +193,55 @@ def drawn_hosts(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[s
         return ()
     if view.panel == "host":
         return (view.host,) if view.host else ()
-    rows = rows_of(frame, view)
-    return tuple(rows[view.first : view.first + page])
+    return tuple(rows_of(frame, view)[view.first : view.first + page])
+
+
+def selected(frame: FleetFrame, view: FleetView) -> Entry | None:
+    """The entry of the cursor's row, or the host on screen; None if there is none."""
+    if view.panel == "host":
+        return frame.host(view.host)
+    rows = entries(frame, view)
+    return rows[position([entry.key for entry in rows], view)] if rows else None
 
 
 def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
     """The host of the cursor's row; None if it has none."""
     if view.panel == "host":
         return view.host
-    rows = rows_of(frame, view)
-    if not rows:
-        return None
-    at = position(rows, view)
-    if view.panel == "stragglers":
-        return frame.stragglers[at].host
-    if view.panel == "alerts":
-        return frame.read.alerts[at].host or None
-    return rows[at] if view.panel == "hosts" else None
+    entry = selected(frame, view)
+    if isinstance(entry, GpuGroup):
+        return entry.name if view.panel == "hosts" else None
+    return None if entry is None or isinstance(entry, WastedHours) else entry.host or None
 
 
-# The keys of the fleet's screen, once: its bindings and its help are both made of this table.
-
-FLEET_KEYS: tuple[Key, ...] = (
-    Key("quit", "q,Q,f10", "quit", "everywhere"),
-    Key("interrupt", "ctrl+c", "quit, from any screen", "everywhere"),
-    Key("help", "question_mark,h,f1", "this help", "everywhere"),
-    Key("palette", "ctrl+p,colon", "every command by name", "everywhere"),
-    Key("release", "escape", "back to the hosts; clear the filter", "everywhere"),
-    Key("copy", "y", "copy the row as text for a ticket", "everywhere"),
-    Key("copy_ssh", "c", "copy the command that opens gputop on the host", "everywhere"),
-    Key("screenshot", "f8", "save a picture of the screen to this directory", "everywhere"),
-    Key("theme", "T", "choose a theme with a live preview; Esc cancels", "everywhere"),
-    Key("suspend", "ctrl+z", "suspend to the shell", "everywhere"),
-    Key("open", "enter", "details of the host; the hosts of a job or user", "what is shown"),
-    Key("jobs", "u", "by job; again by user; again by host", "what is shown"),
-    Key("stragglers", "s", "the GPUs that slow their jobs down", "what is shown"),
-    Key("waste", "w", "GPU-hours of the last hour that were not work, by job, user and cause", "what is shown"),
-    Key("alerts", "A", "the alerts firing in Prometheus", "what is shown"),
-    Key("up", "up,k", "up", "rows"),
-    Key("down", "down,j", "down", "rows"),
-    Key("page_up", "pageup", "a page up", "rows"),
-    Key("page_down", "pagedown", "a page down", "rows"),
-    Key("first", "home,g", "first row", "rows"),
-    Key("last", "end,G", "last row", "rows"),
-    Key("sort", "o,f6", "sort by the next column; a click on a column's head sorts by it", "rows"),
-    Key("invert", "I", "reverse the order", "rows"),
-    Key("filter", "f,f4,slash", "filter: user:ml util<50 state:starved job~8830 !host~node-0", "rows"),
-    Key("pause", "p", "pause; return to the present", "time"),
-    Key("back", "left", "a minute back", "time"),
-    Key("on", "right", "a minute on", "time"),
-    Key("jump", "J", "jump to a time: 12:03, -10m, an ISO date", "time"),
-)  # fmt: skip
+FLEET_KEYS = tuple(Key(*row) for row in table_rows("""
+    quit        q,Q,f10            quit  everywhere
+    interrupt   ctrl+c             quit, from any screen  everywhere
+    help        question_mark,h,f1  this help  everywhere
+    palette     ctrl+p,colon       every command by name  everywhere
+    release     escape             back to the hosts; clear the filter  everywhere
+    copy        y                  copy the row as text for a ticket  everywhere
+    copy_ssh    c                  copy the command that opens gputop on the host  everywhere
+    screenshot  f8                 save a picture of the screen to this directory  everywhere
+    theme       T                  choose a theme with a live preview; Esc cancels  everywhere
+    suspend     ctrl+z             suspend to the shell  everywhere
+    open        enter              details of the host; the hosts of a job or user  what is shown
+    jobs        u                  by job; again by user; again by host  what is shown
+    stragglers  s                  the GPUs that slow their jobs down  what is shown
+    waste       w                  GPU-hours of the last hour that were not work, by job, user and cause  what is shown
+    alerts      A                  the alerts firing in Prometheus  what is shown
+    up          up,k               up  rows
+    down        down,j             down  rows
+    page_up     pageup             a page up  rows
+    page_down   pagedown           a page down  rows
+    first       home,g             first row  rows
+    last        end,G              last row  rows
+    sort        o,f6               sort by the next column; a click on a column's head sorts by it  rows
+    invert      I                  reverse the order  rows
+    filter      f,f4,slash         filter: user:ml util<50 state:starved job~8830 !host~node-0  rows
+    pause       p                  pause; return to the present  time
+    back        left               a minute back  time
+    on          right              a minute on  time
+    jump        J                  jump to a time: 12:03, -10m, an ISO date  time
+"""))  # fmt: skip
+"""The keys of the fleet's screen, from which its bindings and its help are made."""

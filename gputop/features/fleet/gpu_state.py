@@ -1,16 +1,22 @@
-"""Judge the state of a GPU from five minutes of data. Pure."""
+"""Judge the state of each GPU from five minutes of data. Pure.
+
+Takes a ``GpuReading``; returns its state and what decided it. The rules for Prometheus have the same order, see
+``state_rules.state_of``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from gputop.diagnosis.conditions import busy_not_working
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level
-from gputop.features.fleet.fleet_reading import FleetState, GpuReading, GpuState
+from gputop.features.fleet.fleet_reading import FleetState, GpuReading, GpuState, HostShare
 
 ABSENT: tuple[FleetState, ...] = ("down", "late", "lost")
 """States of GPUs without current values: the host does not answer, its driver hangs, or it answers without the GPU."""
@@ -30,17 +36,34 @@ LEVELS: Mapping[FleetState, Level] = MappingProxyType({
 """The level in which a state is drawn: by what it means, as everywhere."""
 
 
-def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
-    """A GPU's state, and the source that decided.
+class Gpu(Struct, frozen=True):
+    """One GPU with its state.
 
-    The source is ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``; ``down`` is the kind in which its host is without
-    values. The rules for Prometheus have the same order.
+    ``state_by`` is the source that decided: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``.
     """
+
+    read: GpuReading
+    state: FleetState
+    state_by: str
+
+    @property
+    def gap_pct(self) -> float | None:
+        """See ``gap``."""
+        return gap(self.read)
+
+
+def gap(of: GpuReading | HostShare) -> float | None:
+    """Utilisation minus SM activity; None where one of the two is not measured."""
+    if of.util_pct is None or of.sm_active_pct is None:
+        return None
+    return max(0.0, of.util_pct - of.sm_active_pct)
+
+
+def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
+    """A GPU's state and its source; ``down`` is the kind in which its host is without values."""
     if down:
         return ("late" if down == "late" else "down"), "up"
-    if gpu.is_lost:
-        return "lost", "up"
-    return judged(gpu)
+    return ("lost", "up") if gpu.is_lost else judged(gpu)
 
 
 def judged(gpu: GpuReading) -> tuple[GpuState, str]:
@@ -63,15 +86,11 @@ def judged(gpu: GpuReading) -> tuple[GpuState, str]:
     if gpu.util_pct <= FLAG_A_UTIL and gpu.job:
         # Busier ones are not called starved: without SM activity their work is unknown.
         return "starved", "util"
-    if gpu.sm_active_pct is None:
-        return "unmeasured", "nothing"
-    return "working", "sm"
+    return ("unmeasured", "nothing") if gpu.sm_active_pct is None else ("working", "sm")
 
 
 def lost_hours(state: FleetState, util_pct: float | None, hours: float) -> float:
     """The part of ``hours`` in a state that was no work."""
     if state == "busy_not_working":
         return hours
-    if state in FLEET_NOT_WORK:
-        return hours * (1.0 - min(100.0, max(0.0, util_pct or 0.0)) / 100.0)
-    return 0.0
+    return hours * (1.0 - min(100.0, max(0.0, util_pct or 0.0)) / 100.0) if state in FLEET_NOT_WORK else 0.0

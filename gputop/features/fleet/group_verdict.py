@@ -10,8 +10,8 @@ from msgspec import Struct
 from gputop.diagnosis.catalogue import titles, verdict_rows
 from gputop.diagnosis.types import Level, full_title
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, FleetState, GpuReading, JobName
-from gputop.features.fleet.gpu_state import ABSENT, LEVELS, WORDS
+from gputop.features.fleet.fleet_reading import Down, FleetState, JobName
+from gputop.features.fleet.gpu_state import LEVELS, WORDS, Gpu
 from gputop.features.fleet.straggler import Straggler
 from gputop.model.quantity import duration, memory
 
@@ -46,53 +46,47 @@ def cause_words(cause: str) -> str:
 
 
 def verdict_of(
-    counts: Mapping[FleetState, int],
-    gpus: Sequence[tuple[GpuReading, FleetState]],
-    down: Down | None,
-    straggling: Sequence[Straggler],
-    of_job: Mapping[JobName, Straggler],
-) -> FleetVerdict:
+    counts: Mapping[FleetState, int], gpus: Sequence[Gpu], down: Down | None, straggling: Sequence[Straggler],
+    late_of_job: Mapping[JobName, Straggler],
+) -> FleetVerdict:  # fmt: skip
     """The verdict on a group, by its GPUs' states.
 
     ``gpus`` are all of them, or none where they are not known one by one. ``straggling`` are those among them,
-    ``of_job`` the stragglers of all jobs.
+    ``late_of_job`` the stragglers of all jobs.
     """
     if down is not None:
-        if down.kind == "pending":
-            return FleetVerdict("pending", LEVELS["pending"], down.reason)
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
-        return FleetVerdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
+        text = down.reason if down.kind == "pending" else f"{WORDS[down.kind]}{since}: {down.reason}"
+        return FleetVerdict(down.kind, LEVELS[down.kind], text)
     worst = min((state for state, n in counts.items() if n), key=ORDER.index, default=None)
     if worst is None:
         return FleetVerdict("idle", "grey", "no GPU")
-    several = len({gpu.host for gpu, _ in gpus}) != 1
-    if straggling and worst not in ("busy_not_working", "starved", "lost"):
-        return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
-    text = f"{counts[worst]:,} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
+    late = _straggles(straggling[0], with_host=len({gpu.read.host for gpu in gpus}) != 1) if straggling else ""
+    if late and worst not in ("busy_not_working", "starved", "lost"):
+        return FleetVerdict(worst, "yellow", late, straggles=True)
+    text = f"{late}; " * bool(late) + f"{counts[worst]:,} {_words(worst, [gpu for gpu in gpus if gpu.state == worst])}"
     rest = [(state, n) for state, n in counts.items() if state != worst]
-    most, n = max(rest, key=lambda of: of[1], default=(worst, 0))
-    waits = _waits_for(gpus, straggling, of_job)
-    if straggling:
-        text = f"{_straggles(straggling[0], with_host=several)}; {text}"
-    if waits:
-        text += f" (wait for {waits})"
+    most, n = max(rest, key=lambda pair: pair[1], default=(worst, 0))
+    holds_up = next((one for gpu in gpus if (one := late_of_job.get(group_of(gpu.read.job))) is not None), None)
+    if not late and holds_up is not None and holds_up.others_wait:
+        text += f" (wait for {holds_up.where})"
     elif n:
-        text = f"{text} · {n:,} {WORDS[most]}"
-    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
+        text += f" · {n:,} {WORDS[most]}"
+    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(late))
 
 
-def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
+def _words(state: FleetState, gpus: Sequence[Gpu]) -> str:
     """The state, and why where the nodes agree on it."""
-    causes = Counter(gpu.own_verdict for gpu in gpus if gpu.own_verdict)
+    causes = Counter(gpu.read.own_verdict for gpu in gpus if gpu.read.own_verdict)
     if causes and state in ("busy_not_working", "starved", "working"):
         title = titles().get(causes.most_common(1)[0][0] or "")
         if title:
             return full_title(title, "A" if state == "busy_not_working" else None)
     if state == "idle_allocated":
-        used_bytes = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
+        used_bytes = sum(gpu.read.mem_used_bytes or 0.0 for gpu in gpus)
         return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
     if state == "unmeasured":
-        lacks = "utilisation" if gpus and all(gpu.util_pct is None for gpu in gpus) else "SM activity"
+        lacks = "utilisation" if gpus and all(gpu.read.util_pct is None for gpu in gpus) else "SM activity"
         return f"{WORDS[state]}: {lacks} is not exported"
     return WORDS[state]
 
@@ -102,34 +96,22 @@ def _straggles(straggler: Straggler, *, with_host: bool) -> str:
     return f"{subject} {'starves' if straggler.kind == 'starved' else 'straggles'}: {straggler.words}"
 
 
-def _waits_for(
-    gpus: Sequence[tuple[GpuReading, FleetState]], straggling: Sequence[Straggler], of_job: Mapping[JobName, Straggler]
-) -> str:
-    """The straggler for which these GPUs are known to wait."""
-    if straggling:
-        return ""
-    jobs = (group_of(gpu.job) for gpu, _ in gpus if gpu.job)
-    late = next((of_job[job] for job in jobs if job in of_job), None)
-    return late.where if late is not None and late.others_wait else ""
-
-
-ABSENT_REMEDIES: Mapping[str, str] = {
+REMEDIES: Mapping[str, str] = {
     "down": "see whether the host answers at all, then whether its exporter runs",
     "late": "run gputop doctor on the host: it says which call hangs; drain it, a driver that hangs needs a reboot",
     "lost": "drain the host; dmesg | grep -i xid there: Xid 79 means that the GPU fell off the bus; reset it or reboot",
+    **dict.fromkeys(
+        ("busy_not_working", "starved"),
+        "run gputop on the node: it names the cause; `gputop export` there brings it here",
+    ),
+    "allocated_unused": "ask its owner: a job that asks for fewer GPUs, or ends, leaves this one to another",
 }
+"""Where the nodes name no verdict."""
 
 
-def remedy_of(gpus: Iterable[GpuReading], state: FleetState) -> str:
+def remedy_of(gpus: Iterable[Gpu], state: FleetState) -> str:
     """The remedy for GPUs in this state, as the node words it."""
     remedies = {row.id: row.remedy for row in verdict_rows()}
-    own_verdict = next((gpu.own_verdict for gpu in gpus if gpu.own_verdict is not None), "")
-    if remedies.get(own_verdict):
-        return remedies[own_verdict]
-    if state in ABSENT:
-        return ABSENT_REMEDIES[state]
-    if state in ("busy_not_working", "starved"):
-        return "run gputop on the node: it names the cause; `gputop export` there brings it here"
-    if state == "allocated_unused":
-        return "ask its owner: a job that asks for fewer GPUs, or ends, leaves this one to another"
-    return remedies.get("idle_holding_memory", "") if state == "idle_allocated" else ""
+    own_verdicts = (gpu.read.own_verdict for gpu in gpus if gpu.state == state)
+    own = remedies.get(next(filter(None, own_verdicts), "")) or REMEDIES.get(state)
+    return own or (remedies.get("idle_holding_memory", "") if state == "idle_allocated" else "")

@@ -7,16 +7,48 @@ addresses are scraped, that alone decides: how old values are is shown, and chan
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 from gputop.features.fleet import queries
-from gputop.features.fleet.decode_labels import GpuIdentity, Place, SeriesKey
-from gputop.features.fleet.engine import FleetAnswers, values
+from gputop.features.fleet.decode_labels import GpuIdentity, Labels, Place, SeriesKey, place_of
+from gputop.features.fleet.engine import FleetAnswers, LabelCache, values
+from gputop.features.fleet.exporter_names import host_of
 from gputop.features.fleet.fleet_reading import Down, FiringAlert, RemovedHost
 from gputop.features.fleet.gpu_inventory import DAY_S, FleetInventory
-from gputop.features.fleet.host_marks import marked_places
-from gputop.features.fleet.label_cache import LabelCache
+from gputop.model.quantity import clean_text
+
+MOST_ALERTS = 500
+_NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
+"""Labels that do not say what an alert is about."""
+
+
+def marked_places(
+    rows: Iterable[tuple[Labels, float]], place: Sequence[str]
+) -> tuple[dict[str, dict[Place, float]], tuple[FiringAlert, ...]]:
+    """Values of scraped addresses by mark, and the firing alerts.
+
+    Of several values of an address the greatest counts.
+    """
+    marked: dict[str, dict[Place, float]] = {
+        queries.UP: {},
+        queries.LATE: {},
+        queries.DEAD: {},
+        queries.AGE: {},
+    }
+    alerts = []
+    for row, value in rows:
+        if (of_mark := marked.get(row.get(queries.DIALECT_LABEL, ""))) is not None:
+            where = place_of(row, place)
+            of_mark[where] = max(value, of_mark.get(where, value))
+        elif name := row.get("alertname"):
+            labels = {
+                clean_text(key): clean_text(value) for key, value in sorted(row.items()) if key not in _NO_SUBJECT
+            }
+            severity = clean_text(row.get("severity", ""))
+            alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
+    return marked, tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])
+
 
 LEAST_SILENCE_S = 60.0
 """Without any ``up`` a host is down after so long without a new value, or after four scrapes, beside others that have

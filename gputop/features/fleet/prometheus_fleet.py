@@ -17,8 +17,7 @@ from gputop.features.fleet import queries
 from gputop.features.fleet.current_values import MEANS, FleetReader
 from gputop.features.fleet.decode_labels import Place, SeriesKey
 from gputop.features.fleet.decode_values import in_units
-from gputop.features.fleet.engine import Engine, values
-from gputop.features.fleet.engine_client import Client, PromQuery, number
+from gputop.features.fleet.engine import Client, Engine, PromQuery, number, values
 from gputop.features.fleet.exporter_names import DETAIL_KEYS
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -34,8 +33,7 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.gpu_inventory import FleetInventory
 from gputop.features.fleet.last_hour import HourReader
 from gputop.features.fleet.promql import any_of, over
-from gputop.features.fleet.recorded_hosts import RecordedHosts
-from gputop.features.fleet.recorded_labels import NamesAmongGpus
+from gputop.features.fleet.recorded_hosts import NamesAmongGpus, RecordedHosts
 
 IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
 """Refreshes between two looks for new GPUs and jobs, for new metric names, and at how large the fleet is."""

@@ -1,24 +1,29 @@
 """GPUs of one host, from the pages of its gputop exporter.
 
-``take`` reads pages in the order of time. Utilisation and SM activity are means over five minutes of pages; states and
-verdicts are the node's own. An hour of minutes is kept for lost time and charts. Nothing is known of the time before
-the first page. Pure: time is passed in.
+``take`` reads pages in the order of time, and trusts nothing on them. Utilisation and SM activity are means over five
+minutes of pages; states and verdicts are the node's own. An hour of minutes is kept for lost time and charts; of the
+time before the first page nothing is known. Pure: time is passed in.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from statistics import fmean
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet import decode_labels, queries
-from gputop.features.fleet.decode_labels import GpuIdentity, SeriesKey
-from gputop.features.fleet.decode_values import FactLabels, SeriesFacts, fact_labels, in_units, reading_of, series_facts
-from gputop.features.fleet.exporter_names import DIALECTS, GPU_KEYS, MOMENT_KEYS
-from gputop.features.fleet.exporter_page import PageRows, other_exporter, page_rows
+from gputop.features.fleet import queries
+from gputop.features.fleet.decode_labels import GpuIdentity, SeriesKey, label_text
+from gputop.features.fleet.decode_values import Fact, SeriesFacts, fact_of, reading_of
+from gputop.features.fleet.engine import number
+from gputop.features.fleet.exporter_names import DIALECTS, GPU_KEYS, MOMENT_KEYS, exporter_of, plausible
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     MINUTES,
@@ -32,43 +37,81 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.gpu_state import judged, lost_hours
 from gputop.features.fleet.promql import ENGINE
-from gputop.features.fleet.queries import DIALECT_LABEL, FleetSchema
 
-_OWN = DIALECTS["gputop"]
-_SCHEMA = FleetSchema(("gputop",))
-_STEPS = {
-    f"gputop_{name}_seconds_{part}": (mark, part)
-    for name, mark in (("step", queries.STEP), ("step_wait", queries.STEP_WAIT))
-    for part in ("sum", "count")
-}
-_FLAGS = {
+LONGEST_LINE = 4096
+_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)")
+_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
+_ESCAPE = re.compile(r"\\(.)")
+_OWN = DIALECTS["gputop"].signals
+_STEPS = {"step_s": "gputop_step_seconds_", "step_wait_s": "gputop_step_wait_seconds_"}
+_MARKS = {
     "gputop_gpu_state": "", "gputop_gpu_verdict": "", "gputop_job_info": "",
     "gputop_gpu_lost": queries.LOST, "gputop_pod_info": queries.POD,
 }  # fmt: skip
-"""Series that hold where they are 1 → their mark."""
+"""Series that hold where they are 1 → their mark among the facts of a node."""
 _INFO, _SHARE, _UP, _HOST = "gputop_gpu_info", "gputop_gpu_share", "gputop_up", "gputop_host_info"
 _LOST = "gputop_gpu_lost_seconds_total"
 NAMES = frozenset((
-    _INFO, _SHARE, _UP, _HOST, _LOST, *_STEPS, *_FLAGS, *(_OWN.signals[key].name for key in GPU_KEYS),
+    _INFO, _SHARE, _UP, _HOST, _LOST, *_MARKS, *(_OWN[key].name for key in GPU_KEYS),
+    *(f"{name}{part}" for name in _STEPS.values() for part in ("sum", "count")),
 ))  # fmt: skip
 LONGEST_PAUSE_S = 15.0
 """Time between two pages above which nothing is known of it."""
 MINUTE_S = 60.0
 MOST_MISSING = 64
-"""LabelCache GPUs that are no longer on the page."""
+"""Remembered GPUs that are no longer on the page."""
 
-RankCounter = tuple[str, str, tuple[tuple[str, str], ...]]
-"""Mark of steps, sum or count, and the labels of a rank."""
+Labels = Mapping[str, str]
+PageRows = Mapping[str, Sequence[tuple[Labels, float]]]
+"""Name of a series → the labels and value of each line."""
+GpuLabels = tuple[str, str, str]
+"""Number, UUID and instance of a GPU, as its exporter names it."""
 Owned = tuple[str, JobName, str, GpuState]
 """GPU number, job, user and state."""
 
 
+def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, Labels, float]]:
+    """Yield name, labels and value of the lines of these names.
+
+    Malformed lines, login banners and values that are no finite numbers are skipped.
+    """
+    for line in page.splitlines():
+        # A page has hundreds of lines of other names.
+        if line[: line.find("{")].rstrip() not in names and line.partition(" ")[0] not in names:
+            continue
+        match = _LINE.match(line) if len(line) <= LONGEST_LINE else None
+        if match is None or match[1] not in names or (value := number(match[3])) is None:
+            continue
+        if (labels := _labels(match[2] or "")) is not None:
+            yield match[1], labels, value
+
+
+@lru_cache(maxsize=50_000)
+def _labels(text: str) -> Labels | None:
+    """Decode the labels between the braces; None if malformed.
+
+    Cached: the next page has the same ones.
+    """
+    labels, at = {}, 0
+    while at < len(text):
+        match = _LABEL.match(text, at)
+        if match is None:
+            return None
+        labels[match[1]] = _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[2])
+        at = match.end()
+    return MappingProxyType(labels)
+
+
+def _gpu_labels(labels: Labels) -> GpuLabels:
+    return labels.get("gpu", ""), labels.get("uuid", ""), labels.get("mig", "")
+
+
 class _Page(Struct, frozen=True):
-    """Values, step counters and lost seconds of one page."""
+    """Values, step counters by name and rank, and lost seconds of one page."""
 
     t: float
     values: Mapping[GpuId, Mapping[str, float]]
-    steps: Mapping[RankCounter, float]
+    steps: Mapping[tuple[str, str], float]
     lost_s: Mapping[GpuId, float]
 
 
@@ -90,25 +133,25 @@ class ScrapedHost:
         """Whether the exporter said that its driver does not answer."""
         self._pages: deque[_Page] = deque()
         self._minutes: deque[_Minute] = deque(maxlen=MINUTES)
-        self._known: dict[GpuId, tuple[GpuIdentity, GpuReading]] = {}
+        self._known: dict[GpuId, GpuReading] = {}
 
     def take(self, page: str, t: float) -> str | None:
         """Read a page; return the reason if it has no GPU."""
-        rows = page_rows(page, NAMES)
-        self.own_name = next(
-            (decode_labels.label_text(labels.get("hostname", "")) for labels, _ in rows.get(_HOST, ())), self.own_name
-        )
-        self.is_late = any(value == 0.0 for _, value in rows.get(_UP, ()))
+        rows: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
+        for name, labels, value in samples(page, NAMES):
+            rows[name].append((labels, value))
+        for labels, _ in rows[_HOST][:1]:
+            self.own_name = label_text(labels.get("hostname", ""))
+        self.is_late = any(value == 0.0 for _, value in rows[_UP])
         if self.is_late:
             return None
-        found = _gpu_labels(rows, self.name)
-        if found:
-            self._take_values(rows, found, t)
-        if self.gpus:
-            return None
-        if other := other_exporter(page):
-            return f"that is {other}: let a Prometheus scrape it, and give --prom URL"
-        return "its page has no GPU"
+        identities = _identities(rows, self.name)
+        if identities:
+            self._take_values(rows, identities, t)
+        other = None if self.gpus else exporter_of(page)
+        if other is not None and not other.is_own:
+            return f"that is {other.words}: let a Prometheus scrape it, and give --prom URL"
+        return None if self.gpus else "its page has no GPU"
 
     def lost(self, t: float) -> list[Lost]:
         """GPU time lost in the hour before ``t``."""
@@ -130,131 +173,100 @@ class ScrapedHost:
                     line[at][column] = fmean(values) if values else None
         return lines
 
-    def _take_values(self, rows: PageRows, found: Sequence[dict[str, str]], t: float) -> None:
-        schema, _, identities, _ = decode_labels.discovered(found, _SCHEMA)
-        identities = {key: replace(identity, host=self.name) for key, identity in identities.items()}
-        values = _values(rows, schema, self.name)
-        instances = {key for key, identity in identities.items() if identity.mig}
-        utils = {key: value for key, value in values["util_pct"].items() if key not in instances}
-        values["util_pct"] = utils | {key: value for key, value in values[ENGINE].items() if key in instances}
+    def _take_values(self, rows: PageRows, identities: Mapping[GpuLabels, GpuIdentity], t: float) -> None:
+        values: dict[GpuLabels, dict[str, float]] = defaultdict(dict)
+        for key in GPU_KEYS:
+            for labels, value in rows.get((signal := _OWN[key]).name, ()):
+                possible = plausible(key, value * signal.factor)
+                if possible is not None and all(labels.get(label) == wanted for label, wanted in signal.labels):
+                    values[_gpu_labels(labels)][key] = possible
+        for gpu in (gpu for gpu, identity in identities.items() if identity.mig and ENGINE in values[gpu]):
+            values[gpu]["util_pct"] = values[gpu][ENGINE]
         lost_s: dict[GpuId, float] = defaultdict(float)
         for labels, value in rows.get(_LOST, ()):
-            series = decode_labels.gpu_of(self._placed(labels), schema)
-            if series in identities:
-                lost_s[identities[series].id] += value
-        of_gpus = {
-            identity.id: {key: of_key[series] for key, of_key in values.items() if series in of_key}
-            for series, identity in identities.items()
-        }
+            if (found := identities.get(_gpu_labels(labels))) is not None:
+                lost_s[found.id] += value
         steps = {
-            (*_STEPS[name], tuple(labels.items())): value for name in _STEPS for labels, value in rows.get(name, ())
+            (name, str(labels)): value for name in NAMES if "_step_" in name for labels, value in rows.get(name, ())
         }
-        self._pages.append(_Page(t, of_gpus, steps, lost_s))
+        self._pages.append(_Page(t, {one.id: values[gpu] for gpu, one in identities.items()}, steps, lost_s))
         while t - self._pages[0].t > WINDOW_S:
             self._pages.popleft()
-        facts = series_facts(self._facts(rows, schema))
-        readings = [
-            (identity, self._reading(series, identity, values, facts.get(series, SeriesFacts())))
-            for series, identity in identities.items()
-        ]
-        identity_of = {identity.id: identity for identity, _ in reversed(readings)}
-        gpus = {gpu.id: (identity_of[gpu.id], gpu) for gpu in merged(reading for _, reading in readings)}
-        self._count(gpus)
-        self._known = {**gpus, **self._missing(gpus)}
-        self.gpus = [reading for _, reading in self._known.values()]
+        facts = self._facts(rows, identities)
+        shares = {identity.id: identity.share for identity in identities.values()}
+        readings = [self._reading(identity, values[key], facts[key]) for key, identity in identities.items()]
+        gpus = {gpu.id: gpu for gpu in merged(readings)}
+        self._count(gpus, shares)
+        # GPUs of earlier pages that are not on this one are lost.
+        uuids, numbers = {gpu.uuid for gpu in gpus.values()}, {gpu.gpu.partition("/")[0] for gpu in gpus.values()}
+        missing = {
+            id: replace(gpu, is_lost=True)
+            for id, gpu in self._known.items()
+            if id not in gpus and not gpu.mig and gpu.uuid not in uuids and gpu.gpu not in numbers
+        }
+        self._known = {**gpus, **dict(list(missing.items())[-MOST_MISSING:])}
+        self.gpus = list(self._known.values())
 
-    def _missing(
-        self, gpus: Mapping[GpuId, tuple[GpuIdentity, GpuReading]]
-    ) -> dict[GpuId, tuple[GpuIdentity, GpuReading]]:
-        """GPUs of earlier pages that are not on this one, as lost."""
-        uuids = {identity.uuid for identity, _ in gpus.values()}
-        numbers = {identity.gpu.partition("/")[0] for identity, _ in gpus.values()}
-        missing = [
-            (id, (identity, replace(reading, is_lost=True)))
-            for id, (identity, reading) in self._known.items()
-            if id not in gpus and not identity.mig and identity.uuid not in uuids and identity.gpu not in numbers
-        ]
-        return dict(missing[-MOST_MISSING:])
-
-    def _reading(
-        self, series: SeriesKey, identity: GpuIdentity, values: Mapping[str, Mapping[SeriesKey, float]],
-        facts: SeriesFacts,
-    ) -> GpuReading:  # fmt: skip
-        present = {key: of_key[series] for key, of_key in values.items() if series in of_key}
+    def _reading(self, identity: GpuIdentity, values: Mapping[str, float], facts: SeriesFacts) -> GpuReading:
         past = [page.values[identity.id] for page in self._pages if identity.id in page.values]
-        for key in ("util_pct", "sm_active_pct"):
-            if key in present:
-                present[key] = fmean(of_page[key] for of_page in past if key in of_page)
+        means = {key: fmean(of_page[key] for of_page in past if key in of_page)
+                 for key in ("util_pct", "sm_active_pct") if key in values}  # fmt: skip
         job, user = facts.job_and_user
         owned = replace(identity, job=job, user=user)
-        return reading_of(series, owned, facts, present, is_quiet=None)
+        return reading_of(SeriesKey("gputop", ()), owned, facts, {**values, **means}, is_quiet=None)
 
-    def _placed(self, labels: Mapping[str, str], mark: str = "gputop") -> dict[str, str]:
-        """The labels as an engine would give them, with a mark."""
-        return {**labels, "instance": self.name, DIALECT_LABEL: mark}
-
-    def _facts(self, rows: PageRows, schema: FleetSchema) -> Iterable[tuple[FactLabels | None, float]]:
+    def _facts(self, rows: PageRows, identities: Mapping[GpuLabels, GpuIdentity]) -> Mapping[GpuLabels, SeriesFacts]:
         """States, verdicts, owners and mean steps of five minutes."""
-        for name, mark in _FLAGS.items():
+        found: dict[GpuLabels, SeriesFacts] = defaultdict(SeriesFacts)
+        for name, mark in _MARKS.items():
             for labels, value in rows.get(name, ()):
                 if value == 1.0:
-                    yield fact_labels(self._placed(labels, mark), schema), value
-        counted, before = self._pages[-1].steps, self._pages[0].steps
-        for (mark, part, rank), value in counted.items():
-            times = counted.get((mark, "count", rank), 0.0) - before.get((mark, "count", rank), 0.0)
-            if part == "sum" and times > 0:
-                seconds = value - before.get((mark, part, rank), 0.0)
-                yield fact_labels(self._placed(dict(rank), mark), schema), seconds / times
+                    found[_gpu_labels(labels)].take(fact_of(labels, mark), value)
+        # Ranks are labelled with the number of their GPU alone.
+        numbered = {identity.gpu: key for key, identity in identities.items()}
+        now, before = self._pages[-1].steps, self._pages[0].steps
+        for field, name in _STEPS.items():
+            for labels, _ in rows.get(f"{name}count", ()):
+                keys = ((f"{name}{part}", str(labels)) for part in ("sum", "count"))
+                seconds, times = (now.get(key, 0.0) - before.get(key, 0.0) for key in keys)
+                if times > 0 and labels.get("gpu") in numbered:
+                    found[numbered[labels["gpu"]]].take(Fact(field), seconds / times)
+        return found
 
-    def _count(self, gpus: Mapping[GpuId, tuple[GpuIdentity, GpuReading]]) -> None:
+    def _count(self, gpus: Mapping[GpuId, GpuReading], shares: Mapping[GpuId, float]) -> None:
         """Add time lost since the previous page, and chart points.
 
         The node's own count of lost seconds comes before an estimate from its state.
         """
-        page, before = self._pages[-1], self._pages[-2] if len(self._pages) > 1 else self._pages[-1]
+        page, before = self._pages[-1], self._pages[max(0, len(self._pages) - 2)]
         spent_s = page.t - before.t if page.t - before.t <= LONGEST_PAUSE_S else 0.0
         begun = page.t - page.t % MINUTE_S
         if not self._minutes or self._minutes[-1].begun != begun:
             self._minutes.append(_Minute(begun, {}, {}))
         minute = self._minutes[-1]
-        for id, (identity, reading) in gpus.items():
+        for id, gpu in gpus.items():
             util = page.values[id].get("util_pct")
-            minute.drawn.setdefault(reading.gpu, []).append((util, page.values[id].get("sm_active_pct")))
-            state, _ = judged(reading)
+            minute.drawn.setdefault(gpu.gpu, []).append((util, page.values[id].get("sm_active_pct")))
+            state, _ = judged(gpu)
             lost_s = lost_hours(state, util, spent_s)
-            if spent_s and id in page.lost_s and page.lost_s[id] >= before.lost_s.get(id, page.lost_s[id]):
-                lost_s = min(spent_s, page.lost_s[id] - before.lost_s.get(id, page.lost_s[id]))
+            counted_s = page.lost_s.get(id, -1.0) - before.lost_s.get(id, 0.0)
+            if counted_s >= 0.0 and id in before.lost_s:
+                lost_s = min(spent_s, counted_s)
             if lost_s > 0.0:
-                owned = (reading.gpu, reading.job, reading.user, state)
-                minute.lost[owned] = minute.lost.get(owned, 0.0) + lost_s * identity.share / HOUR_S
+                owned = (gpu.gpu, gpu.job, gpu.user, state)
+                minute.lost[owned] = minute.lost.get(owned, 0.0) + lost_s * shares[id] / HOUR_S
 
 
-def _gpu_labels(rows: PageRows, host: str) -> list[dict[str, str]]:
-    """Labels of each GPU on a page, as an engine answers ``queries.identities``."""
-    found = {}
-    shares = {_own_labels(labels): (labels, value) for labels, value in rows.get(_SHARE, ())}
-    for name in (*(_OWN.signals[key].name for key in MOMENT_KEYS), _INFO):
-        for labels, _ in rows.get(name, ()):
-            gpu = _own_labels(labels)
-            share_labels, share = shares.get(gpu, ({}, 1.0))
-            if share > 0.0:
-                found[gpu] = {**labels, **share_labels, "instance": host, DIALECT_LABEL: "gputop"}
-    return list(found.values())
-
-
-def _own_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(labels.get(name, "") for name in ("gpu", "uuid", "mig"))
-
-
-def _values(rows: PageRows, schema: FleetSchema, host: str) -> dict[str, dict[SeriesKey, float]]:
-    """Values in the catalogue's units, by key and GPU."""
-    values: dict[str, dict[SeriesKey, float]] = {}
-    for key in GPU_KEYS:
-        signal = _OWN.signals[key]
-        found = [
-            (decode_labels.gpu_of({**labels, "instance": host, DIALECT_LABEL: "gputop"}, schema), value)
-            for labels, value in rows.get(signal.name, ())
-            if all(labels.get(label) == wanted for label, wanted in signal.labels)
-        ]
-        values[key] = in_units(found, key)
-    return values
+def _identities(rows: PageRows, host: str) -> dict[GpuLabels, GpuIdentity]:
+    """The GPUs and MIG instances on a page; one that is split is left out."""
+    shares = {_gpu_labels(labels): (value, labels.get("parent", "")) for labels, value in rows.get(_SHARE, ())}
+    names: Iterable[str] = (*(_OWN[key].name for key in MOMENT_KEYS), _INFO)
+    found: dict[GpuLabels, GpuIdentity] = {}
+    for key in dict.fromkeys(_gpu_labels(labels) for name in names for labels, _ in rows.get(name, ())):
+        gpu, uuid, mig = map(label_text, key)
+        share, parent = shares.get(key, (1.0, ""))
+        if share > 0.0:
+            number, instance = gpu or uuid[:12] or "?", mig.removesuffix("/0") if parent else mig
+            number, uuid = f"{number}/{mig}" if mig else number, label_text(parent) or uuid
+            found[key] = GpuIdentity(host, number, uuid, "", (host,), share=share, mig=instance)
+    return found

@@ -46,6 +46,11 @@ class Straggler(Struct, frozen=True):
     """Whether the others are known to wait: busy ones whose SM activity is below that of work."""
 
     @property
+    def key(self) -> str:
+        """Identifies the straggler among all."""
+        return f"{self.host}\t{self.gpu}"
+
+    @property
     def where(self) -> str:
         """The place for people."""
         return f"{self.host} GPU {self.gpu}" if self.gpu else f"all of {self.host}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Client
+from gputop.features.fleet.engine import Client
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import LATE, STARTED, SimulatedFleet

@@ -8,7 +8,7 @@ import pytest
 
 from gputop.features.fleet import queries
 from gputop.features.fleet.address import address_of, checked_select, ssh_command
-from gputop.features.fleet.hour_samples import hour_questions
+from gputop.features.fleet.last_hour import hour_questions
 from gputop.model.source import UsageError
 
 

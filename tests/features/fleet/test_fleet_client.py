@@ -19,14 +19,13 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.engine import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, labels_of
 from gputop.features.fleet.fleet_command import moment_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.http_wire import proxy_of
-from gputop.features.fleet.label_cache import labels_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch

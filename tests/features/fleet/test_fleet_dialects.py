@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Client, PromQuery, QueryError
+from gputop.features.fleet.engine import Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import SimulatedFleet

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Client, PromQuery, QueryError
+from gputop.features.fleet.engine import Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import GpuReading
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Client, PromQuery
+from gputop.features.fleet.engine import Client, PromQuery
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet

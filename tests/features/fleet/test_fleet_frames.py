@@ -14,14 +14,13 @@ from gputop.cli import main
 from gputop.features.fleet.decode_values import fact_labels, series_facts
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
-from gputop.features.fleet.fleet_lists import straggler_line
+from gputop.features.fleet.fleet_lists import straggler_line, ticket_text
 from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, LastHour, Lost
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_state import ABSENT, state_of
 from gputop.features.fleet.queries import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.straggler import By, Straggler, stragglers
-from gputop.features.fleet.ticket import ticket_text
 from tests.features.fleet.conftest import planted, text_of
 
 GIB = 2.0**30

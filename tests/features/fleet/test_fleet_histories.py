@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.engine import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_data import fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
+from gputop.features.fleet.address import expanded
 from gputop.features.fleet.direct_fleet import DirectFleet, display_names
-from gputop.features.fleet.exporter_page import samples
 from gputop.features.fleet.fleet_app import open_row
 from gputop.features.fleet.fleet_data import fleet_data, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
@@ -26,9 +26,8 @@ from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.host_link import HostLink, SshOptions, ssh_words
-from gputop.features.fleet.host_words import expanded
 from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.scraped_host import ScrapedHost
+from gputop.features.fleet.scraped_host import ScrapedHost, samples
 from gputop.model.redaction import Redactor
 from gputop.model.source import UsageError
 from tests.features.fleet.conftest import text_of

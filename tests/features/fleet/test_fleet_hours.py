@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Answer, Client, PromQuery
+from gputop.features.fleet.engine import Answer, Client, PromQuery, labels_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import LastHour
-from gputop.features.fleet.label_cache import labels_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import rule_scope
 from gputop.features.fleet.questions import QUESTIONS

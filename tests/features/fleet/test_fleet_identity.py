@@ -11,7 +11,7 @@ import pytest
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.decode_labels import discovered
-from gputop.features.fleet.engine_client import Client
+from gputop.features.fleet.engine import Client
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
 from gputop.features.fleet.last_hour import lost_hours_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gputop.features.fleet.engine import LabelCache
 from gputop.features.fleet.fleet_reading import Down, FleetReading
-from gputop.features.fleet.label_cache import LabelCache
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.redacted_fleet import LEAST_HOSTS, RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gputop.features.fleet.decode_labels import owner_of
-from gputop.features.fleet.discover_names import scrape_seconds
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, merged, with_schedulers
+from gputop.features.fleet.gpu_inventory import scrape_seconds
 from gputop.features.fleet.promql import Scope
 from gputop.model.metrics import GPU_METRICS
 

@@ -9,11 +9,10 @@ import pytest
 
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Answer, Client, PromQuery
+from gputop.features.fleet.engine import Answer, Client, PromQuery, labels_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import GpuState
 from gputop.features.fleet.gpu_state import GPU_STATES
-from gputop.features.fleet.label_cache import labels_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from gputop.features.fleet.rules import recorded

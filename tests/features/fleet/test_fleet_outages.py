@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine_client import Client
+from gputop.features.fleet.engine import Client
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView

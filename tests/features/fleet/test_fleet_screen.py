@@ -9,12 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
-from gputop.features.fleet.fleet_cells import cell_spans
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
-from gputop.features.fleet.fleet_header import summary
-from gputop.features.fleet.fleet_help import help_rows
+from gputop.features.fleet.fleet_lists import ticket_text
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, LastHour
-from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_rows import cell_spans
+from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
     FleetView,
@@ -27,7 +26,6 @@ from gputop.features.fleet.fleet_view import (
     sorted_by,
 )
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.ticket import ticket_text
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.glyphs import ASCII, COLOUR, MONO

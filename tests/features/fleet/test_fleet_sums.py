@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from gputop.features.fleet import last_hour
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.decode_labels import owner_of
-from gputop.features.fleet.engine import Engine
-from gputop.features.fleet.engine_client import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.engine import Answer, Client, Engine, PromQuery, QueryError, labels_of
 from gputop.features.fleet.fleet_command import MOST_GPUS, frame_once
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
@@ -34,12 +33,10 @@ from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.gpu_inventory import FleetInventory
 from gputop.features.fleet.gpu_state import judged, lost_hours
-from gputop.features.fleet.label_cache import labels_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.queries import DIALECT_LABEL, UP, FleetSchema
-from gputop.features.fleet.recorded_hosts import RecordedHosts
-from gputop.features.fleet.recorded_labels import HostNames, lost_of, recorded_host, shares_of
+from gputop.features.fleet.recorded_hosts import HostNames, RecordedHosts, lost_of, recorded_host, shares_of
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
