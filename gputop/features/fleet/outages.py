@@ -21,6 +21,13 @@ from gputop.model.quantity import clean_text
 MOST_ALERTS = 500
 _NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
 """Labels that do not say what an alert is about."""
+NO_ANSWER = "the exporter does not answer"
+LATE_DRIVER = "the driver does not answer: it is late or hangs"
+LEAST_SILENCE_S = 60.0
+"""Without any ``up`` a host is down after so long without a new value, or after four scrapes, beside others that have
+new ones."""
+LONGEST_GAP_S = 300.0
+"""Time for which values are kept over a pause of the engine: it keeps a value for the present as long itself."""
 
 
 def marked_places(
@@ -30,12 +37,7 @@ def marked_places(
 
     Of several values of an address the greatest counts.
     """
-    marked: dict[str, dict[Place, float]] = {
-        queries.UP: {},
-        queries.LATE: {},
-        queries.DEAD: {},
-        queries.AGE: {},
-    }
+    marked: dict[str, dict[Place, float]] = {mark: {} for mark in (queries.UP, queries.LATE, queries.DEAD, queries.AGE)}
     alerts = []
     for row, value in rows:
         if (of_mark := marked.get(row.get(queries.DIALECT_LABEL, ""))) is not None:
@@ -48,13 +50,6 @@ def marked_places(
             severity = clean_text(row.get("severity", ""))
             alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
     return marked, tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])
-
-
-LEAST_SILENCE_S = 60.0
-"""Without any ``up`` a host is down after so long without a new value, or after four scrapes, beside others that have
-new ones."""
-LONGEST_GAP_S = 300.0
-"""Time for which values are kept over a pause of the engine: it keeps a value for the present as long itself."""
 
 
 class HostOutages:
@@ -144,10 +139,10 @@ class HostOutages:
         for place in places if self._marks else ():
             since = t - self._last_seen[place] if place in self._last_seen else None
             if up.get(place) == 0.0:
-                down[place] = Down(since, "the exporter does not answer")
+                down[place] = Down(since, NO_ANSWER)
             elif place in late:
                 since = late[place] if 0.0 < late[place] < DAY_S else since
-                down[place] = Down(since, "the driver does not answer: it is late or hangs", "late")
+                down[place] = Down(since, LATE_DRIVER, "late")
             elif place in dead:
                 down[place] = Down(dead[place], "nobody writes its file any more: the exporter has ended")
             elif up:

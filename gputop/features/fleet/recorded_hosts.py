@@ -1,7 +1,8 @@
 """Read hosts and jobs of a large fleet from what its rules record.
 
 Takes the sums by host and owner that rules record once a minute; returns a reading without GPUs, with ``shares``. Its
-questions grow with hosts, not with GPUs.
+questions grow with hosts, not with GPUs. States and silent addresses are asked for at each refresh, means and addresses
+at every second one, names and the past of hosts at every 20th; all are as old as the last evaluation of the rules.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gputop.features.fleet.fleet_reading import (
     with_schedulers,
 )
 from gputop.features.fleet.gpu_state import GPU_STATES
-from gputop.features.fleet.outages import marked_places
+from gputop.features.fleet.outages import LATE_DRIVER, NO_ANSWER, marked_places
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, named, over, selector, window
 from gputop.features.fleet.queries import AGE, DIALECT_LABEL, HOST, LATE, LOOKBACKS_S, UP, marked
 from gputop.model.quantity import count
@@ -38,6 +39,15 @@ MEANS: Mapping[str, str] = {
 }  # fmt: skip
 """Recorded series → what of ``HostShare`` it is."""
 _STATES: Mapping[str, GpuState] = {str(code): state for state, code in state_rules.CODES.items()}
+SCRAPE_S = 30.0
+"""The longest usual time between two scrapes: twice it an address may be silent."""
+NAMES_EVERY = 20
+"""Refreshes between two looks at the names and the past of hosts."""
+PLACE = (*CLUSTER_LABELS, "instance")
+"""The labels of a scraped address: two clusters may have the same one."""
+MOST_ABSENT = 256
+"""Addresses without GPUs of which it is asked whether they are still scraped."""
+STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
 
 
 class RecordedHost(NamedTuple):
@@ -61,17 +71,11 @@ class RecordedHost(NamedTuple):
 Recorded = tuple[RecordedHost, float]
 
 
-def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
-    """Addresses that are among ``places``, with their cluster or without one."""
-    return {place for place in addresses if place in places or ("", place[1]) in places}
-
-
 def recorded_host(labels: Labels) -> RecordedHost:
     """The labels of a recorded series of a host."""
     quantity: str = labels.get("state") or _STATES.get(labels.get(state_rules.CODE, "")) or labels.get("__name__", "")
-    return RecordedHost(
-        labels.get(NAMES_LABEL, ""), recorded_place(labels), label_text(host_of(labels)), *owner_of(labels), quantity,
-    )  # fmt: skip
+    place, host = recorded_place(labels), label_text(host_of(labels))
+    return RecordedHost(labels.get(NAMES_LABEL, ""), place, host, *owner_of(labels), quantity)
 
 
 class HostNames:
@@ -92,21 +96,13 @@ class HostNames:
         host = self._plain(recorded)
         return f"{recorded.cluster or '-'}/{host}" if host in self._ambiguous else host
 
-    def owners(self, rows: Iterable[Recorded]) -> list[tuple[str, JobName, str]]:
+    def owners(self, rows: Sequence[Recorded]) -> list[tuple[str, JobName, str]]:
         """Host, job and user of each row.
 
         A job that is known by its number alone takes the name that a scheduler gives that number.
         """
-        owners = [
-            (
-                self.name_of(recorded),
-                recorded.job.within(recorded.cluster) if self.several else recorded.job,
-                recorded.user,
-            )
-            for recorded, _ in rows
-        ]
-        jobs = with_schedulers([job for _, job, _ in owners])
-        return [(host, job, user) for (host, _, user), job in zip(owners, jobs, strict=True)]
+        jobs = with_schedulers([row.job.within(row.cluster) if self.several else row.job for row, _ in rows])
+        return [(self.name_of(row), job, row.user) for (row, _), job in zip(rows, jobs, strict=True)]
 
     def _plain(self, recorded: RecordedHost) -> str:
         return self._names_by_place.get(recorded.place, recorded.host) if recorded.place[1] else recorded.host
@@ -123,11 +119,9 @@ class NamesAmongGpus(HostNames):
         self._hosts, self.several = frozenset(self._by_place.values()), several
 
     def name_of(self, recorded: RecordedHost) -> str:
-        for place in (recorded.place, recorded.place[1:]):
-            if place in self._by_place:
-                return self._by_place[place]
         apart = f"{recorded.cluster or '-'}/{recorded.host}"
-        return apart if apart in self._hosts else recorded.host
+        plain = apart if apart in self._hosts else recorded.host
+        return self._by_place.get(recorded.place) or self._by_place.get(recorded.place[1:]) or plain
 
 
 def shares_of(rows: Sequence[Recorded], names: HostNames) -> list[HostShare]:
@@ -154,22 +148,15 @@ def lost_of(rows: Sequence[Recorded], names: HostNames) -> list[Lost]:
     ]
 
 
-SCRAPE_S = 30.0
-"""The longest usual time between two scrapes: twice it an address may be silent."""
-NAMES_EVERY = 20
-"""Refreshes between two looks at the names and the past of hosts."""
-PLACE = (*CLUSTER_LABELS, "instance")
-"""The labels of a scraped address: two clusters may have the same one."""
-"""The rules record once a minute."""
-MOST_ABSENT = 256
-"""Addresses without GPUs of which it is asked whether they are still scraped."""
-STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
+def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
+    """Addresses that are among ``places``, with their cluster or without one."""
+    return {place for place in addresses if place in places or ("", place[1]) in places}
 
 
 def _past_addresses(select: str) -> str:
     """The most GPUs of each address at some moments of the last day."""
     series = selector(state_rules.HOST_ADDRESS, select)
-    past = [promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S]
+    past = (promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S)
     return f"max without (back) ({promql.union(past)})"
 
 
@@ -262,7 +249,7 @@ class RecordedHosts:
 
     def _take(self, answers: FleetAnswers, t: float) -> None:
         if "troubles" in answers.rows:
-            places, self._alerts = marked_places(values(answers.rows_of("troubles"), self._labels), PLACE)
+            places, self._alerts = marked_places(values(answers.rows["troubles"], self._labels), PLACE)
             self._silent, self._late = (
                 frozenset(recorded_place(dict(zip(PLACE, place, strict=True))) for place in places[mark])
                 for mark in (UP, LATE)
@@ -271,14 +258,11 @@ class RecordedHosts:
             self._age_s = None if newest is None else max(0.0, t - newest)
         # Nobody is missing by the word of an engine that may not have looked everywhere.
         taken = answers.rows.keys() - ({"addresses"} & answers.warned)
-        rows = {name: list(values(answers.rows_of(name), self._recorded)) for name in self._rows if name in taken}
+        rows = {name: list(values(answers.rows[name], self._recorded)) for name in self._rows if name in taken}
         if "names" in answers.rows:
-            self._hostnames = {
-                recorded_place(labels): name
-                for labels, _ in values(answers.rows_of("names"), LabelCache(dict))
-                if (name := labels.get("hostname"))
-            }
-        elif all(of == self._rows[name] for name, of in rows.items()):
+            told = values(answers.rows["names"], LabelCache(dict))
+            self._hostnames = {recorded_place(of): of["hostname"] for of, _ in told if of.get("hostname")}
+        elif all(found == self._rows[name] for name, found in rows.items()):
             return
         self._rows |= rows
         states, now, before = (self._rows[name] for name in ("states", "addresses", "before"))
@@ -305,30 +289,27 @@ class RecordedHosts:
         present, before = self._present, self._past if self._rows["addresses"] else {}
         down: dict[str, Down] = {}
         unexplained = []
-        for host in (*present, *(host for host in before if host not in present)):
+        for host in dict.fromkeys((*present, *before)):
             addresses = self.addresses.get(host, set())
             if _among(self._late, addresses):
-                down[host] = Down(None, "the driver does not answer: it is late or hangs", "late")
+                down[host] = Down(None, LATE_DRIVER, "late")
             elif addresses and _among(self._silent, addresses) == addresses:
-                down[host] = Down(None, "the exporter does not answer")
+                down[host] = Down(None, NO_ANSWER)
             elif host not in present:
                 unexplained.append(host)
         scraped, unrecorded, problems = self._scraped(unexplained, at)
+        alive = {host for host in unexplained if _among(unrecorded, self.addresses[host])}
         gone = {
             host: RemovedHost(before[host], None) for host in unexplained if not _among(scraped, self.addresses[host])
         }
-        alive = {host for host in unexplained if _among(unrecorded, self.addresses[host])}
         # What a host that is down had is told by its shares, as long as the rules still have them.
         shared = {share.host for share in self.shares} & down.keys()
-        missing = {
-            host: n - present.get(host, 0)
-            for host, n in before.items()
-            if n > present.get(host, 0) and host not in gone and host not in alive and host not in shared
-        }
+        known = gone.keys() | alive | shared
+        lost = {host: n - present.get(host, 0) for host, n in before.items() if host not in known}
         if alive and not problems:
             told = f"{count(len(alive), 'host')} with GPUs that no rule records now"
             problems = [f"{told}: are the rules evaluated everywhere?"]
-        return down, gone, missing, problems
+        return down, gone, {host: n for host, n in lost.items() if n > 0}, problems
 
     def _scraped(self, hosts: Sequence[str], at: float | None) -> tuple[set[Place], set[Place], list[str]]:
         """Ask whether the engine still scrapes these hosts.
@@ -343,10 +324,10 @@ class RecordedHosts:
         answers = self._engine.asked({"up": _answering(instances, self._engine.select)}, at)
         if "up" not in answers.rows or answers.warned:
             return set(places), set(places), answers.problems
-        marked_labels = [labels for labels, _ in values(answers.rows_of("up"), self._labels)]
+        found = [labels for labels, _ in values(answers.rows["up"], self._labels)]
         rest = set(places[MOST_ABSENT:])
-        up = rest | {recorded_place(labels) for labels in marked_labels}
-        measured = {recorded_place(labels) for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
+        up = rest | {recorded_place(labels) for labels in found}
+        measured = {recorded_place(labels) for labels in found if labels.get(DIALECT_LABEL) == HOST}
         return up, rest | measured, answers.problems
 
     def of_straggling_jobs(self) -> list[str]:
