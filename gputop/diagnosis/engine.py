@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.core_takers import takers
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.host_side import GpuHostActivity, read_host, serving_on
+from gputop.diagnosis.host_side import GpuHostActivity, host_second, read_host, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.sample_facts import clock_share, sm_now
 from gputop.diagnosis.sanity import SanityFilter
@@ -208,18 +208,13 @@ class Diagnoser:
 
 
 def _lanes(gpu: GpuSample, tick: GpuHostActivity | None) -> Mapping[str, float | None]:
-    idle = None if gpu.util_pct is None else 100.0 - gpu.util_pct
+    lanes: dict[str, float | None] = {"idle_pct": None if gpu.util_pct is None else 100.0 - gpu.util_pct}
     if tick is None:
-        return {"idle_pct": idle}
-    lanes: dict[str, float | None] = {"idle_pct": idle}
-    p = tick.primary
-    if p is not None and p.main_pct is not None:
-        lanes["main_pct"] = p.main_pct
-    if tick.scheduled:
-        lanes["loader_run_pct"] = tick.running / tick.scheduled
-        lanes["loader_wait_pct"] = tick.queued / tick.scheduled
-    if tick.states:
-        lanes["loader_disk_pct"] = 100.0 * tick.disk / tick.states
-    if tick.wait_channels:
-        lanes["loader_network_pct"] = 100.0 * tick.network / tick.wait_channels
+        return lanes
+    if tick.primary is not None and tick.primary.main_pct is not None:
+        lanes["main_pct"] = tick.primary.main_pct
+    host = host_second(tick)
+    for name, share in (("run", host.running), ("wait", host.queued), ("disk", host.disk), ("network", host.network)):
+        if tick.loaders and share is not None:
+            lanes[f"loader_{name}_pct"] = 100.0 * share
     return lanes

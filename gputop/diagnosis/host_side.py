@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import A_COMPILER, COMPILE_WORKER, NEVER, FeederKind, WaitEnd, rank_among_owners
+from gputop.model.feeders import A_COMPILER, COMPILE_WORKER, NEVER, FeederKind, MainWaits, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
 
 NOT_COMPUTE = ("nvidia-cuda-mps",)
+INTERPRETERS = ("python", "pypy", "node", "java", "bash", "sh")
+HALTED = {"T": "stopped", "t": "traced"}
+"""States of a process that is held: by a signal, and by a debugger (proc(5))."""
+MOST = 1e18
+"""Far beyond any value of the catalogue; what exceeds it, or is not a number, counts as not measured."""
+STATES = 9
+DISK, NETWORK, LOCK, SLEEP, POLL, UNREAD = 2, 3, 4, 5, 6, 8
+"""Number of states of a worker, and the places of some of them in ``FeederRow.values``."""
 
 
 def is_compute(p: ProcessSample) -> bool:
@@ -32,8 +41,6 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
 
     The only GPU if none is seen. None of them where several servers of the kind are asked: whose a GPU is cannot be
     told by name.
-
-    None of them where several servers of the kind are asked: which GPU is whose cannot be told by name.
     """
     if row.kind is None or sum(other.kind == row.kind for other in snapshot.servers) > 1:
         return frozenset()
@@ -44,111 +51,148 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     return frozenset({snapshot.gpus[0].static.index})
 
 
-STATES = 9
-DISK, NETWORK, LOCK, SLEEP, POLL, UNREAD = 2, 3, 4, 5, 6, 8
-"""Number of states of a worker, and the places of some of them in ``FeederRow.values``."""
-
-
 class FeederRow(Struct, frozen=True):
     """One worker in one sample, ``values`` in percent.
 
-    ``key``: a pid, or its negative for that process's threads.
+    ``key``: a pid, or its negative for that process's threads. ``kind`` names such workers in the plural.
     """
 
     key: int
-    kind: str
+    p: ProcessSample
     values: tuple[float, ...]
-    by: str | None = None
-    rx_bytes_per_s: float | None = None
-    count: int = 1
-    why_blind: str | None = None
+    kind: str = "workers"
     what: FeederKind = "workers"
-    mount: str | None = None
-    address: str = ""
-    group: str = ""
-    """Group of workers that share work.
+    count: int = 1
 
-    They have one parent, and were classified by one rule.
+    @property
+    def by(self) -> str | None:
+        """What resolved its waits."""
+        return self.p.feed_by
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """Workers that share work have one parent, and were classified by one rule."""
+        return self.p.ppid, self.p.static.rule, self.p.static.loader
+
+
+class HostMeans(NamedTuple):
+    """Host activity for a GPU, of one sample or as means.
+
+    Shares 0–1, counts, cores and bytes a second.
     """
-    starttime: int | None = None
-    cores: float | None = None
-    """Cores that this feeder and its like may use together."""
-    name: str = ""
-    """Program of a process that is no worker of the job."""
 
+    main: float | None = None
+    """Runnable: on a core, or queued for one."""
+    main_queued: float | None = None
+    main_disk: float | None = None
+    main_network: float | None = None
+    main_lock: float | None = None
+    main_sleep: float | None = None
+    main_poll: float | None = None
+    main_pipe: float | None = None
+    main_write: float | None = None
+    main_other: float | None = None
+    main_unread: float | None = None
+    main_saves: float | None = None
+    """Share of time that the main thread waited for a file write."""
+    listens: float | None = None
+    workers: float | None = None
+    """Mean over loaders of running and queued."""
+    running: float | None = None
+    queued: float | None = None
+    disk: float | None = None
+    network: float | None = None
+    loaders: float | None = None
+    tree: float | None = None
+    """Cores that the job's processes used."""
+    read: float | None = None
+    write: float | None = None
+    throttled: float | None = None
+    pool: float | None = None
+    compiling: float | None = None
 
-INTERPRETERS = ("python", "pypy", "node", "java", "bash", "sh")
-
-
-class LoaderStart(Struct, frozen=True):
-    """A loader process, as starts are counted."""
-
-    pid: int
-    starttime: int | None
-    age_s: float | None
-    parent: int | None = None
-    rule: str | None = None
-    kind: str | None = None
+    @property
+    def waits(self) -> MainWaits | None:
+        """Waits of the main thread; None if they cannot be seen."""
+        return None if self.main is None else MainWaits(*[share or 0.0 for share in self[2:11]])
 
 
 class GpuHostActivity(Struct):
-    """The host side of one GPU at one moment.
-
-    CPU figures in percent of one core, disk and network as loader counts.
-    """
+    """The processes of one GPU at one moment."""
 
     owners: list[ProcessSample] = []
+    """Processes that hold a context on this GPU."""
     primary: ProcessSample | None = None
+    """The owner that computes with most memory."""
+    loaders: list[ProcessSample] = []
+    """Dataloader workers and whatever else feeds."""
+    tree: list[ProcessSample] = []
+    """All processes of the job."""
+    rows: list[FeederRow] = []
+    """One row for each feeder; threads and children of an owner are one."""
     serving: ServerRow | None = None
     """Measurements that the inference server on this GPU reports."""
-    process_bytes: float | None = None
-    tree_pct: float | None = None
-    read_bytes: float | None = None
-    write_bytes: float | None = None
-    loader_count: int = 0
-    scheduled: int = 0
-    workers: float = 0.0
-    running: float = 0.0
-    queued: float = 0.0
-    states: int = 0
-    disk: int = 0
-    network: float = 0.0
-    wait_channels: int = 0
-    throttled: float | None = None
-    kinds: str | None = None
-    nccl: bool = False
-    pin_memory: bool | None = None
-    pool_pct: float | None = None
-    compiling: float = 0.0
-    """Share of the sample in which a compiler ran."""
-    births: list[LoaderStart] = []
-    waits_of: dict[int, tuple[WaitEnd, ...]] = {}
-    """Wait targets of each worker, by pid."""
-    children_of: dict[int, list[int]] = {}
-    """Working children by pid of their parent, not counted elsewhere."""
-    halted: list[ProcessSample] = []
-    """Workers that a signal or a debugger has stopped."""
-    feeders: list[FeederRow] = []
-    """One row for each feeder."""
 
     def add_owner(self, p: ProcessSample) -> None:
         """Count a process that holds a context on this GPU."""
         self.owners.append(p)
-        if p.gpu_mem_bytes is not None:
-            self.process_bytes = (self.process_bytes or 0.0) + p.gpu_mem_bytes
-        best = self.primary
-        if best is None or rank_among_owners(p) > rank_among_owners(best):
-            self.primary = p
-        self.nccl = self.nccl or bool(p.nccl)
-        if p.pin_memory is not None:
-            self.pin_memory = bool(self.pin_memory) or p.pin_memory
-        if p.pool_run_pct is not None:
-            self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
-        if p.feed.run is not None and (p.feeder_threads or p.feed_by == "child"):
-            is_child = p.feed_by == "child"
-            kind = "child processes" if is_child else p.static.loader or "host threads"
-            self.feeders.append(_row(p, -p.pid, "children" if is_child else "threads", kind, p.feeder_threads or 1))
-        self.belong(p)
+        self.primary = max(self.owners, key=rank_among_owners)
+        if p.feed.run is not None and p.feed_by == "child":
+            self.rows.append(FeederRow(-p.pid, p, _shares(p), "child processes", "children", p.feeder_threads or 1))
+        elif p.feed.run is not None and p.feeder_threads:
+            kind = p.static.loader or "host threads"
+            self.rows.append(FeederRow(-p.pid, p, _shares(p), kind, "threads", p.feeder_threads))
+
+    def add_loader(self, p: ProcessSample) -> None:
+        """Count a dataloader worker, or what else feeds."""
+        if p.static.server is not None:
+            # It takes an inference server's requests, and loads no data.
+            self.rows.append(FeederRow(p.pid, p, _shares(p), "server fronts", "front"))
+            return
+        self.loaders.append(p)
+        what, kind = _kind(p.static.rule, p.static.loader)
+        self.rows.append(FeederRow(p.pid, p, _shares(p), kind, what))
+
+    @property
+    def kinds(self) -> str | None:
+        """Kind of its loaders, by their names."""
+        return next((p.static.loader for p in self.loaders if p.static.loader is not None), None)
+
+    @property
+    def births(self) -> list[ProcessSample]:
+        """Loaders proper: those whose starts are counted."""
+        return [p for p in self.loaders if p.static.rule not in ("R5", "R6")]
+
+    @property
+    def halted(self) -> list[ProcessSample]:
+        """Workers that a signal or a debugger has stopped."""
+        return [p for p in self.loaders if p.state in HALTED]
+
+    @property
+    def process_bytes(self) -> float | None:
+        """Device memory of the owners."""
+        return _total([p.gpu_mem_bytes for p in self.owners])
+
+    @property
+    def read_bytes(self) -> float | None:
+        """Bytes a second that the job reads."""
+        return _total([p.read_bytes_per_s for p in self.tree])
+
+    @property
+    def write_bytes(self) -> float | None:
+        """Bytes a second that the job writes."""
+        return _total([p.write_bytes_per_s for p in self.tree])
+
+    @property
+    def nccl(self) -> bool:
+        """Whether an owner has threads of NCCL."""
+        return any(p.nccl for p in self.owners)
+
+    @property
+    def pin_memory(self) -> bool | None:
+        """Whether an owner pins memory in a thread; None if that was not seen."""
+        known = [p.pin_memory for p in self.owners if p.pin_memory is not None]
+        return any(known) if known else None
 
     @property
     def knows_feeders(self) -> bool:
@@ -184,41 +228,33 @@ class GpuHostActivity(Struct):
     def ends(self) -> tuple[WaitEnd, ...]:
         """Wait targets of the GPU's main thread, the most frequent first.
 
-
-        Empty where that is not known.
+        With the children of those targets and whom they wait for in turn, as parts of the main thread's observations.
         """
-        waits_for = None if self.primary is None else self.primary.waits_for
-        ends = [self._with_children(end) for end in waits_for or ()]
-        beyond = [further for end in ends for pid in end.pids for further in self._beyond(end, pid)]
-        return tuple(sorted((*ends, *beyond), key=lambda end: -end.pct))
-
-    def _with_children(self, end: WaitEnd) -> WaitEnd:
-        if not self.children_of:
-            return end
-        counted = {row.key for row in self.feeders if row.by in ("child", "kinship")}
-        below = [
-            child
-            for pid in end.pids
-            if pid not in counted
-            for child in self.children_of.get(pid, ())
-            if child not in end.pids
-        ]
-        return replace(end, pids=(*end.pids, *below)) if below else end
-
-    def _beyond(self, end: WaitEnd, pid: int) -> Iterable[WaitEnd]:
-        """Yield the wait targets of one of the main thread's targets.
-
-        Their percentages are parts of the main thread's observations.
-        """
-        for further in self.waits_of.get(pid, ()):
-            others = tuple([other for other in further.pids if other != self.pid and other not in end.pids])
-            if others:
-                yield replace(further, pids=others, pct=end.pct * further.pct / 100.0 / len(end.pids))
+        if self.primary is None or not self.primary.waits_for:
+            return ()
+        waits_of = {p.pid: p.waits_for for p in self.loaders if p.waits_for}
+        counted = {row.key for row in self.rows if row.by in ("child", "kinship")}
+        children = [p for p in self.loaders if p.static.rule == "R5"]
+        ends = []
+        for end in self.primary.waits_for:
+            below = [p.pid for p in children if p.ppid in end.pids and p.ppid not in counted and p.pid not in end.pids]
+            end = replace(end, pids=(*end.pids, *below)) if below else end
+            ends.append(end)
+            for further in [further for pid in end.pids for further in waits_of.get(pid, ())]:
+                others = tuple([other for other in further.pids if other != self.pid and other not in end.pids])
+                if others:
+                    ends.append(replace(further, pids=others, pct=end.pct * further.pct / 100.0 / len(end.pids)))
+        return tuple(sorted(ends, key=lambda end: -end.pct))
 
     @property
     def draws(self) -> bool:
         """Whether the GPU's main process draws."""
         return self.primary is not None and (self.primary.type or "C") != "C"
+
+    @property
+    def renders(self) -> bool:
+        """Whether any process draws on this GPU."""
+        return any("G" in (p.type or "C") for p in self.owners)
 
     @property
     def computing(self) -> int:
@@ -228,68 +264,132 @@ class GpuHostActivity(Struct):
     @property
     def framework(self) -> str | None:
         """Framework that the main process has loaded: torch, jax, tensorflow."""
-        p = self.primary
-        if p is None:
+        if self.primary is None:
             return None
-        if p.framework is not None:
-            return p.framework
-        return "torch" if self.kinds == "torch" or self.pin_memory else None
+        return self.primary.framework or ("torch" if self.kinds == "torch" or self.pin_memory else None)
 
-    def renders(self) -> bool:
-        """Whether a process draws on this GPU."""
-        return any("G" in (p.type or "C") for p in self.owners)
 
-    def belong(self, p: ProcessSample) -> None:
-        """Add what any process of the tree uses."""
-        cpu = p.cpu_pct if p.cpu_pct is not None else p.run_pct
-        if cpu is not None:
-            self.tree_pct = (self.tree_pct or 0.0) + cpu
-        if p.read_bytes_per_s is not None:
-            self.read_bytes = (self.read_bytes or 0.0) + p.read_bytes_per_s
-        if p.write_bytes_per_s is not None:
-            self.write_bytes = (self.write_bytes or 0.0) + p.write_bytes_per_s
-        if p.static.rule == NEVER:
-            self.compiling = min(1.0, self.compiling + _compiling(p))
-        throttled = p.throttled_pct
-        if throttled is not None and (self.throttled is None or throttled > self.throttled):
-            self.throttled = throttled
+NO_PROCESSES = GpuHostActivity()
+"""The host side of a GPU that no visible process uses; never written to."""
 
-    def load(self, p: ProcessSample) -> None:
-        """Count a dataloader worker, or what else feeds."""
-        if p.static.server is not None:
-            # It takes an inference server's requests, and loads no data.
-            self.feeders.append(_row(p, p.pid, "front", "server fronts", 1))
-            return
-        self.loader_count += 1
-        run = p.run_pct if p.run_pct is not None else p.cpu_pct
-        if run is not None:
-            queued = p.wait_pct or 0.0
-            runnable = run + queued
-            if runnable > 100.0:
-                # A worker with several threads may exceed 1; as a share of time, runnable is capped there.
-                run, queued, runnable = run * 100.0 / runnable, queued * 100.0 / runnable, 100.0
-            self.scheduled += 1
-            self.workers += runnable
-            self.running += run
-            self.queued += queued
-        if p.state is not None:
-            self.states += 1
-            self.disk += 1 if is_on_disk(p) else 0
-        if p.feed.network is not None:
-            self.wait_channels += 1
-            self.network += p.feed.network / 100.0
-        if self.kinds is None:
-            self.kinds = p.static.loader
-        rule = p.static.rule
-        if rule not in ("R5", "R6"):
-            self.births.append(LoaderStart(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
-        if p.waits_for:
-            self.waits_of[p.pid] = p.waits_for
-        if rule == "R5" and p.ppid is not None:
-            self.children_of.setdefault(p.ppid, []).append(p.pid)
-        if p.state is not None and p.state in HALTED:
-            self.halted.append(p)
-        self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
+
+def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
+    """Return host activity by GPU index, for GPUs with processes."""
+    ticks: dict[int, GpuHostActivity] = {}
+    holders: dict[int, list[int]] = {}
+    rest: list[ProcessSample] = []
+    for p in processes:
+        if p.role == "gpu" and p.gpu is not None:
+            tick = ticks.setdefault(p.gpu, GpuHostActivity())
+            tick.add_owner(p)
+            tick.tree.append(p)
+            holders.setdefault(p.pid, []).append(p.gpu)
+        elif p.role not in ("gpu", "orphan"):
+            rest.append(p)
+    several = any(len(gpus) > 1 for gpus in holders.values())
+    parents = {p.pid: p.ppid for p in rest} if several else {}
+    for p in rest:
+        for index in _gpus_of(p, holders, parents) if several or p.gpu is None else (p.gpu,):
+            if index in ticks:
+                ticks[index].tree.append(p)
+                if p.role == "loader":
+                    ticks[index].add_loader(p)
+    return ticks
+
+
+def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:
+    """GPUs of the nearest ancestor that holds any, at most a few generations up."""
+    ancestor = p.ppid
+    for _ in range(8):
+        if ancestor is None:
+            break
+        if ancestor in holders:
+            return holders[ancestor]
+        ancestor = parents.get(ancestor)
+    return () if p.gpu is None else (p.gpu,)
+
+
+@lru_cache(maxsize=256)
+def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
+    """Kind of a loader, and its name in the plural."""
+    if rule == "R6":
+        return "beside", "processes beside it"
+    if rule == "R5":
+        return "helpers", "helpers"
+    return ("ray", "Ray tasks") if loader == "ray" else ("workers", "workers")
+
+
+def host_second(tick: GpuHostActivity) -> HostMeans:
+    """The host's part of one sample."""
+    p, loaders, tree = tick.primary, tick.loaders, tick.tree
+    main = queued = saves = listens = None
+    waits: list[float | None] = [None] * 9
+    if p is not None and p.main_run_pct is not None:
+        main, queued, saves = _part(p.main_pct), (p.main_wait_pct or 0.0) / 100.0, saves_pct(p) / 100.0
+        listens = None if p.listens is None else float(p.listens)
+        waits = [_part(wait) for wait in astuple(p.main)[:9]]
+    if p is not None:
+        waits[0] = float(p.state == "D") if p.main.disk is None and p.state is not None else _part(p.main.disk)
+    # Without loaders at this moment none of them ran, and none waited.
+    loading: tuple[float | None, ...] = (None if main is None else 0.0,) * 5
+    if loaders:
+        times = [_run_and_queued(p) for p in loaders if p.run_pct is not None or p.cpu_pct is not None]
+        running, queueing = _mean([run for run, _ in times]), _mean([queue for _, queue in times])
+        loading = (
+            None if running is None or queueing is None else running + queueing, running, queueing,
+            _mean([100.0 * is_on_disk(p) for p in loaders if p.state is not None]),
+            _mean([p.feed.network for p in loaders if p.feed.network is not None]),
+        )  # fmt: skip
+    throttled = [p.throttled_pct for p in tree if p.throttled_pct is not None]
+    return HostMeans(  # type: ignore[call-arg] # as many waits as there are fields
+        main, queued, *waits, saves, listens, *loading, float(len(loaders)) if loaders else None,
+        _part(_total([p.run_pct if p.cpu_pct is None else p.cpu_pct for p in tree])),
+        known(tick.read_bytes), known(tick.write_bytes), _part(max(throttled, default=None)),
+        _part(_total([p.pool_run_pct for p in tick.owners])),
+        min(1.0, sum([_compiling(p) for p in tree if p.static.rule == NEVER])),
+    )  # fmt: skip
+
+
+def known(value: float | None) -> float | None:
+    """The value, or None if it is not a number or absurdly large."""
+    return value if value is not None and value < MOST else None
+
+
+def _part(percent: float | None) -> float | None:
+    return None if percent is None or not percent < MOST else percent / 100.0
+
+
+def _total(values: list[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) if there else None
+
+
+def _mean(percents: list[float]) -> float | None:
+    return sum(percents) / len(percents) / 100.0 if percents else None
+
+
+def _run_and_queued(p: ProcessSample) -> tuple[float, float]:
+    """Percent of time that a loader ran, and was queued for a core.
+
+    A worker with several threads may exceed 1; as a share of time, runnable is capped there.
+    """
+    run, queued = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0, p.wait_pct or 0.0
+    share = 100.0 / max(100.0, run + queued)
+    return run * share, queued * share
+
+
+def _shares(p: ProcessSample) -> tuple[float, ...]:
+    """Time of a feeder by state, percent.
+
+    Recordings of foreign programs may hold its state alone: what waits are known then is a disk's.
+    """
+    time = p.feed
+    if time.run is None:
+        run, queued = _run_and_queued(p)
+        rest = 100.0 - run - queued
+        time = FeedTime(run, queued, disk=rest) if p.state == "D" else FeedTime(run, queued, unread=rest)
+    shares = astuple(time)
+    return tuple([percent or 0.0 for percent in shares]) if None in shares else shares
 
 
 def _compiling(p: ProcessSample) -> float:
@@ -317,39 +417,6 @@ def saves_pct(p: ProcessSample | None) -> float:
     return max(p.main.saves or 0.0, on_disk if p.write_bytes_per_s else 0.0)
 
 
-@lru_cache(maxsize=256)
-def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
-    """Kind of a loader, and its name in the plural."""
-    if rule == "R6":
-        return "beside", "processes beside it"
-    if rule == "R5":
-        return "helpers", "helpers"
-    return ("ray", "Ray tasks") if loader == "ray" else ("workers", "workers")
-
-
-def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: int) -> FeederRow:
-    shares = astuple(p.feed if p.feed.run is not None else _seen_once(p))
-    if None in shares:
-        shares = tuple([percent or 0.0 for percent in shares])
-    blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
-    return FeederRow(
-        key,
-        kind,
-        shares,
-        p.feed_by,
-        p.net_rx_bytes_per_s,
-        count,
-        blind,
-        feeder_kind,
-        p.mount,
-        address_of(p),
-        f"{p.ppid} {p.static.rule} {p.static.loader}",
-        p.starttime,
-        p.allowed_cores if key >= 0 else None,
-        program_of(p) if feeder_kind in ("beside", "front") else "",
-    )
-
-
 def program_of(p: ProcessSample) -> str:
     """Name of a process's program; of an interpreter, the script or module that it runs."""
     name = p.static.name or ""
@@ -363,137 +430,6 @@ def program_of(p: ProcessSample) -> str:
 
 
 def address_of(p: ProcessSample) -> str:
-    """Address of the connection for which a process mostly waits, else empty.
-
-
-    Empty where that was not seen.
-    """
+    """Address of the connection for which a process mostly waits, else empty."""
     ends = [end for end in p.waits_for or () if end.via == "network"]
     return max(ends, key=lambda end: end.pct).detail if ends else ""
-
-
-def _seen_once(p: ProcessSample) -> FeedTime:
-    """Time of a loader whose waits were not observed."""
-    run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
-    runnable = max(100.0, run + (p.wait_pct or 0.0))
-    run, queued = 100.0 * run / runnable, 100.0 * (p.wait_pct or 0.0) / runnable
-    rest = 100.0 - run - queued
-    return FeedTime(run, queued, disk=rest) if p.state == "D" else FeedTime(run, queued, unread=rest)
-
-
-NO_PROCESSES = GpuHostActivity()
-"""The host side of a GPU that no visible process uses; never written to."""
-
-
-def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
-    """Return host activity by GPU index, for GPUs with processes."""
-    ticks: dict[int, GpuHostActivity] = {}
-    holders: dict[int, list[int]] = {}
-    rest: list[ProcessSample] = []
-    for p in processes:
-        if p.role == "gpu" and p.gpu is not None:
-            tick = ticks.get(p.gpu)
-            if tick is None:
-                tick = ticks[p.gpu] = GpuHostActivity()
-            tick.add_owner(p)
-            holders.setdefault(p.pid, []).append(p.gpu)
-        elif p.role not in ("gpu", "orphan"):
-            rest.append(p)
-    several = any(len(gpus) > 1 for gpus in holders.values())
-    parents = {p.pid: p.ppid for p in rest} if several else {}
-    for p in rest:
-        for index in _gpus_of(p, holders, parents) if several or p.gpu is None else (p.gpu,):
-            tick = ticks.get(index)
-            if tick is not None:
-                tick.belong(p)
-                if p.role == "loader":
-                    tick.load(p)
-    return ticks
-
-
-def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:
-    """GPUs of the nearest ancestor that holds any.
-
-    At most a few generations up.
-
-    At most a few generations up.
-    """
-    ancestor = p.ppid
-    for _ in range(8):
-        if ancestor is None:
-            break
-        gpu_indices = holders.get(ancestor)
-        if gpu_indices is not None:
-            return gpu_indices
-        ancestor = parents.get(ancestor)
-    return () if p.gpu is None else (p.gpu,)
-
-
-# What a main thread and its feeders have been in without a break: why an idle GPU idles, and since when.
-
-MOSTLY_PCT = 80.0
-"""A state that fills so much of a sample is what the process is in [judged]."""
-MOST_BREAK_S = 2.5
-"""A break shorter than this is none: one look may miss a wait."""
-HALTED = {"T": "stopped", "t": "traced"}
-"""States of a process that is held: by a signal, and by a debugger (proc(5))."""
-_MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
-
-
-class SteadyState(Struct, frozen=True):
-    """A state, its length, and the network mount that it blocks on."""
-
-    what: str
-    for_s: float
-    mount: str | None = None
-
-
-class SteadyStateTracker:
-    """Follows one thread, or the workers of one GPU together."""
-
-    def __init__(self) -> None:
-        self.state: SteadyState | None = None
-        """What has stood up to now."""
-        self._since = self._seen_at = 0.0
-
-    def observe(self, t: float, state: str | None, mount: str | None) -> None:
-        """Add a sample."""
-        now = self.state
-        if now is not None and state in (None, now.what) and (state or t - self._seen_at <= MOST_BREAK_S):
-            self.state = SteadyState(now.what, t - self._since, (state and mount) or now.mount)
-            self._seen_at = t if state else self._seen_at
-        else:
-            self.state, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
-
-
-def state_of_main(p: ProcessSample | None) -> str | None:
-    """State of a main thread for most of a sample, or None.
-
-    ``stopped``, ``traced`` or a wait.
-    """
-    if p is None or p.state is None:
-        return None
-    if p.state in HALTED:
-        return HALTED[p.state]
-    if p.main.unread is None:
-        return None
-    return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None)
-
-
-def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
-    """State and mount of most workers for most of a sample."""
-    rows = [row for row in tick.feeders if row.key >= 0]
-    if not rows:
-        return None, None
-    if tick.halted:
-        return HALTED[tick.halted[0].state or "T"], None
-    # Reading a file that a file system does not give is a wait for a disk or for the network, as the read is made.
-    on_files = [row for row in rows if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not row.address]
-    mount = next((row.mount for row in on_files if row.mount is not None), None)
-    if mount is not None and 2 * len(on_files) > len(rows):
-        return "disk", mount
-    for place, name in ((2, "disk"), (3, "network"), (4, "lock")):
-        there = [row for row in rows if row.values[place] >= MOSTLY_PCT]
-        if 2 * len(there) > len(rows):
-            return name, next((row.mount for row in there if row.mount is not None), None)
-    return None, None

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, UNREAD, FeederRow
-from gputop.diagnosis.window import EPSILON_S, WINDOW_S, HostMeans
+from gputop.diagnosis.host_side import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, UNREAD, FeederRow, HostMeans
+from gputop.diagnosis.window import EPSILON_S, WINDOW_S
 from gputop.diagnosis.workers import PROOFS
 
 LEAST_S, LEAST_LOOKS = 1.0, 8
@@ -45,14 +45,16 @@ MOSTLY, NO_LONGER = 0.5, 0.4
 TURNS_MOST, TURNS_LOCK = 1.1, 0.5
 """Workers take turns at a lock where their useful shares add up to no more than the time there is, and each of them
 waits for a lock in so much of the rest [judged]."""
+SEEN_ERRORS, VARIES = 2.5, 0.3
+"""Where idle time varies so much (its coefficient of variation) a wait of the main thread is named only if its share
+has so many standard errors of its intervals to spare: chance alone gives bounds to a thread that is independent of the
+GPU [simulated: util 70, asleep 80 %]."""
 
 
 class IdleAttribution(NamedTuple):
     """Bounds, 0 to 1, of how much idle time each cause explains.
 
     Lower bounds; ``most_*`` are upper ones.
-
-    Lower ones, ``most_*`` are upper bounds.
     """
 
     main_run: float = 0.0
@@ -64,19 +66,6 @@ class IdleAttribution(NamedTuple):
     """The main thread waits for the network, or polls."""
     main_alone: float = 0.0
     """The main thread runs, sleeps, or waits for no other process."""
-    useful: float = 0.0
-    """First of the busiest worker's fields: useful time.
-
-    The worker runs, is queued, or waits for a disk or the network.
-    """
-    cpu: float = 0.0
-    disk: float = 0.0
-    network: float = 0.0
-    outside: float = 0.0
-    """The busiest worker is useful, or polls."""
-    lock: float = 0.0
-    sleep: float = 0.0
-    lock_or_sleep: float = 0.0
     any_useful: float = 0.0
     """First of the fields of any worker.
 
@@ -91,15 +80,22 @@ class IdleAttribution(NamedTuple):
     most_network: float = 0.0
     most_write: float = 0.0
     most_fetch: float = 0.0
+    useful: float = 0.0
+    """First of the busiest worker's fields: useful time.
+
+    The worker runs, is queued, or waits for a disk or the network.
+    """
+    cpu: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+    outside: float = 0.0
+    """The busiest worker is useful, or polls."""
+    lock: float = 0.0
+    sleep: float = 0.0
+    lock_or_sleep: float = 0.0
 
 
-_FIRST, _LAST = IdleAttribution._fields.index("useful"), IdleAttribution._fields.index("any_useful")
-_UPPER = ("most_main_run", "most_disk", "most_network", "most_write", "most_fetch")
 _SEEN_OF_MAIN = frozenset(("main_disk", "main_network", "main_write", "main_sleep", "main_fetch", "main_alone"))
-SEEN_ERRORS, VARIES = 2.5, 0.3
-"""Where idle time varies so much (its coefficient of variation) a wait of the main thread is named only if its share
-has so many standard errors of its intervals to spare: chance alone gives bounds to a thread that is independent of the
-GPU [simulated: util 70, asleep 80 %]."""
 _NO_WORKER = (0.0,) * STATES
 
 
@@ -107,8 +103,6 @@ class IdleSample(Struct, frozen=True):
     """The part of one sample that attribution needs.
 
     ``workers`` are those that the main thread may wait for.
-
-    ``idle`` and ``run`` in seconds, ``workers`` those that count.
     """
 
     t: float
@@ -133,14 +127,11 @@ class Interval(Struct, frozen=True):
     """Main thread: disk, network, write, sleep, poll."""
     workers: Mapping[int, tuple[float, ...]]
     """Seconds of each worker in each state."""
-    bounds: IdleAttribution = IdleAttribution()
+    bounds: tuple[float, ...] = ()
     """Seconds, without the busiest worker's."""
-    take_turns: bool = False
 
     def lower_bound(self, counted: float, waited: float) -> float:
         """Seconds of a state, at least, while the GPU idled.
-
-        Both are sums of shares times seconds.
 
         Both are sums of shares times seconds.
         """
@@ -168,36 +159,24 @@ class Interval(Struct, frozen=True):
     def bounded(self) -> Interval:
         """The interval with its bounds."""
         disk, network, write, sleep, poll = self.waits
-        lower_bound, own = self.lower_bound, disk + network + write
+        bound = self.lower_bound
         every = [w for key, w in self.workers.items() if key >= 0] or list(self.workers.values()) or [_NO_WORKER]
-        take_turns = _take_turns(every, self.seconds)
-        if take_turns:
+        if _take_turns(every, self.seconds):
             every = [tuple([min(self.seconds, sum(column)) for column in zip(*every, strict=True)])]
-        bounds = IdleAttribution(
-            main_run=self.least_run,
-            main_disk=lower_bound(0.0, disk),
-            main_network=lower_bound(0.0, network),
-            main_write=lower_bound(0.0, write),
-            main_sleep=lower_bound(0.0, sleep),
-            main_fetch=lower_bound(0.0, network + poll),
-            main_alone=lower_bound(self.run, own + sleep),
-            any_useful=max([lower_bound(w[0] + w[1], w[DISK] + w[NETWORK]) for w in every]),
-            any_cpu=lower_bound(max([w[0] + w[1] for w in every]), 0.0),
-            any_disk=lower_bound(0.0, max([w[DISK] for w in every])),
-            any_network=lower_bound(0.0, max([w[NETWORK] for w in every])),
-            most_main_run=self.most_run,
-            most_disk=min(disk, self.idle),
-            most_network=min(network, self.idle),
-            most_write=min(write, self.idle),
-            most_fetch=min(network + poll, self.idle),
-        )
-        return replace(self, bounds=bounds, take_turns=take_turns)
+        seen = [bound(0.0, wait) for wait in (disk, network, write, sleep, network + poll)]
+        bounds = (
+            self.least_run, *seen, bound(self.run, disk + network + write + sleep),
+            max([bound(w[0] + w[1], w[DISK] + w[NETWORK]) for w in every]),
+            bound(max([w[0] + w[1] for w in every]), 0.0), bound(0.0, max([w[DISK] for w in every])),
+            bound(0.0, max([w[NETWORK] for w in every])), self.most_run,
+            *[min(wait, self.idle) for wait in (disk, network, write, network + poll)],
+        )  # fmt: skip
+        return replace(self, bounds=bounds)
 
     def proven(self, key: int) -> Interval:
         """The interval with a worker's polls counted as network waits."""
         states = self.workers.get(key, _NO_WORKER)
-        polled = states[POLL] + states[UNREAD]
-        if not polled:
+        if not states[POLL] + states[UNREAD]:
             return self
         return replace(self, workers={**self.workers, key: _as_network(states)}).bounded()
 
@@ -222,27 +201,23 @@ def _take_turns(workers: Sequence[Sequence[float]], seconds: float) -> bool:
 def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = ()) -> Interval:
     """Sum samples up.
 
-    ``proven``: keys of workers whose polls are waits for the network.
-
-    Each part is long enough to bound the main thread's running, which is counted and needs no looks.
+    ``proven``: keys of workers whose polls are waits for the network. Each part is long enough to bound the main
+    thread's running, which is counted and needs no looks.
     """
     samples = [sample for part in parts for sample in part]
     seconds = sum([s.dt for s in samples])
-    idle = [s.dt * (1.0 - s.util_pct / 100.0) for s in samples]
-    runs = [s.dt * (s.main.main or 0.0) for s in samples]
     waits = [
         [s.dt * (x or 0.0) for x in (m.main_disk, m.main_network, m.main_write, m.main_sleep, m.main_poll)]
         for s in samples
         for m in (s.main,)
     ]
-    least_run = most_run = 0.0
-    begin = 0
+    idle = run = least_run = most_run = 0.0
     for part in parts:
-        end = begin + len(part)
-        part_idle, part_run = sum(idle[begin:end]), sum(runs[begin:end])
+        part_idle = sum([s.dt * (1.0 - s.util_pct / 100.0) for s in part])
+        part_run = sum([s.dt * (s.main.main or 0.0) for s in part])
+        idle, run = idle + part_idle, run + part_run
         least_run += max(0.0, part_run + part_idle - sum([s.dt for s in part]))
         most_run += min(part_run, part_idle)
-        begin = end
     rows: dict[int, list[tuple[float, ...]]] = {}
     for sample in samples:
         for row in sample.workers:
@@ -251,20 +226,11 @@ def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = (
     workers = {
         key: tuple([share * sum(column) for column in zip(*values, strict=True)]) for key, values in rows.items()
     }
-    for key in proven:
-        if key in workers:
-            workers[key] = _as_network(workers[key])
+    workers.update({key: _as_network(workers[key]) for key in proven if key in workers})
     return Interval(
-        end=samples[-1].t,
-        seconds=seconds,
-        idle=sum(idle),
-        looks=sum([s.looks for s in samples]),
-        run=sum(runs),
-        least_run=least_run,
-        most_run=most_run,
-        waits=tuple(map(sum, zip(*waits, strict=True))),
-        workers=workers,
-    ).bounded()
+        samples[-1].t, seconds, idle, sum([s.looks for s in samples]), run, least_run, most_run,
+        tuple(map(sum, zip(*waits, strict=True))), workers,
+    ).bounded()  # fmt: skip
 
 
 def has_moments(utils: Iterable[float]) -> bool:
@@ -303,31 +269,24 @@ def idle_attribution(
 
     ``busiest``: key of the worker that decides. ``named``: causes named before, which are left at a lower sum than they
     are entered.
-
-    ``named`` are the causes that were named before: they are left at a lower sum than they are entered.
     """
     idle = sum([interval.idle for interval in intervals])
     if len(intervals) < LEAST_INTERVALS or idle <= 0.0:
         return IdleAttribution(), frozenset()
-    rows = [
-        i.bounds if busiest is None else i.bounds[:_FIRST] + i.of_worker(busiest) + i.bounds[_LAST:] for i in intervals
-    ]
+    rows = [i.bounds if busiest is None else i.bounds + i.of_worker(busiest) for i in intervals]
     chance = SEEN_ERRORS * min(1.0, _variation(intervals) / VARIES)
-    n, shares, spread = sum([interval.idle > 0.0 for interval in intervals]), list[float](), dict[str, float]()
-    for name, seconds in zip(IdleAttribution._fields, zip(*rows, strict=True), strict=True):
-        share = sum(seconds) / idle
-        if moments and name not in _UPPER:
+    n, shares, now = sum([interval.idle > 0.0 for interval in intervals]), list[float](), set[str]()
+    for name, seconds in zip(IdleAttribution._fields, zip(*rows, strict=True), strict=False):
+        share, error = sum(seconds) / idle, 0.0
+        if moments and not name.startswith("most_"):
             # Chance alone has some intervals idle, and with them a bound: a cause holds in all of them.
             share -= ERRORS * _error(seconds, share, intervals) if n >= LEAST_IDLE else share
         elif name in _SEEN_OF_MAIN and share >= NO_LONGER:
-            spread[name] = chance * _error(seconds, share, intervals)
+            error = chance * _error(seconds, share, intervals)
         shares.append(min(1.0, max(0.0, round(share, 9))))
-    found = IdleAttribution(*shares)
-    return found, frozenset(
-        name
-        for name, share in zip(IdleAttribution._fields, found, strict=True)
-        if share - spread.get(name, 0.0) >= (NO_LONGER if name in named else MOSTLY)
-    )
+        if shares[-1] - error >= (NO_LONGER if name in named else MOSTLY):
+            now.add(name)
+    return IdleAttribution(*shares), frozenset(now)
 
 
 class IdleTime:
@@ -344,10 +303,7 @@ class IdleTime:
         """Workers whose polls were seen to be waits for the network, and when last."""
 
     def add(self, sample: IdleSample) -> None:
-        """Add a sample; an interval ends when long enough.
-
-        The interval ends once it is long enough and has enough looks.
-        """
+        """Add a sample; an interval ends once it is long enough and has enough looks."""
         t, dt = sample.t, sample.dt
         self._utils.append((t, sample.util_pct))
         while self._utils[0][0] <= t - max(WINDOW_S, LEAST_SEEN * dt):

@@ -1,4 +1,4 @@
-"""Patterns that means hide: idle runs, restarts, falls, starts."""
+"""Patterns over time that means hide: idle runs, restarts, falls, starts, steady states."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import LoaderStart
-from gputop.diagnosis.signals import Pause
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.host_side import DISK, HALTED, LOCK, NETWORK, GpuHostActivity, address_of
+from gputop.model.snapshot import ProcessSample
 
 QUIET_UTIL = 5.0
 ZERO_UTIL = 1.0
@@ -18,7 +17,7 @@ MEMORY_S = 27.0
 """How long a pause or a birth counts after its end: with eight ticks of hysteresis a verdict leaves within 35 s."""
 BESIDE_S = 5.0
 """A birth and a run without a kernel belong together when at most this lies between them."""
-BIRTHS_REMEMBERED_S = 120.0
+RECENT_S, BIRTHS_REMEMBERED_S = 30.0, 120.0
 FOUND_WITHIN_S = 10.0
 """Processes are looked for every few seconds: the age of one older than this when first seen says nothing, and one
 first seen this soon after the job is not a birth."""
@@ -28,6 +27,20 @@ ALTERNATION_S = 30.0
 ALTERNATION_STEP_S = 0.9
 """Samples closer together than this do not count: at 4 Hz the steps of any training job alternate."""
 BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
+MOST_RUNS = 30
+
+
+class Pause(Struct, frozen=True):
+    """A run of samples without any kernel.
+
+    Its end, its length, and the writes of the job's tree during it. ``main_saves`` is the share of it in which the main
+    thread waited for a file to be written.
+    """
+
+    ended: float
+    length_s: float
+    write_bytes_per_s: float | None
+    main_saves: float = 0.0
 
 
 class IdleRuns:
@@ -36,49 +49,36 @@ class IdleRuns:
     def __init__(self) -> None:
         self._begin: float | None = None
         self._last = 0.0
-        self._writes = self._saves = 0.0
-        self._samples = 0
+        self._writes: list[tuple[float, float]] = []
+        """Bytes a second, and the share of the main thread's waits for them."""
         self.ended: tuple[Pause, ...] = ()
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
-    def observe(self, t: float, dt: float, util: float, writes: float | None, main_saves_pct: float = 0.0) -> float:
-        """Add a sample and return the length of the run it ended.
+    def observe(self, t: float, dt: float, util: float, writes: float | None, main_saves: float = 0.0) -> None:
+        """Add a sample.
 
-        In seconds, 0 if it ended none.
-
-        Returns the length in seconds of the run that it ended, 0 when it ended none.
-
-        ``main_saves_pct``: how much of the sample the main thread waited for a file to be written.
+        ``main_saves``: the share of it in which the main thread waited for a file to be written.
         """
-        if self.ended and self.ended[0].ended <= t - MEMORY_S:
-            self.ended = tuple(run for run in self.ended if run.ended > t - MEMORY_S)
         if util < ZERO_UTIL:
             if self._begin is None:
-                self._begin, self._samples = t - dt, 0
-                self._writes = self._saves = 0.0
+                self._begin, self._writes = t - dt, []
             if writes is not None:
-                self._writes += writes
-                self._saves += main_saves_pct / 100.0
-                self._samples += 1
+                self._writes.append((writes, main_saves))
             self._last = t
-            return 0.0
-        if self._begin is None:
-            return 0.0
-        run = self.current()
-        self._begin = None
-        if run is None:
-            return 0.0
-        self.ended = (*self.ended, run)[-int(WINDOW_S) :]
-        return run.length_s
+        elif (run := self.current()) is not None:
+            self.ended, self._begin = (*self.ended, run)[-MOST_RUNS:], None
+        if self.ended and self.ended[0].ended <= t - MEMORY_S:
+            self.ended = tuple([run for run in self.ended if run.ended > t - MEMORY_S])
 
     def current(self) -> Pause | None:
         """The run that is still going on."""
         if self._begin is None:
             return None
-        if not self._samples:
-            return Pause(self._last, self._last - self._begin, None)
-        n, length_s = self._samples, self._last - self._begin
-        return Pause(self._last, length_s, self._writes / n, self._saves / n)
+        n, length_s = len(self._writes), self._last - self._begin
+        if not n:
+            return Pause(self._last, length_s, None)
+        writes, saves = map(sum, zip(*self._writes, strict=True))
+        return Pause(self._last, length_s, writes / n, saves / n)
 
 
 DEMAND_PAUSE_S, DEMAND_PAUSES = 2.0, 3
@@ -95,27 +95,17 @@ class BurstDetector:
         self._ended: deque[float] = deque(maxlen=DEMAND_PAUSES)
 
     def observe(self, t: float, util: float) -> bool:
-        """Add a sample.
-
-        Whether work has come and gone lately and may come again.
-        """
-        if util < QUIET_UTIL:
-            if self._quiet_since is None:
-                self._quiet_since = t
-        else:
-            if self._quiet_since is not None and t - self._quiet_since >= DEMAND_PAUSE_S:
+        """Add a sample; True if work has come and gone lately and may come again."""
+        quiet_s = 0.0 if self._quiet_since is None else t - self._quiet_since
+        if util >= QUIET_UTIL:
+            if quiet_s >= DEMAND_PAUSE_S:
                 self._ended.append(t)
             self._quiet_since = None
-        if self._quiet_since is not None and t - self._quiet_since >= DEMAND_ENDS_S:
+        elif self._quiet_since is None:
+            self._quiet_since = t
+        elif quiet_s >= DEMAND_ENDS_S:
             self._ended.clear()
         return len(self._ended) == DEMAND_PAUSES and self._ended[0] > t - DEMAND_MEMORY_S
-
-
-class _Birth(Struct, frozen=True):
-    """Start of a loader, and whether no older one was left."""
-
-    t: float
-    of_all: bool
 
 
 class Restarts(Struct, frozen=True):
@@ -124,7 +114,7 @@ class Restarts(Struct, frozen=True):
     count: int = 0
     """New workers in the last 30 s."""
     longest_pause_s: float = 0.0
-    """Longest run without a kernel while any worker started."""
+    """Longest run without a kernel while any worker started; 0 for a single batch of them."""
     full_restart_s: float = 0.0
     """Runs without a kernel while every worker was new."""
 
@@ -136,79 +126,60 @@ class WorkerRestarts:
         self._starttimes: dict[int, int | None] = {}
         self._parents: dict[int, int] = {}
         """The processes that have had loaders, with the most that one had at once."""
-        self._births: deque[_Birth] = deque(maxlen=1024)
+        self._births: deque[tuple[float, bool]] = deque(maxlen=1024)
+        """Start of each, and whether no older one was left."""
         self._begun: float | None = None
 
-    def observe(self, t: float, loaders: Sequence[LoaderStart], job_age_s: float | None = None) -> None:
+    def observe(self, t: float, loaders: Sequence[ProcessSample], job_age_s: float | None = None) -> None:
         """Note which loaders were not there before.
 
         With the job's age, loaders found with it that are much younger and all of one age were started later.
         """
-        starttimes = self._starttimes
+        starttimes, births = self._starttimes, self._births
         if not starttimes and job_age_s is not None:
-            self._born_before(t, [loader.age_s for loader in loaders if loader.age_s is not None], job_age_s)
-        siblings = Counter(loader.parent for loader in loaders if loader.parent is not None)
-        new = [
-            loader for loader in loaders if loader.pid not in starttimes or starttimes[loader.pid] != loader.starttime
-        ]
+            ages = [p.age_s for p in loaders if p.age_s is not None]
+            if ages and max(ages) - min(ages) <= BESIDE_S and max(ages) <= BIRTHS_REMEMBERED_S / 2:
+                births.extend((t - age, True) for age in ages if job_age_s - max(ages) >= YOUNGER_S)
+        siblings = Counter(p.ppid for p in loaders if p.ppid is not None)
+        new = [p for p in loaders if p.pid not in starttimes or starttimes[p.pid] != p.starttime]
         # However young the job: where none of those seen before is left, these have replaced them.
         replaced = bool(starttimes) and len(new) == len(loaders)
-        of_all = len(new) == len(loaders) or all((loader.age_s or BESIDE_S + 1.0) <= BESIDE_S for loader in loaders)
-        for loader in new:
-            starttimes[loader.pid] = loader.starttime
-            follows = loader.parent is not None and self._is_line(loader, siblings[loader.parent])
-            late = self._begun is not None and t - self._begun >= FOUND_WITHIN_S
+        of_all = len(new) == len(loaders) or all((p.age_s or BESIDE_S + 1.0) <= BESIDE_S for p in loaders)
+        late = self._begun is not None and t - self._begun >= FOUND_WITHIN_S
+        for p in new:
+            starttimes[p.pid] = p.starttime
+            # One that follows another of the same parent, which never has two, is a child per shard and no worker.
+            # PyTorch's workers name themselves: one that is started again each epoch is a restart.
+            follows = p.static.rule != "R1" and siblings[p.ppid or 0] == 1 and self._parents.get(p.ppid or 0) == 1
             if (late or replaced) and not follows:
-                age = loader.age_s
-                self._births.append(_Birth(t if age is None or age > FOUND_WITHIN_S else t - age, of_all))
+                births.append((t if p.age_s is None or p.age_s > FOUND_WITHIN_S else t - p.age_s, of_all))
         for parent, count in siblings.items():
             self._parents[parent] = max(count, self._parents.get(parent, 0))
         if self._begun is None:
             self._begun = t
         if len(starttimes) > 2 * len(loaders) + 64:
-            self._starttimes = {loader.pid: loader.starttime for loader in loaders}
+            self._starttimes = {p.pid: p.starttime for p in loaders}
             self._parents = {parent: self._parents[parent] for parent in siblings}
-        while self._births and self._births[0].t <= t - BIRTHS_REMEMBERED_S:
-            self._births.popleft()
-
-    def _is_line(self, loader: LoaderStart, siblings: int) -> bool:
-        """True if a loader follows another of the same parent.
-
-        The parent never has two: a child per shard, no worker.
-
-        PyTorch's workers name themselves: one that is started again each epoch is a restart.
-        """
-        return (
-            loader.rule != "R1"
-            and loader.parent is not None
-            and siblings == 1
-            and self._parents.get(loader.parent) == 1
-        )
-
-    def _born_before(self, t: float, ages: list[float], job_age_s: float) -> None:
-        if not ages or max(ages) - min(ages) > BESIDE_S or max(ages) > BIRTHS_REMEMBERED_S / 2:
-            return
-        if job_age_s - max(ages) >= YOUNGER_S:
-            self._births.extend(_Birth(t - age, True) for age in ages)
+        while births and births[0][0] <= t - BIRTHS_REMEMBERED_S:
+            births.popleft()
 
     def recent(self, t: float, runs: tuple[Pause, ...]) -> Restarts:
         """Return the restarts of the last 30 s.
 
         A single batch of births is an epoch's beginning or a short evaluation: it takes two batches to be a restart.
         """
-        if not self._births:
+        births = self._births
+        if not births:
             return Restarts()
-        count = sum(1 for birth in self._births if birth.t > t - WINDOW_S)
+        count = sum(1 for born, _ in births if born > t - RECENT_S)
         longest = of_all_s = 0.0
         for run in runs:
             begin, end = run.ended - run.length_s - BESIDE_S, run.ended + BESIDE_S
-            near = [birth for birth in self._births if begin <= birth.t <= end]
-            if near:
-                longest = max(longest, run.length_s)
-                of_all_s += run.length_s if any(birth.of_all for birth in near) else 0.0
-        if count == 0 or self._births[-1].t - self._births[0].t < BESIDE_S:
-            return Restarts(count, 0.0, of_all_s)
-        return Restarts(count, longest, of_all_s)
+            near = [of_all for born, of_all in births if begin <= born <= end]
+            longest = max(longest, run.length_s if near else 0.0)
+            of_all_s += run.length_s if any(near) else 0.0
+        is_single = count == 0 or births[-1][0] - births[0][0] < BESIDE_S
+        return Restarts(count, 0.0 if is_single else longest, of_all_s)
 
 
 class Alternations:
@@ -220,24 +191,17 @@ class Alternations:
         self._t = float("-inf")
 
     def observe(self, t: float, util: float) -> int:
-        """Add a sample.
-
-        Returns the falls in the last 30 s.
-        """
-        if t - self._t < ALTERNATION_STEP_S:
-            return len(self._falls)
-        self._t = t
-        busy = True if util >= BUSY_UTIL else False if util <= IDLE_UTIL else self._busy
-        if busy is not self._busy:
-            if self._busy:
+        """Add a sample; return the falls in the last 30 s."""
+        if t - self._t >= ALTERNATION_STEP_S:
+            self._t = t
+            busy = True if util >= BUSY_UTIL else False if util <= IDLE_UTIL else self._busy
+            if self._busy and not busy:
                 self._falls.append(t)
             self._busy = busy
-        while self._falls and self._falls[0] <= t - ALTERNATION_S:
-            self._falls.popleft()
+            while self._falls and self._falls[0] <= t - ALTERNATION_S:
+                self._falls.popleft()
         return len(self._falls)
 
-
-# When a job begins to work, and to train.
 
 WORKS_UTIL = 5.0
 WORKED_OF_S, WORKED_S = 15.0, 10.0
@@ -266,8 +230,6 @@ class Startup:
 
     def begins_to_work(self, t: float, util: float, *, age_known: bool) -> bool:
         """Add a sample; True once, at the first kernels after quiet.
-
-        True once, where the job runs its first kernels after a quiet time.
 
         Importing and warming up before are no part of a window that judges training. A process may be seen on the GPU,
         or its age be known, only some samples after its kernels: it is waited for. A job that pauses later goes on
@@ -303,11 +265,7 @@ class Startup:
         return interval_s * sum(1 for at in self._loud if at > t - BEGUN_OF_S) >= BEGUN_S - 1e-6
 
     def trains_s(self, t: float) -> float | None:
-        """Seconds since training was first seen; None if never.
-
-
-        None where it was not.
-        """
+        """Seconds since training was first seen; None if never."""
         return None if self._trains_since is None else t - self._trains_since
 
     def began_to_train(self, t: float, interval_s: float) -> float | None:
@@ -318,8 +276,7 @@ class Startup:
         """
         if self.has_trained:
             return None
-        part_s = STEADY_S / STEADY_PARTS
-        parts = Counter(int((t - at) / part_s) for at in self._any)
+        parts = Counter(int((t - at) / (STEADY_S / STEADY_PARTS)) for at in self._any)
         if len(self._loud) * interval_s >= WORKED_S - 1e-6:
             self.has_trained, began = True, self._loud[0]
         elif all(parts[n] * interval_s >= STEADY_EACH_S - 1e-6 for n in range(STEADY_PARTS)):
@@ -335,3 +292,65 @@ class Startup:
                 began = at
         self._trains_since = began
         return began
+
+
+MOSTLY_PCT = 80.0
+"""A state that fills so much of a sample is what the process is in [judged]."""
+MOST_BREAK_S = 2.5
+"""A break shorter than this is none: one look may miss a wait."""
+_MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
+
+
+class SteadyState(Struct, frozen=True):
+    """A state, its length, and the network mount that it blocks on."""
+
+    what: str
+    for_s: float
+    mount: str | None = None
+
+
+class SteadyStateTracker:
+    """Follows one thread, or the workers of one GPU together: why an idle GPU idles, and since when."""
+
+    def __init__(self) -> None:
+        self.state: SteadyState | None = None
+        """State without a break up to now."""
+        self._since = self._seen_at = 0.0
+
+    def observe(self, t: float, state: str | None, mount: str | None) -> None:
+        """Add a sample."""
+        now = self.state
+        if now is not None and state in (None, now.what) and (state or t - self._seen_at <= MOST_BREAK_S):
+            self.state = SteadyState(now.what, t - self._since, (state and mount) or now.mount)
+            self._seen_at = t if state else self._seen_at
+        else:
+            self.state, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
+
+
+def state_of_main(p: ProcessSample | None) -> tuple[str | None, str | None]:
+    """State of a main thread for most of a sample, and its mount.
+
+    ``stopped``, ``traced`` or a wait.
+    """
+    if p is None or p.state is None:
+        return None, None
+    if p.state in HALTED or p.main.unread is None:
+        return HALTED.get(p.state), p.mount
+    return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None), p.mount
+
+
+def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
+    """State and mount of most workers for most of a sample."""
+    rows = [row for row in tick.rows if row.key >= 0]
+    if tick.halted:
+        return HALTED[tick.halted[0].state or "T"], None
+    # Reading a file that a file system does not give is a wait for a disk or for the network, as the read is made.
+    on_files = [row for row in rows if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not address_of(row.p)]
+    mount = next((row.p.mount for row in on_files if row.p.mount is not None), None)
+    if mount is not None and 2 * len(on_files) > len(rows):
+        return "disk", mount
+    for place, name in ((DISK, "disk"), (NETWORK, "network"), (LOCK, "lock")):
+        there = [row.p.mount for row in rows if row.values[place] >= MOSTLY_PCT]
+        if 2 * len(there) > len(rows):
+            return name, next((mount for mount in there if mount is not None), None)
+    return None, None

@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from gputop.diagnosis.conditions import Conditions
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_side import GpuHostActivity, SteadyState
+from gputop.diagnosis.host_side import GpuHostActivity, HostMeans
 from gputop.diagnosis.idle_attribution import IdleAttribution
+from gputop.diagnosis.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag
-from gputop.diagnosis.window import GpuMeans, HostMeans
+from gputop.diagnosis.window import GpuMeans
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, HostSample
@@ -26,20 +27,6 @@ TRAINS_S = 15.0
 """A job must have trained for so long before its loaders are called too slow: its util still rises [judged]."""
 EFFICIENCY_UTIL = 10.0
 """Efficiency = SM / util × 100 means something from this util on (Packet.ai)."""
-
-
-class Pause(Struct, frozen=True):
-    """A run of samples without any kernel.
-
-    Its end, its length, and the writes of the job's tree during it.
-
-    ``main_saves`` is the share of it in which the main thread waited for a file to be written.
-    """
-
-    ended: float
-    length_s: float
-    write_bytes_per_s: float | None
-    main_saves: float = 0.0
 
 
 class Leak(Struct, frozen=True):
@@ -150,7 +137,6 @@ class HostSide(Struct, frozen=True):
     is_old: bool = False
     """Process data are too old for evidence."""
     mean: HostMeans = HostMeans()
-    waits: MainWaits | None = None
     fetches: bool = False
     """The main thread polls, and its process receives data or opens connections again and again."""
     served: bool = False
@@ -170,14 +156,7 @@ class HostSide(Struct, frozen=True):
     """Causes that explain most of the idle time."""
     waits_known: bool = True
     io_known: bool = True
-    births: int = 0
-    birth_gap_s: float = 0.0
-    """Longest run without a kernel while loaders started, seconds.
-
-    0 without such a run.
-    """
-    restart_s: float = 0.0
-    """Seconds without a kernel while all loaders started."""
+    restarts: Restarts = Restarts()
     born_kind: str | None = None
     """Kind of the last loaders; between epochs there are none."""
     pauses: tuple[Pause, ...] = ()
@@ -188,6 +167,11 @@ class HostSide(Struct, frozen=True):
     outsider_cores: float | None = None
     cores: float | None = None
     """Cores available within the cgroup's limit and the affinity."""
+
+    @property
+    def waits(self) -> MainWaits | None:
+        """Waits of the main thread; None if they cannot be seen."""
+        return self.mean.waits
 
     @property
     def seen(self) -> bool:

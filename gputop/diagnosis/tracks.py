@@ -19,17 +19,20 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
-from gputop.diagnosis.host_side import (
-    NO_PROCESSES,
-    FeederRow,
-    GpuHostActivity,
+from gputop.diagnosis.host_side import NO_PROCESSES, FeederRow, GpuHostActivity, HostMeans, saves_pct
+from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
+from gputop.diagnosis.idle_runs import (
+    ZERO_UTIL,
+    Alternations,
+    BurstDetector,
+    IdleRuns,
+    Pause,
+    Startup,
     SteadyStateTracker,
-    saves_pct,
+    WorkerRestarts,
     state_of_main,
     state_of_workers,
 )
-from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
-from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, BurstDetector, IdleRuns, Startup, WorkerRestarts
 from gputop.diagnosis.sample_facts import (
     degraded_link,
     is_split,
@@ -37,7 +40,7 @@ from gputop.diagnosis.sample_facts import (
     memory_of,
     missing_host_reason,
     pcie_capacity,
-)
+)  # fmt: skip
 from gputop.diagnosis.sanity import (
     BROKEN,
     busy_pct,
@@ -46,32 +49,21 @@ from gputop.diagnosis.sanity import (
     is_broken,
     is_refuted,
     kernels_pct,
-)
-from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Pause, Signals
+)  # fmt: skip
+from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
     EPSILON_S,
     WINDOW_S,
+    WITHOUT_COUNTERS,
     GpuMeans,
-    HostMeans,
     Second,
     gpu_means,
-    gpu_second,
     host_means,
-    host_second,
     mean,
-    samples_after,
-    util_mean,
-    without_counters,
-)
-from gputop.diagnosis.workers import (
-    Leading,
-    feeders,
-    main_address,
-    most_disk_and_network,
-    waited_for,
-    without_bystanders,
-)
+    second_of,
+)  # fmt: skip
+from gputop.diagnosis.workers import Leading, feeders, main_address, waited_for, without_bystanders
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT
 from gputop.model.quantity import duration
@@ -145,12 +137,12 @@ class JobState:
 
     def observe(self, t: float, tick: GpuHostActivity) -> None:
         """Follow workers that start, and the states that threads are in without a break."""
-        p = tick.primary
-        self.restarts.observe(t, tick.births, tick.age_s if tick.knows_feeders else None)
-        if tick.births and (self.worker_kind is None or tick.kinds == "torch"):
+        births = tick.births
+        self.restarts.observe(t, births, tick.age_s if tick.knows_feeders else None)
+        if births and (self.worker_kind is None or tick.kinds == "torch"):
             # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
             self.worker_kind = tick.kinds
-        self.main.observe(t, state_of_main(p), None if p is None else p.mount)
+        self.main.observe(t, *state_of_main(tick.primary))
         self.workers.observe(t, *state_of_workers(tick))
 
 
@@ -263,7 +255,7 @@ class GpuTrack:
                 self._restart(Restart.SM_SOURCE_CHANGED)
             self._sm_source = gpu.sm_source
         sm_off = self._sm_off(gpu)
-        second = self._second(t, dt, gpu, None if sm_off else gpu.sm_active_pct, measured)
+        second = second_of(t, dt, gpu, None if sm_off else gpu.sm_active_pct, measured)
         if measured is not None and self._has_cause_changed(second):
             self._restart(Restart.CAUSE_CHANGED, t - CHANGE_S)
         if began is not None:
@@ -278,7 +270,8 @@ class GpuTrack:
         window.add(second)
         if busy is not None and ran is not None:
             write = None if measured is None else measured.write_bytes
-            window.runs.observe(t, dt, busy, write, saves_pct(None if measured is None else measured.primary))
+            saves = 0.0 if measured is None else saves_pct(measured.primary) / 100.0
+            window.runs.observe(t, dt, busy, write, saves)
             self._falls = self._alternations.observe(t, ran)
             self._comes_and_goes = job.bursts.observe(t, busy)
         means = gpu_means(window.seconds)
@@ -313,7 +306,10 @@ class GpuTrack:
         """
         window = self._window
         if reason is Restart.SM_SOURCE_CHANGED:
-            window.seconds = deque(replace(second, gpu=without_counters(second.gpu)) for second in window.seconds)
+            window.seconds = deque(
+                replace(second, gpu=second.gpu._replace(**WITHOUT_COUNTERS))  # type: ignore[arg-type]
+                for second in window.seconds
+            )
         elif reason in (Restart.CAUSE_CHANGED, Restart.TRAINING_BEGAN):
             window.keep_after(since)
             window.idle.keep_after(since)
@@ -322,24 +318,6 @@ class GpuTrack:
             self._window.resumed = had_job
         else:
             self._window = WindowState()
-
-    def _second(
-        self, t: float, dt: float, gpu: GpuSample, sm: float | None, measured: GpuHostActivity | None
-    ) -> Second:
-        if measured is None:
-            return Second(t, dt, gpu_second(gpu, sm))
-        fetches = measured.primary is not None and measured.primary.feed_by == "main socket"
-        rows = measured.feeders
-        return Second(
-            t,
-            dt,
-            gpu_second(gpu, sm),
-            host_second(measured),
-            rows,
-            measured.ends,
-            *most_disk_and_network(rows),
-            fetches,
-        )
 
     def _attribute(self, second: Second, ran: float, util: float | None, tick: GpuHostActivity) -> None:
         """Add the idle time of a sample.
@@ -365,19 +343,17 @@ class GpuTrack:
         if not window.seconds or t - window.seconds[0].t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
             return False
         self._compared_at = t
-        seconds = [*samples_after(window.seconds, t - WINDOW_S), second]
-        util = util_mean(seconds)
+        seconds = [*[old for old in window.seconds if old.t > t - WINDOW_S + EPSILON_S], second]
+        util = mean([old.gpu.util_pct for old in seconds], len(seconds) / 2.0)
         if util is None or 100.0 - util < thresholds.IDLE:
             return False
-        latest = samples_after(seconds, t - CHANGE_S)
-        parts = (seconds[: len(seconds) - len(latest)], latest)
+        n = sum([old.t <= t - CHANGE_S + EPSILON_S for old in seconds])
         before, now = [
             [
                 *[mean([None if s.host is None else getattr(s.host, name) for s in part], 1) for name in _COMPARED],
-                sum([s.most_disk for s in part]) / len(part),
-                sum([s.most_network for s in part]) / len(part),
+                *[sum([getattr(s, name) for s in part]) / len(part) for name in ("most_disk", "most_network")],
             ]
-            for part in parts
+            for part in (seconds[:n], seconds[n:])
         ]
         pairs = zip(before, now, strict=True)
         if any(old is not None and new is not None and abs(new - old) >= CLEARLY for old, new in pairs):
@@ -421,7 +397,7 @@ class GpuTrack:
                 window.conditions,
                 means,
                 util,
-                may_be_hollow=not now.listed if tick is NO_PROCESSES else tick.computing > 0 and not tick.renders(),
+                may_be_hollow=not now.listed if tick is NO_PROCESSES else tick.computing > 0 and not tick.renders,
                 slow_idle=self._slow_idle if by_demand else None,
                 has_nvlink=bool(gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s),
                 limits_known=(gpu.throttle_reasons is not None or means.power is not None) and not tick.draws,
@@ -487,11 +463,10 @@ class GpuTrack:
         """Host activity for this GPU over the window."""
         p, job, window = tick.primary, self._job, self._window
         seconds = list(window.seconds)
-        loaders = tick.loader_count
+        loaders = len(tick.loaders)
         if not loaders:
             loaders = ceil(sum([(second.host and second.host.loaders) or 0.0 for second in seconds]) / len(seconds))
         pauses = window.runs.ended if run is None else (*window.runs.ended, run)
-        restarts = job.restarts.recent(t, pauses)
         is_idle = 100.0 - util >= thresholds.IDLE
         found, address, attribution = None, "", IdleAttribution()
         if is_idle:
@@ -504,11 +479,9 @@ class GpuTrack:
                 moments=window.idle.moments,
                 named=window.named,
             )
-        means = host_means(seconds, is_idle=is_idle)
         return HostSide(
             reason=missing_host_reason(p),
-            mean=means,
-            waits=means.waits,
+            mean=host_means(seconds, is_idle=is_idle),
             # A proof stays for the window: a socket is not asked at each look.
             fetches=is_idle and any(second.fetches for second in seconds),
             served=p is not None and p.feed_by == SERVED_BY_PARENT,
@@ -519,11 +492,9 @@ class GpuTrack:
             accounted=window.idle.says_something,
             attribution=attribution,
             named=window.named if is_idle else frozenset(),
-            waits_known=not tick.loader_count or tick.wait_channels > 0,
-            io_known=not tick.loader_count or tick.read_bytes is not None,
-            births=restarts.count,
-            birth_gap_s=restarts.longest_pause_s,
-            restart_s=restarts.full_restart_s,
+            waits_known=not tick.loaders or any(loader.feed.network is not None for loader in tick.loaders),
+            io_known=not tick.loaders or tick.read_bytes is not None,
+            restarts=job.restarts.recent(t, pauses),
             born_kind=job.worker_kind,
             pauses=pauses,
             main_state=job.main.state,

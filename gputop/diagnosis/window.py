@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import FeederRow, GpuHostActivity, saves_pct
+from gputop.diagnosis.host_side import DISK, NETWORK, FeederRow, GpuHostActivity, HostMeans, host_second, known
 from gputop.diagnosis.sample_facts import LOUD_UTIL, is_stale, pcie_capacity, ratio
 from gputop.diagnosis.sanity import is_missed
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
-from gputop.model.feeders import MainWaits, WaitEnd
-from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.model.feeders import WaitEnd
+from gputop.model.snapshot import GpuSample
 
 WINDOW_S = 30.0
 """Rules are evaluated on means over this many seconds, whatever the interval."""
@@ -27,8 +27,6 @@ EPSILON_S = 0.0005
 DIGITS = 6
 MOST_SHARE = 100.0
 """A share above this means that the limit is wrong."""
-MOST = 1e18
-"""Far beyond any value of the catalogue; what exceeds it, or is not a number, counts as not measured."""
 
 
 class GpuMeans(NamedTuple):
@@ -99,52 +97,6 @@ class GpuMeans(NamedTuple):
         return max([share for share in (self.pcie_rx, self.pcie_tx) if share is not None], default=None)
 
 
-class HostMeans(NamedTuple):
-    """Host activity for a GPU, of one sample or as means.
-
-    Shares 0–1, counts, cores and bytes a second.
-    """
-
-    main: float | None = None
-    """Runnable: on a core, or queued for one."""
-    main_queued: float | None = None
-    main_disk: float | None = None
-    main_network: float | None = None
-    main_lock: float | None = None
-    main_sleep: float | None = None
-    main_poll: float | None = None
-    main_pipe: float | None = None
-    main_write: float | None = None
-    main_other: float | None = None
-    main_unread: float | None = None
-    main_saves: float | None = None
-    """Share of time that the main thread waited for a file write."""
-    listens: float | None = None
-    workers: float | None = None
-    """Mean over loaders of running and queued."""
-    running: float | None = None
-    queued: float | None = None
-    disk: float | None = None
-    network: float | None = None
-    loaders: float | None = None
-    tree: float | None = None
-    """Cores that the job's processes used."""
-    read: float | None = None
-    write: float | None = None
-    throttled: float | None = None
-    pool: float | None = None
-    compiling: float | None = None
-
-    @property
-    def waits(self) -> MainWaits | None:
-        """Waits of the main thread; None if they cannot be seen.
-
-
-        None if it cannot be seen.
-        """
-        return None if self.main is None else MainWaits(*[share or 0.0 for share in self[2:11]])
-
-
 class Second(Struct, frozen=True):
     """One sample of one GPU and its host side.
 
@@ -164,6 +116,18 @@ class Second(Struct, frozen=True):
     """Largest disk and network waits of any process."""
     fetches: bool = False
     """The main thread polls a socket of its own process that receives data."""
+
+
+def second_of(t: float, dt: float, gpu: GpuSample, sm: float | None, tick: GpuHostActivity | None) -> Second:
+    """One sample; ``sm`` is None if it does not count, and ``tick`` if the processes were not read again."""
+    if tick is None:
+        return Second(t, dt, gpu_second(gpu, sm))
+    values = [row.values for row in tick.rows if row.key >= 0]
+    return Second(
+        t, dt, gpu_second(gpu, sm), host_second(tick), tick.rows, tick.ends,
+        max([v[DISK] for v in values], default=0.0) / 100.0, max([v[NETWORK] for v in values], default=0.0) / 100.0,
+        tick.primary is not None and tick.primary.feed_by == "main socket",
+    )  # fmt: skip
 
 
 ACTIVITY = ("sm", "occ", "tensor", "fp32", "fp64", "fp16", "integer", "dram", "util_with_sm", "util_with_dram")
@@ -237,11 +201,6 @@ def without_counters(second: GpuMeans) -> GpuMeans:
     return second._replace(**WITHOUT_COUNTERS)  # type: ignore[arg-type]
 
 
-def known(value: float | None) -> float | None:
-    """The value, or None if it is not a number or absurdly large."""
-    return value if value is not None and value < MOST else None
-
-
 def gpu_second(gpu: GpuSample, sm: float | None) -> GpuMeans:
     """The GPU's part of one sample.
 
@@ -271,50 +230,3 @@ def gpu_second(gpu: GpuSample, sm: float | None) -> GpuMeans:
 def _share(value: float | None, limit: float | None) -> float | None:
     share = ratio(value, limit)
     return share if share is not None and share < MOST_SHARE else None
-
-
-def _part(percent: float | None) -> float | None:
-    return None if percent is None or not percent < MOST else percent / 100.0
-
-
-def host_second(tick: GpuHostActivity) -> HostMeans:
-    """The host's part of one sample."""
-    p = tick.primary
-    main = main_disk = None
-    if p is not None:
-        main = _part(p.main_pct)
-        if p.main.disk is not None:
-            main_disk = _part(p.main.disk)
-        elif p.state is not None:
-            main_disk = float(p.state == "D")
-    count, scheduled = tick.loader_count, tick.scheduled
-    loading: tuple[float | None, ...]
-    if count:
-        loading = (
-            tick.workers / scheduled / 100.0 if scheduled else None,
-            tick.running / scheduled / 100.0 if scheduled else None,
-            tick.queued / scheduled / 100.0 if scheduled else None,
-            tick.disk / tick.states if tick.states else None,
-            tick.network / tick.wait_channels if tick.wait_channels else None,
-            float(count),
-        )
-    else:
-        # No loaders at this moment: none of them ran, and none waited.
-        loading = (0.0, 0.0, 0.0, 0.0, 0.0, None) if main is not None else (None,) * 6
-    queued = saves = listens = None
-    if p is not None and p.main_run_pct is not None:
-        queued, saves = (p.main_wait_pct or 0.0) / 100.0, saves_pct(p) / 100.0
-        listens = None if p.listens is None else float(p.listens)
-    return HostMeans(  # type: ignore[call-arg] # as many waits as there are fields
-        main, queued, main_disk, *_main_waits(p), saves, listens, *loading, _part(tick.tree_pct),
-        known(tick.read_bytes), known(tick.write_bytes), _part(tick.throttled), _part(tick.pool_pct),
-        tick.compiling,
-    )  # fmt: skip
-
-
-def _main_waits(p: ProcessSample | None) -> list[float | None]:
-    """Waits of the main thread beside a disk."""
-    if p is None or p.main_pct is None:
-        return [None] * 8
-    m = p.main
-    return [_part(wait) for wait in (m.network, m.lock, m.sleep, m.poll, m.pipe, m.write, m.other, m.unread)]

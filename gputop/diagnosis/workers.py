@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import DISK, NETWORK, POLL, UNREAD, FeederRow
+from gputop.diagnosis.host_side import DISK, NETWORK, POLL, UNREAD, FeederRow, address_of, program_of
 from gputop.diagnosis.window import Second
 from gputop.model.feeders import PIN_MEMORY_THREAD, Feeders, FeederShares, Via
 
@@ -47,27 +47,22 @@ LAST_SAMPLES = 3
 
 
 class WorkerShares(Struct, frozen=True):
-    """One worker over the window: ``values`` are its states in percent, means over ``count`` samples."""
+    """One worker over the window: ``values`` are its states in percent, means over its samples."""
 
     key: int
-    latest: FeederRow
-    count: int
+    rows: list[FeederRow]
     values: tuple[float, ...]
-    is_proven: bool
-    """The worker's polls were proven to be network waits."""
-    address: str
+
+    @property
+    def latest(self) -> FeederRow:
+        """Its last sample."""
+        return self.rows[-1]
 
     @property
     def useful(self) -> float:
         """Share of its time that goes into the next batch."""
         values = self.values
         return (values[0] + values[1] + values[DISK] + values[NETWORK]) / 100.0
-
-    def part(self, state: Leading | Literal["poll"]) -> float:
-        """Share of one state."""
-        values = self.values
-        parts = {"cpu": values[0] + values[1], "disk": values[DISK], "network": values[NETWORK], "poll": values[POLL]}
-        return parts[state] / 100.0
 
 
 def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
@@ -78,12 +73,7 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
             rows_of.setdefault(row.key, []).append(row)
     return {
         key: WorkerShares(
-            key=key,
-            latest=rows[-1],
-            count=len(rows),
-            values=tuple([sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)]),
-            is_proven=not PROOFS.isdisjoint([row.by for row in rows]),
-            address=([row.address for row in rows if row.address] or [""])[-1],
+            key, rows, tuple([sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)])
         )
         for key, rows in rows_of.items()
     }
@@ -136,11 +126,7 @@ def _is_pin_memory(seconds: Iterable[Second]) -> bool:
 
 
 def main_address(seconds: Iterable[Second]) -> str:
-    """Address of the main thread's own connection, else empty.
-
-
-    Empty if that was not seen.
-    """
+    """Address of the main thread's own connection, else empty."""
     shares = Counter[str]()
     for second in seconds:
         for end in second.waits_for:
@@ -149,66 +135,56 @@ def main_address(seconds: Iterable[Second]) -> str:
     return max(shares, key=lambda address: shares[address], default="")
 
 
-def most_disk_and_network(rows: Iterable[FeederRow]) -> tuple[float, float]:
-    """Most disk and network wait of any process in a sample.
-
-    Shares 0–1.
-    """
-    values = [row.values for row in rows if row.key >= 0]
-    return max([v[DISK] for v in values], default=0.0) / 100.0, max([v[NETWORK] for v in values], default=0.0) / 100.0
-
-
 def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     """The workers and the busiest of them, or None.
 
-    None if no sample of the window knows any.
-
-    ``before``: the state that led until now; another one leads only if it is clearly ahead.
+    None if no sample of the window knows any. ``before``: the state that led until now; another one leads only if it is
+    clearly ahead.
     """
-    shares = worker_shares(seconds)
-    keys = without_bystanders(shares, waited_for(seconds), shares)
+    shares, awaited = worker_shares(seconds), waited_for(seconds)
+    keys = without_bystanders(shares, awaited, shares)
     if not keys:
         return None
-    least = min(LEAST_SEEN, max([shares[key].count for key in keys]))
-    judged = [shares[key] for key in keys if shares[key].count >= least]
+    least = min(LEAST_SEEN, max([len(shares[key].rows) for key in keys]))
+    judged = [shares[key] for key in keys if len(shares[key].rows) >= least]
     processes, threads = [w for w in judged if w.key >= 0], [w for w in judged if w.key < 0]
     best = _busiest(processes or threads)
     if processes and threads:
         other = _busiest(threads)
         if other.useful > best.useful + NEARLY and other.useful >= HALF_AS_MUCH:
             best = other
-    useful, latest = best.useful, best.latest
-    # A dataloader's workers share its work even while they idle; others that did nothing are no workers at all.
-    peers = [best] if best.key < 0 else [
-        worker
-        for worker in processes
-        if worker.latest.kind == latest.kind
-        and (worker is best or latest.what == "workers" or 100.0 * worker.useful >= DOES_SOMETHING)
-    ]  # fmt: skip
-    if best.key >= 0 and latest.by != PEER and any(worker.latest.by == PEER for worker in processes):
-        # Others wait for it and share no work with it.
-        peers = [worker for worker in peers if worker.latest.by != PEER]
-        latest = replace(latest, what="beside", kind=ASKED_KIND)
-    if best.key >= 0 and latest.what == "workers":
-        peers += _seldom_awaited([shares[key] for key in shares if key not in keys], best, waited_for(seconds), least)
+    latest, is_process = best.latest, best.key >= 0
+    what, kind, peers = latest.what, latest.kind, [best]
+    if is_process:
+        # A dataloader's workers share its work even while they idle; others that did nothing are no workers at all.
+        peers = [
+            w for w in processes
+            if w.latest.kind == kind and (w is best or what == "workers" or 100.0 * w.useful >= DOES_SOMETHING)
+        ]  # fmt: skip
+        if latest.by != PEER and any(w.latest.by == PEER for w in processes):
+            # Others wait for it and share no work with it.
+            peers, what, kind = [w for w in peers if w.latest.by != PEER], "beside", ASKED_KIND
+        if what == "workers":
+            peers += _seldom_awaited([shares[key] for key in shares if key not in keys], best, awaited, least)
     busiest = _mean([best])
-    if best.is_proven:
+    if any(row.by in PROOFS for row in best.rows):
         # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
         late = busiest.poll + busiest.unread
         busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
     parts: dict[Leading, float] = {"cpu": busiest.cpu, "disk": busiest.disk, "network": busiest.network}
     leading = max(parts, key=lambda name: parts[name])
     leading = leading if parts[leading] > parts[before] + CLEARLY_AHEAD else before
+    places = {"cpu": (0, 1), "disk": (DISK,), "network": (NETWORK,)}[leading] if busiest.useful else (POLL,)
     most = parts[leading] if busiest.useful else busiest.poll
-    named: Leading | Literal["poll"] = leading if busiest.useful else "poll"
-    working = sum([worker.useful >= HALF_AS_MUCH * useful for worker in peers])
-    active = sum([worker.part(named) >= HALF_AS_MUCH * most for worker in peers])
-    peer_keys = {worker.key for worker in peers}
+    working = sum([w.useful >= HALF_AS_MUCH * best.useful for w in peers])
+    active = sum([sum([w.values[place] for place in places]) / 100.0 >= HALF_AS_MUCH * most for w in peers])
+    peer_keys = {w.key for w in peers}
     rows = max([[row for row in second.workers if row.key in peer_keys] for second in seconds[-LAST_SAMPLES:]], key=len)
-    n, kind = latest.count if best.key < 0 else max(1, len(rows)), latest.kind
-    if best.key < 0 and _is_pin_memory(seconds):
+    n = max(1, len(rows)) if is_process else latest.count
+    if not is_process and _is_pin_memory(seconds):
         n, kind = 1, PIN_MEMORY_KIND
     via, is_waited_for = _via(seconds)
+    p = latest.p
     return Feeders(
         n=n,
         kind=kind,
@@ -216,41 +192,44 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         mean=_mean(peers),
         leading=leading,
         pid=abs(best.key),
-        active=n if best.key < 0 else min(active, n),
-        uneven=best.key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
+        active=min(active, n) if is_process else n,
+        uneven=is_process and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
         any_disk=sum([second.most_disk for second in seconds]) / len(seconds),
         by=latest.by or (BY_NAME if via == "name" else None),
-        rx_bytes_per_s=latest.rx_bytes_per_s,
-        why_blind=latest.why_blind,
-        what=latest.what,
+        rx_bytes_per_s=p.net_rx_bytes_per_s,
+        why_blind=p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s"),
+        what=what,
         any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
-        mount=latest.mount,
-        address=best.address,
+        mount=p.mount,
+        address=next((address for row in reversed(best.rows) if (address := address_of(row.p))), ""),
         via=via if is_waited_for and via != "name" else None,
-        cores=latest.cores,
-        name=latest.name,
+        cores=p.allowed_cores if is_process else None,
+        name=program_of(p) if latest.what in ("beside", "front") else "",
     )
 
 
 def _seldom_awaited(
-    others: Iterable[WorkerShares], best: WorkerShares, named: Mapping[int, int], least: int
+    others: Iterable[WorkerShares], best: WorkerShares, awaited: Mapping[int, int], least: int
 ) -> list[WorkerShares]:
     """Return workers that share the busiest worker's work.
 
     The main thread seldom or never waits for them. Those that were waited for at all do; so do those that were started
     with it and wait for orders, where several do: a single one may be a tracker.
     """
-    alike = [w for w in others if w.latest.kind == best.latest.kind and w.count >= least and w.latest.by != PEER]
-    awaited = [w for w in alike if named.get(w.key, 0) > 0]
+    alike = [
+        w for w in others
+        if w.latest.kind == best.latest.kind and len(w.rows) >= least and w.latest.by != PEER
+    ]  # fmt: skip
+    named = [w for w in alike if awaited.get(w.key, 0) > 0]
     started = [
         w
         for w in alike
-        if w not in awaited
+        if w not in named
         and w.latest.by == TASK_QUEUE
         and w.latest.group == best.latest.group
-        and abs((w.latest.starttime or 0) - (best.latest.starttime or 0)) <= TOGETHER_TICKS
+        and abs((w.latest.p.starttime or 0) - (best.latest.p.starttime or 0)) <= TOGETHER_TICKS
     ]
-    return [*awaited, *started] if awaited or len(started) > 1 else awaited
+    return [*named, *started] if named or len(started) > 1 else named
 
 
 def _busiest(workers: list[WorkerShares]) -> WorkerShares:
@@ -258,16 +237,10 @@ def _busiest(workers: list[WorkerShares]) -> WorkerShares:
 
     Ties: first a worker that asks nobody, then one that polls, then the lowest key.
     """
-    nearly = max([worker.useful for worker in workers]) - 0.01
-    most = [worker for worker in workers if worker.useful >= nearly]
+    nearly = max([w.useful for w in workers]) - 0.01
     return max(
-        most,
-        key=lambda worker: (
-            round(worker.useful, 2),
-            worker.latest.by != PEER,
-            round(worker.part("poll"), 2),
-            -abs(worker.key),
-        ),
+        [w for w in workers if w.useful >= nearly],
+        key=lambda w: (round(w.useful, 2), w.latest.by != PEER, round(w.values[POLL] / 100.0, 2), -abs(w.key)),
     )
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.hardware_health import growth
-from gputop.diagnosis.host_side import SteadyStateTracker, read_host
+from gputop.diagnosis.host_side import read_host
+from gputop.diagnosis.idle_runs import SteadyStateTracker
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.sample_facts import pcie_capacity

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import FeederRow
+from gputop.diagnosis.host_side import FeederRow, HostMeans
 from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
-from gputop.diagnosis.window import HostMeans
 from gputop.model.feeders import WaitEnd, main_looks
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, Snapshot
 from gputop.monitor import Monitor
@@ -23,7 +22,7 @@ from tests.support.scenes import Watch, gpu, snap, train, workers
 
 def row(key: int, **percent: float) -> FeederRow:
     names = FeedTime.__struct_fields__
-    return FeederRow(key, "workers", tuple([percent.get(name, 0.0) for name in names]))
+    return FeederRow(key, ProcessSample(pid=key), tuple([percent.get(name, 0.0) for name in names]))
 
 
 def main(**percent: float) -> HostMeans:

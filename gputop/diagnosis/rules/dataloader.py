@@ -47,7 +47,7 @@ def _may_blame(s: Signals) -> bool:
     if f is None or f.what == "front" or (f.what == "children" and compiles(s)):
         return False
     # While workers start, nobody is accused by a name alone.
-    if f.by == BY_NAME and s.host.births:
+    if f.by == BY_NAME and s.host.restarts.count:
         return False
     return s.idle >= IDLE_PCT and not main_leads(s) and own_wait(s) is None and not restarts(s)
 

@@ -146,7 +146,8 @@ def is_fed(s: Signals) -> bool:
 
 def restarts(s: Signals) -> bool:
     """True if most of the idle time lies beside worker restarts."""
-    return s.host.restart_s > 0.0 and s.host.restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
+    restart_s = s.host.restarts.full_restart_s
+    return restart_s > 0.0 and restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
 
 
 COMPILES = 0.5
@@ -238,7 +239,7 @@ def halted_words(s: Signals) -> str:
     words = HALTED_WORDS.get("" if state is None else state.what, HALTED_WORDS["stopped"])
     if not halted:
         return words
-    return f"{len(halted)} of {s.tick.loader_count} {words}, {pids_words([p.pid for p in halted])}"
+    return f"{len(halted)} of {len(s.tick.loaders)} {words}, {pids_words([p.pid for p in halted])}"
 
 
 def kind_of(f: Feeders) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.host_side import SteadyState
+from gputop.diagnosis.idle_runs import SteadyState
 from gputop.diagnosis.rules.base import BUSY_CORES, HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.rules.feeding_rules import HALTED_WORDS, halted_words, is_fed, restarts, waits_for_ranks
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
@@ -68,7 +68,7 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
 def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     """Wait of the main thread in words, and its cause."""
     if restarts(s):
-        return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"
+        return f"main: waits for workers that start anew, {s.host.restarts.count} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
         return f"main: waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
     ranks = waits_for_ranks(s)

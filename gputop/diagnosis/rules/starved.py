@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT, main_is_unclear
 from gputop.diagnosis.idle_attribution import MOSTLY, NO_LONGER
+from gputop.diagnosis.idle_runs import Pause
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     FOR_BATCH,
@@ -30,7 +31,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
 from gputop.diagnosis.sample_facts import NOT_MEASURED, PCIE_USABLE, degraded_link, link_words
-from gputop.diagnosis.signals import Pause, Signals
+from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE, PCIE_FULL
 from gputop.diagnosis.types import HOLDING_MEMORY, Level
 from gputop.diagnosis.window import WINDOW_S
@@ -187,7 +188,8 @@ BIRTH_GAP_S = 0.9
 
 
 def _worker_restart(s: Signals) -> bool:
-    if s.idle < IDLE_PCT or s.host.births * 60.0 / WINDOW_S < CHURN_PER_MIN or s.host.birth_gap_s < BIRTH_GAP_S:
+    found = s.host.restarts
+    if s.idle < IDLE_PCT or found.count * 60.0 / WINDOW_S < CHURN_PER_MIN or found.longest_pause_s < BIRTH_GAP_S:
         return False
     # Importing is computing: where all loaders are new, it is starting them. Where older ones run on and compute most
     # of the time, they do the work of a dataloader.
@@ -195,8 +197,8 @@ def _worker_restart(s: Signals) -> bool:
 
 
 def _tell_worker_restart(s: Signals) -> RuleResult:
-    stops = f"the GPU stops for {s.host.birth_gap_s:.0f} s when they start"
-    evidence = (f"{s.host.births} new workers in {WINDOW_S:.0f} s; {stops}",)
+    stops = f"the GPU stops for {s.host.restarts.longest_pause_s:.0f} s when they start"
+    evidence = (f"{s.host.restarts.count} new workers in {WINDOW_S:.0f} s; {stops}",)
     if s.host.born_kind is None or s.host.born_kind == "torch" or s.tick.pin_memory:
         return RuleResult("yellow", evidence, cause="startup")
     remedy = "keep the pool alive between epochs, or prepare the data before training (map once, cache)"
