@@ -1,8 +1,7 @@
 """``python -m tests.bench``: gputop and nvitop, measured on the same stand-in GPUs and the same processes.
 
-By default both are installed into throw-away environments and compared under every load, 8x8, 1x2 and 16x32 (GPUs x
-processes of each), at 0 and 1 ms a call: one table for each, median (lowest–highest). ``--scaling`` measures gputop
-alone; ``--all`` does both. Needs pyte and a C compiler.
+Both are installed into throw-away environments and compared under every load, 8x8, 1x2 and 16x32 (GPUs x processes of
+each), at 0 and 1 ms a call: one table for each, median (lowest–highest). Needs pyte and a C compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import report, scaling
+from tests.bench import report
 from tests.bench.measure import QUICK, Effort, measure
 from tests.bench.programs import CannotInstall, Program, gputop, nvitop
 from tests.bench.terminal import ProgramEnded
@@ -31,8 +30,6 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="fewer and shorter runs: about 5 minutes for the comparison, not 25")
-    add("--scaling", action="store_true", help="how the cost grows with GPUs, processes and refresh rate")
-    add("--all", action="store_true", help="the comparison and the scaling")
     add("--json", type=Path, metavar="FILE", help="also write all figures as JSON")
     add("--load", default="8x8,1x2,16x32", type=sizes, metavar="GxP[,…]", help="GPUs x processes of each GPU")
     add("--latency-ms", default="0,1", type=numbers, metavar="MS[,…]", help="added to every NVML call")
@@ -78,23 +75,12 @@ class Bench:
             data.append(report.as_data(load, results))
         return data
 
-    def scale(self, program: Program) -> dict[str, Any]:
-        costs = scaling.scale(program, self.directory / "machine", self.effort)
-        print(scaling.as_table(costs), end="\n\n", flush=True)
-        return scaling.as_data(costs)
-
     def run(self) -> dict[str, Any]:
         """Everything that was asked for. Raises CannotInstall, ProgramEnded and CalledProcessError."""
         options = self.options
-        own = gputop(options.python, self.directory)
-        data: dict[str, Any] = {"machine": machine_data()}
-        if options.all or not options.scaling:
-            programs = [own, nvitop(options.nvitop, self.directory)]
-            data["versions"] = {program.name: program.version() for program in programs}
-            data["comparison"] = self.compare(programs)
-        if options.all or options.scaling:
-            data["scaling"] = self.scale(own)
-        return data
+        programs = [gputop(options.python, self.directory), nvitop(options.nvitop, self.directory)]
+        versions = {program.name: program.version() for program in programs}
+        return {"machine": machine_data(), "versions": versions, "comparison": self.compare(programs)}
 
 
 def machine_data() -> dict[str, Any]:

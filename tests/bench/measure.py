@@ -47,8 +47,6 @@ class Effort:
     warm_up_s: float = 3.0
     rest_s: float = 12.0
     """A multiple of 2 s: process lists are not read every second."""
-    alone_s: float = 12.0
-    """The time at rest where gputop alone is measured."""
     answers: int = 5
     held_s: float = 4.0
     onces: int = 7
@@ -56,7 +54,7 @@ class Effort:
     """Runs of each command without a screen, each with ``warm_up_s`` and ``rest_s``."""
 
 
-QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, alone_s=4.0, answers=2, held_s=1.0, onces=3, unattended=1)
+QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, answers=2, held_s=1.0, onces=3, unattended=1)
 
 
 @dataclass(frozen=True, slots=True)
