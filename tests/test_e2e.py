@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.monitor import Frame, Monitor
 from tests.e2e.__main__ import run, table
-from tests.e2e.case import CALM, Case, all_cases
+from tests.e2e.case import Case, all_cases
 from tests.e2e.watching import Result, judged
 from tests.support.scenes import gpu, snap
 
@@ -27,14 +27,7 @@ WAITS_CORES = 0.2
 it does nor what must be said of it, unless it is to answer in time. When that is said is judged of some, alone."""
 WAITING = [name for name, case in CASES.items() if case.cores <= WAITS_CORES and not case.needs and not case.visited]
 IN_TIME = ("fuse_reads", "shared_lock", "threads_in_turns", "tracker")
-SELDOM = ("actors", "decoder_child", "futures_decode", "sleep_polls", "torch_no_workers", "torch_spawn")
-"""Of those that work, what each week shows once more by another way: processes that compute the batches are also those
-of ``pool_decode``, ``child_per_shard`` and ``torch_decode``, main threads that do so ``pool_idle_main_works``."""
-ALONE = [
-    pytest.param(name, marks=pytest.mark.weekly) if name in SELDOM else name
-    for name in CASES
-    if name in IN_TIME or name not in WAITING
-]
+ALONE = [name for name in CASES if name in IN_TIME or name not in WAITING]
 Results = Mapping[tuple[str, bool], Result]
 """By the case, and whether it ran alone."""
 
@@ -128,19 +121,3 @@ def test_on_a_crowded_machine_the_judge_asks_for_what_is_right_and_not_when() ->
     assert judged("a case", case, 0, late, calm=False).problems == ()
     wavers = _frames(*["main_process"] * 20, *["dataloader_cpu"] * 20)
     assert judged("a case", case, 0, wavers, calm=False).problems == ("1 flaps",)
-
-
-def test_the_judge_lets_nobody_accuse_a_healthy_job() -> None:
-    case = Case(("healthy",), only=CALM)
-    assert _problems(case, _frames(*["startup"] * 9, *["healthy"] * 9, *["working"] * 3, *["healthy"] * 9)) == ()
-    assert _problems(case, _frames(*["idle"] * 9, *["healthy"] * 9)) == ()
-    accused = _frames(*["healthy"] * 9, *["dataloader_io"] * 3, *["healthy"] * 9)
-    assert "accused: dataloader_io" in _problems(case, accused)
-
-
-def test_the_judge_wants_both_causes_of_a_job_that_changes() -> None:
-    case = Case(("dataloader_cpu",), then=("dataloader_io",), change_s=20.0)
-    before, after = ["dataloader_cpu"] * 30, ["dataloader_io"] * 20
-    assert _problems(case, _frames(*before, *after)) == ()
-    assert _problems(case, _frames(*before, *["dataloader_cpu"] * 16, *after)) == ("right after 26 s",)
-    assert "never said dataloader_cpu before its cause changed" in _problems(case, _frames(*["dataloader_io"] * 50))

@@ -1,4 +1,4 @@
-"""``python -m tests.e2e [NAME…] [--stacks | --remedies]``: run cases, and print what was wanted and said."""
+"""``python -m tests.e2e [NAME…] [--remedies]``: run cases, and print what was wanted and said."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def run(cases: dict[str, Case], library: Path, program: str = "gputop", *, calm:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("names", nargs="*", help="cases to run; none: all")
-    parser.add_argument("--stacks", action="store_true", help="loaders of whole frameworks, each installed for itself")
     parser.add_argument("--remedies", action="store_true", help="steps a second before and after what remedies advise")
     parser.add_argument("--refused", action="store_true", help="where no system call may be seen, as under Yama")
     parser.add_argument("--evidence", action="store_true", help="print what was said in full")
@@ -57,17 +56,12 @@ def main() -> int:
         return remedies.run(args.names)
     with tempfile.TemporaryDirectory(prefix="gputop-nvml-") as made:
         library = build(Path(made)).parent
-        if args.stacks:
-            from tests.e2e.environments import run_stacks
-
-            results = run_stacks(library, args.names)
-        else:
-            known = all_cases()
-            unknown = [name for name in args.names if name not in known]
-            if unknown:
-                parser.error(f"there is no case {', '.join(unknown)}: {', '.join(known)}")
-            program = "tests.e2e.refused" if args.refused else "gputop"
-            results = run({name: known[name] for name in args.names or known}, library, program)
+        known = all_cases()
+        unknown = [name for name in args.names if name not in known]
+        if unknown:
+            parser.error(f"there is no case {', '.join(unknown)}: {', '.join(known)}")
+        program = "tests.e2e.refused" if args.refused else "gputop"
+        results = run({name: known[name] for name in args.names or known}, library, program)
     print(table(results))
     for result in results:
         if args.evidence or result.problems:

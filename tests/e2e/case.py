@@ -51,8 +51,6 @@ class Case(NamedTuple):
     """How many changes of the verdict the job's own course brings: it stops, or begins to save."""
     watch_s: float | None = None
     """How long it must be watched, where that is longer than others are."""
-    requires: tuple[str, ...] = ()
-    """What is installed for it, into an environment of its own."""
 
     @property
     def missing(self) -> str:
@@ -72,18 +70,17 @@ def case(*wanted: Any, **asked: Any) -> Callable[[Job], Job]:
     return mark
 
 
-def jobs_of(folder: str) -> dict[str, Job]:
-    """Every job of a package or a file of ``tests.e2e``, by its name."""
-    package = importlib.import_module(f"tests.e2e.{folder}")
-    names = [found.name for found in pkgutil.iter_modules(getattr(package, "__path__", ()))]
-    modules = [importlib.import_module(f"tests.e2e.{folder}.{name}") for name in names] or [package]
+def all_jobs() -> dict[str, Job]:
+    """Every job, by its name."""
+    names = [found.name for found in pkgutil.iter_modules(importlib.import_module("tests.e2e.cases").__path__)]
+    modules = [importlib.import_module(f"tests.e2e.cases.{name}") for name in names]
     jobs = {name: job for module in modules for name, job in vars(module).items() if hasattr(job, "case")}
     return dict(sorted(jobs.items()))
 
 
-def all_cases(folder: str = "cases") -> dict[str, Case]:
+def all_cases() -> dict[str, Case]:
     """What must be said of each job."""
-    return {name: vars(job)["case"] for name, job in jobs_of(folder).items()}
+    return {name: vars(job)["case"] for name, job in all_jobs().items()}
 
 
 def groups(cases: dict[str, Case], most_cores: float, most_jobs: int) -> list[list[str]]:

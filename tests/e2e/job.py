@@ -1,4 +1,4 @@
-"""One job of a case, run as ``python -m tests.e2e.job FOLDER NAME CLOCK SLOT PORT TLS_PORT OWN_PORT FIFO``.
+"""One job of a case, run as ``python -m tests.e2e.job NAME CLOCK SLOT PORT TLS_PORT OWN_PORT FIFO``.
 
 As with CUDA, the main thread sleeps or spins until its pretended GPU has done the step.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.e2e.busy_clock import BusyClock
-from tests.e2e.case import jobs_of
+from tests.e2e.case import all_jobs
 
 LIFE_S = 300.0
 """A job ends by itself if nobody ends it."""
@@ -68,10 +68,10 @@ class Gpu:
             self.step(step_s, spins=spins)
 
 
-def main(folder: str, name: str, *given: str) -> None:
+def main(name: str, *given: str) -> None:
     # A job that is stopped by a signal cannot end by itself when the test is killed (prctl(2), PR_SET_PDEATHSIG).
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    jobs_of(folder)[name](Gpu(*given))
+    all_jobs()[name](Gpu(*given))
 
 
 if __name__ == "__main__":

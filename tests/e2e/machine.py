@@ -35,13 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Machine:
     """Jobs by the names of their cases, one on each GPU in the given order. Use it in a ``with`` statement."""
 
-    def __init__(
-        self, directory: Path, scenario: Scenario, cases: dict[str, Case], *, folder: str = "cases",
-        python: str = sys.executable,
-    ) -> None:  # fmt: skip
-        """``python`` is the interpreter of the jobs."""
+    def __init__(self, directory: Path, scenario: Scenario, cases: dict[str, Case]) -> None:
         self._directory, self._scenario, self._cases = directory, scenario, cases
-        self._folder, self._python = folder, python
         self._clock = BusyClock(directory / "busy", slots=len(cases))
         self._stop = threading.Event()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -67,7 +62,7 @@ class Machine:
                 if case.hangs_s is not None:
                     self._threads.append(threading.Thread(target=self._hang, args=(mount, case.hangs_s), daemon=True))
             ports = [str(port) for port in (self._servers[0].port, self._servers[1].port, own_port)]
-            command = [self._python, "-m", "tests.e2e.job", self._folder, name, str(self._clock.path), str(slot)]
+            command = [sys.executable, "-m", "tests.e2e.job", name, str(self._clock.path), str(slot)]
             self._jobs.append(
                 subprocess.Popen(
                     [*command, *ports, fifos[-1]],

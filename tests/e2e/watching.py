@@ -45,20 +45,19 @@ class Result(Struct, frozen=True):
     """What was said in the end, after what was said when."""
 
 
-def run_group(cases: dict[str, Case], library: Path, *, folder: str = "cases", python: str = sys.executable,
-              watch_s: float | None = None, program: str = "gputop", calm: bool = True) -> list[Result]:  # fmt: skip
+def run_group(cases: dict[str, Case], library: Path, *, program: str = "gputop", calm: bool = True) -> list[Result]:
     """Run these cases at once. Raises AssertionError when a job or the program itself ends.
 
     Where the machine is not ``calm``, a job and the program come late to what they do: only what is said is judged.
     """
     change_s = max(case.change_s for case in cases.values())
     longest_s = max(case.watch_s or WATCH_S for case in cases.values())
-    seconds = watch_s or (longest_s if not change_s else change_s + CHANGE_S + SLACK_S + START_S)
+    seconds = longest_s if not change_s else change_s + CHANGE_S + SLACK_S + START_S
     seconds = seconds if calm else max(seconds, CROWDED_S)
     with tempfile.TemporaryDirectory(prefix="gputop-e2e-") as made:
         directory = Path(made)
         scenario = Scenario(directory, library, gpus=len(cases))
-        with Machine(directory, scenario, cases, folder=folder, python=python) as machine:
+        with Machine(directory, scenario, cases) as machine:
             recording = directory / "watched.jsonl"
             command = [sys.executable, "-m", program, "record", "--for", f"{seconds:.0f}s", "-o", str(recording)]
             done = subprocess.run(

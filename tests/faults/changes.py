@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
-from gputop.monitor import Monitor
-from gputop.paint.detail_page import DetailsView
-from gputop.paint.gpu_page import gpu_details
-from gputop.paint.main_screen import Painter
-from gputop.paint.view import View
-from gputop.sources.simulation.simulated import snapshot_at
 from tests.faults.row import Row, Watcher, World, is_explained, is_healthy
 from tests.nvml.stand_in import make_gpu, split, uuid_of
 
 LOOK_S = 0.2
 """How often the program looks here; usually every ten seconds."""
-SNAPSHOTS_A_S = 4
-BEGUN = 1_780_000_000.0
 
 
 def _uuids(snapshot: dict[str, Any]) -> list[str]:
     return [gpu["static"]["uuid"] for gpu in snapshot["gpus"]]
-
-
-def _gpu(snapshot: dict[str, Any], uuid: str) -> dict[str, Any]:
-    gpu: dict[str, Any] = next(gpu for gpu in snapshot["gpus"] if gpu["static"]["uuid"] == uuid)
-    return gpu
 
 
 def _all_well(snapshot: dict[str, Any]) -> bool:
@@ -67,19 +52,6 @@ def _appears_to_the_kernel(row: Row, world: World) -> None:
     assert _uuids(seen) == [uuid_of(0), uuid_of(1)]
     assert row.sees in seen["gpus"][1]["static"]["name"]
     assert scenario.calls()["nvmlInitWithFlags"] == 2
-
-
-def _appears_but_was_not_chosen(row: Row, world: World) -> None:
-    scenario = world.make(2)
-    with Watcher(scenario, look_s=LOOK_S, gpus="1") as watcher:
-        watcher.until(_all_well)
-        scenario.gpus.append(make_gpu(2))
-        scenario.write()
-        after = watcher.last["t"] + 4 * LOOK_S
-        seen = watcher.until(lambda s: s["t"] > after)
-    assert _uuids(seen) == [uuid_of(1)]
-    assert scenario.calls()["nvmlDeviceGetCount_v2"] > 2
-    assert row.sees in seen["gpus"][0]["static"]["name"]
 
 
 def _disappears(row: Row, world: World) -> None:
@@ -188,35 +160,11 @@ def _mig_changes(row: Row, world: World) -> None:
         assert [gpu["static"]["index"] for gpu in seen["gpus"]] == [0, 1, 2]
 
 
-def _on_the_screen(row: Row, world: World) -> None:
-    """Snapshots whose GPUs change, through monitor and painter: panes come and go, history begins with the GPU."""
-    monitor, painter = Monitor(), Painter()
-    chosen = View(gpu=None)
-    for second in range(60):
-        snapshot = snapshot_at(BEGUN + second, started=BEGUN)
-        most = 8 if second >= 20 else 7
-        frame = monitor.feed(replace(snapshot, gpus=snapshot.gpus[: 2 if second >= 40 else most]))
-        text = "\n".join("".join(piece for piece, _ in line) for line in painter.paint(frame, chosen, 160, 48).rows)
-        count = len(frame.snapshot.gpus)
-        assert len(frame.diagnoses) == count
-        assert f"{count} × H100" in text
-        newest = snapshot.gpus[7].static.uuid
-        if second == 30:
-            times = [t for t, _ in frame.history.recent(newest, "util_pct", 600.0)]
-            assert times == [BEGUN + s for s in range(20, 31)]
-            assert row.sees in text
-            chosen = View(gpu=newest)
-        details = gpu_details(frame, DetailsView(chosen), newest, 120, 40).rows
-        assert details
-
-
 def rows() -> list[Row]:
     """The part of the matrix about GPUs that come and go."""
     return [
         Row("a GPU appears", "H100", None, _appears, slow=True),
-        Row("GPUs come and go on the screen", " 7  H100", None, _on_the_screen),
         Row("a GPU appears: NVML counts at its start only", "H100", None, _appears_to_the_kernel),
-        Row("a GPU appears that was not asked for", "H100", None, _appears_but_was_not_chosen, slow=True),
         Row("a GPU disappears, and comes back", "gone: the driver no longer shows this GPU", None, _disappears),
         Row("the driver is reloaded", "the driver was unloaded", None, _reloaded),
         Row("the driver is upgraded under us", "reload the nvidia modules or reboot", None, _upgraded, slow=True),

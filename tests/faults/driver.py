@@ -154,24 +154,6 @@ def _refused_utilisation(row: Row, world: World) -> None:
     assert "GPU 0: ENC is not measured: the driver gives an impossible value" in told
 
 
-def _always_zero(row: Row, world: World) -> None:
-    scenario = world.make(1)
-    scenario.gpus[0].set(util=0, mem_util=0)
-    done = world.run(scenario, "diagnose", "--for", "14s", "--json")
-    (gpu,) = json.loads(done.stdout)["gpus"]
-    assert row.sees in json.dumps(gpu) and gpu["verdict"] == "collecting", gpu
-
-
-def _renewed(row: Row, world: World) -> None:
-    scenario = world.make(2)
-    scenario.wave_s, scenario.wave_depth = 7.0, 0.2
-    scenario.gpus[0].set(util_renew_s=2)
-    done = world.run(scenario, "diagnose", "--for", "5s", "--json")
-    slow, quick = json.loads(done.stdout)["gpus"]
-    assert slow["n"] <= 8 < 10 <= quick["n"], (slow["n"], quick["n"])
-    assert slow["verdict"] == "collecting" and row.sees in json.dumps(slow)
-
-
 def _tray(row: Row, world: World) -> None:
     done = world.run(world.make(4, "NVIDIA GB300"), "once", "--json")
     assert done.returncode == row.status
@@ -201,14 +183,6 @@ def _facts(row: Row, world: World) -> None:
     assert row.sees in nobody["lost_reason"]
     assert all(gpu["util_pct"] == 90 and gpu["lost_reason"] is None for gpu in gpus)
     assert all(map(is_explained, gpus))
-
-
-def _uncounted(row: Row, world: World) -> None:
-    scenario = world.make(1)
-    scenario.error("nvmlDeviceGetCount", 999)
-    done = world.run(scenario, "once")
-    holds(row, done)
-    assert "gputop demo" in done.stderr
 
 
 def _all(code: int) -> Callable[[Row, World], None]:
@@ -243,16 +217,6 @@ def _gpm(value: float | Failure, reason: str) -> Callable[[Row, World], None]:
     return proof
 
 
-def _gpm_zero(row: Row, world: World) -> None:
-    scenario = world.make(1)
-    scenario.gpus[0].gpm = dict.fromkeys(scenario.gpus[0].gpm, 0.0)
-    done = world.run(scenario, "once", "--json")
-    assert done.returncode == row.status
-    (gpu,) = json.loads(done.stdout)["gpus"]
-    assert (gpu["sm_active_pct"], gpu["sm_source"], gpu["util_pct"]) == (0, "gpm", 90)
-    assert row.sees in done.stdout
-
-
 def _one_cannot_be_opened(row: Row, world: World) -> None:
     scenario = world.make(2)
     scenario.error("nvmlDeviceGetHandleByIndex", 15, gpu=0)
@@ -260,24 +224,6 @@ def _one_cannot_be_opened(row: Row, world: World) -> None:
     done = world.run(scenario, "once")
     holds(row, done)
     assert "77" in done.stdout
-
-
-def _sentinels(row: Row, world: World) -> None:
-    scenario = world.make(1)
-    scenario.gpus[0].processes = [
-        Process(0, None),
-        Process(4_194_305, GIB),
-        Process(1, None, sm=200),
-        Process(1, None),
-        Process(2**31, 7),
-    ]
-    done = world.run(scenario, "once", "--json")
-    assert done.returncode == row.status
-    found = {p["pid"]: p for p in json.loads(done.stdout)["processes"] if p["role"] == "gpu"}
-    assert 0 not in found
-    assert found[1]["gpu_mem_bytes"] is None
-    assert row.sees in done.stdout
-    assert all(p["gpu_time_pct"] is None or 0 <= p["gpu_time_pct"] <= 100 for p in found.values())
 
 
 def rows() -> list[Row]:
@@ -292,7 +238,6 @@ def rows() -> list[Row]:
             Row(f"NVML error {code} from every call", RUNNING_CODES[code], None, _all(code), slow=True)
             for code in (9, 15)
         ),
-        Row("NVML cannot count its GPUs", "unknown error", 3, _uncounted, slow=True),
         Row("an NVML error while a GPU is found", "unknown error", 0, _facts, slow=True),
         Row("WSL 2: no utilisation", "unknown error", 0, _refused_utilisation),
         Row("GPM: another structure", "this driver wants another structure", 0, _other_gpm),
@@ -305,10 +250,5 @@ def rows() -> list[Row]:
         ),
         Row("a GPU that cannot be opened", "LOST: GPU is lost", 0, _one_cannot_be_opened),
         Row("GPM: not a number", "GPM gives no number", 0, _gpm(math.nan, "GPM gives no number")),
-        Row("GPM: a refused metric", "SM activity", 0, _gpm(Failure(3), "SM activity"), slow=True),
-        Row("GPM: zeros", '"sm_active_pct": 0', 0, _gpm_zero, slow=True),
-        Row("SUCCESS, and always 0", "the driver answers 0 while", None, _always_zero, slow=True),
-        Row("utilisation that is seldom renewed", "of 10 samples", None, _renewed, slow=True),
         Row("a tray of GB300", "not supported by this GPU", 0, _tray),
-        Row("process list with sentinels", '"gpu_mem_bytes": null', 0, _sentinels, slow=True),
     ]

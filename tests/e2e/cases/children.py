@@ -15,28 +15,6 @@ from tests.e2e.case import CALM, case
 from tests.e2e.job import Gpu
 from tests.e2e.loads import BATCH_BYTES, compute, endless, fed_by
 
-DECODER = """
-import sys
-from tests.e2e.loads import compute
-while True:
-    sys.stdout.buffer.write(compute(0.4))
-    sys.stdout.buffer.flush()
-"""
-
-
-def decoded() -> Iterator[bytes]:
-    decoder = subprocess.Popen([sys.executable, "-c", DECODER], stdout=subprocess.PIPE)
-    assert decoder.stdout is not None
-    while True:
-        yield decoder.stdout.read(BATCH_BYTES)
-
-
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0)
-def decoder_child(gpu: Gpu) -> None:
-    """A worker that waits on the pipe of a decoder of its own, a child process that computes."""
-    gpu.train(fed_by([decoded]), 0.05)
-
-
 CHILD_PER_SHARD_DECODER = """
 import sys
 from tests.e2e.loads import compute

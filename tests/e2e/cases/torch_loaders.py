@@ -50,12 +50,6 @@ def torch_decode(gpu: Gpu) -> None:
     gpu.train(iter(loader()), 0.05)
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0, needs="torch")
-def torch_spawn(gpu: Gpu) -> None:
-    """A DataLoader that spawns its workers: another command line, another parent, the same work."""
-    gpu.train(iter(loader(workers=1, multiprocessing_context="spawn")), 0.05)
-
-
 @case(("worker_restart",), (), 1, ("persistent_workers",), cores=0.4, needs="torch")
 def torch_epochs(gpu: Gpu) -> None:
     """Workers that are started anew each epoch, and open their data set for a second before they give anything."""
@@ -66,12 +60,6 @@ def torch_epochs(gpu: Gpu) -> None:
             yield from epoch
 
     gpu.train(epochs(), 0.08)
-
-
-@case(("main_process",), ("cpu", "queued"), cores=1.0, needs="torch")
-def torch_no_workers(gpu: Gpu) -> None:
-    """num_workers=0: the main process decodes each batch itself."""
-    gpu.train(iter(loader(workers=0)), 0.08)
 
 
 @case(("dataloader_io",), ("network",), 2, ("network",), cores=0.2, needs="torch")

@@ -8,12 +8,10 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.managers import BaseManager
 from random import randrange
-from typing import Any
 
 from tests.e2e.case import CALM, case
 from tests.e2e.job import Gpu
@@ -53,58 +51,6 @@ def pool_idle_main_works(gpu: Gpu) -> None:
     with get_context("fork").Pool(4) as pool:
         pool.map(abs, range(8))
         gpu.train(endless(lambda: compute(0.3)), 0.08)
-
-
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0)
-def futures_decode(gpu: Gpu) -> None:
-    """concurrent.futures: a ProcessPoolExecutor with one worker that decodes."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-
-        def batches() -> Iterator[bytes]:
-            waiting = [executor.submit(compute, 0.3) for _ in range(2)]
-            while True:
-                waiting.append(executor.submit(compute, 0.3))
-                yield waiting.pop(0).result()
-
-        gpu.train(batches(), 0.05)
-
-
-def _make(queue: Any) -> None:
-    while True:
-        queue.put(compute(0.4))
-
-
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0)
-def actors(gpu: Gpu) -> None:
-    """A launcher that starts a trainer and, beside it, the process that makes its batches: no child of the trainer."""
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue(2)
-    actor = context.Process(target=_make, args=(queue,), daemon=True)
-    trainer = context.Process(target=gpu.train, args=(endless(queue.get), 0.05), daemon=True)
-    for process in (actor, trainer):
-        process.start()
-    trainer.join()
-
-
-def _fill(queue: Any) -> None:
-    while True:
-        queue.put(compute(0.5))
-
-
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, never=("sleep",))
-def sleep_polls(gpu: Gpu) -> None:
-    """The main thread looks for the next batch and sleeps between, as joblib does: its worker is the cause."""
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue(4)
-    context.Process(target=_fill, args=(queue,), daemon=True).start()
-
-    def looked_for() -> Iterator[bytes]:
-        while True:
-            while queue.empty():
-                time.sleep(0.02)
-            yield queue.get()
-
-    gpu.train(looked_for(), 0.06)
 
 
 CHANGES_AFTER_S = 32.0
