@@ -26,29 +26,15 @@ from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gputop"
-ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "monitor.py", "py.typed"}
-"""What may lie beside the rooms: everything else has one."""
 SCREENS_OF_FEATURES = (
     "gputop.features.fleet.fleet_app",
     "gputop.features.web.served",
 )
-DRIVERS = ("tui/terminal/driver.py",)
 PRIVATE_OF_TEXTUAL = {
     "_fatal_error": "a crash would print a page of traceback with local values",
     "_xterm_parser": "no public class turns escape sequences into events",
 }
 MODULES_OF_TEXTUAL = {name for _, name, _ in pkgutil.iter_modules(textual.__path__) if name.startswith("_")}
-OF_TEXTUAL_SERVE = ("features/web/screen_server.py",)
-"""textual-serve has no public way to its routes, to its messages, and to how it starts a process."""
-OF_ARGPARSE = ("commands/command_line.py", "commands/completion.py", "commands/help.py")
-"""It has no public way to the options that a parser knows: one parser, and the pages made of it."""
-PUBLIC = frozenset(("_fields", "_asdict", "_replace", "_make", "_typeshed"))
-"""What is documented in spite of its underscore: NamedTuple's, and the types of the standard library's protocols."""
-
-
-def test_the_root_of_the_package_holds_the_way_in_and_nothing_else() -> None:
-    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
-    assert files - ROOT_FILES == set()
 
 
 def _run(code: str, **environment: str) -> None:
@@ -110,42 +96,6 @@ def test_few_private_names_of_textual_are_used_each_for_a_reason() -> None:
     assert sorted(used & (private | MODULES_OF_TEXTUAL)) == sorted(PRIVATE_OF_TEXTUAL)
 
 
-def test_private_parts_of_libraries_are_touched_on_the_pages_named_here_and_nowhere_else() -> None:
-    own: set[str] = set()
-    asked: dict[str, set[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        given, foreign = _private_words(ast.parse(path.read_text(encoding="utf-8")))
-        own |= given
-        asked[str(path.relative_to(PACKAGE))] = foreign
-    assert {place for place, names in asked.items() if names - own} == {*DRIVERS, *OF_ARGPARSE, *OF_TEXTUAL_SERVE}, (
-        asked
-    )
-
-
-def _private_words(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """The private names that a file gives to functions, classes, fields and attributes of its own, and those that it
-    asks of objects and modules."""
-    given: list[str] = []
-    asked: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            if isinstance(node.ctx, ast.Store):
-                given.append(node.attr)
-            if not (isinstance(node.value, ast.Name) and node.value.id == "os"):
-                asked.append(node.attr)
-        elif isinstance(node, ast.Name):
-            given += [node.id] if isinstance(node.ctx, ast.Store) else []
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            given.append(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-            asked += [] if modules[0].startswith("gputop") else [part for name in modules for part in name.split(".")]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
-            asked += [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
-    private = re.compile(r"_[a-zA-Z]")
-    return {n for n in given if private.match(n)}, {n for n in asked if private.match(n) and n not in PUBLIC}
-
-
 def _private(part: type) -> set[str]:
     """The private attributes of a class of Textual's, with those that its methods set."""
     names: set[str] = set()
@@ -205,16 +155,6 @@ def test_no_command_runs_another() -> None:
                 assert not {f"{node.module}.{alias.name}" for alias in node.names} & commands, path
 
 
-def test_what_a_docstring_names_as_a_file_or_a_module_is_there() -> None:
-    files = {path.name for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        for name in re.findall(r"``(?:\w+/)*(\w+\.py)``", text):
-            assert name in files, (path, name)
-        for room, name in re.findall(r"``(?:gputop\.)?(sources|diagnosis|session|paint|output|tui)\.(\w+)", text):
-            assert (PACKAGE / room / f"{name}.py").exists() or (PACKAGE / room / name).is_dir(), (path, room, name)
-
-
 def test_every_line_of_the_features_table_names_something_that_is_there() -> None:
     folders = {path.parent.name for path in (PACKAGE / "features").glob("*/__init__.py")}
     assert {row.module.split(".")[1] for row in feature_table.FEATURE_COMMANDS.values()} == folders
@@ -237,20 +177,6 @@ def test_parsing_a_command_imports_no_other_command() -> None:
         "others = {'gputop.commands.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
         "assert not others, others"
     )
-
-
-def test_no_module_is_replaced_hidden_or_kept_from_being_imported() -> None:
-    """Neither in gputop's own files, nor in an interpreter that has run a command."""
-    touched = re.compile(r"sys\.(modules\[[^]]*\]\s*=|modules\.(update|pop|setdefault)|meta_path|path_hooks)")
-    tuned = re.compile(r"\b(gc\.(disable|enable|freeze|set_threshold)|sys\.setswitchinterval)\b")
-    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-    found = [
-        (name, match[0])
-        for name, text in texts.items()
-        for pattern in (touched, tuned)
-        for match in pattern.finditer(text)
-    ]
-    assert found == []
 
 
 def test_a_program_that_runs_commands_has_the_whole_of_every_library_afterwards() -> None:

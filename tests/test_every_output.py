@@ -19,7 +19,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import pytest
 
 from gputop.api.run_summary import Summary, WatchCost
@@ -27,7 +26,6 @@ from gputop.cli import main
 from gputop.commands.registry import COMMANDS_AND_PARTS
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import firing
-from gputop.features.fleet.engine import labels_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_lists import ticket_text as ticket_text_of_fleet
 from gputop.features.fleet.fleet_screen import fleet_screen
@@ -268,11 +266,6 @@ def test_every_page_and_ticket_of_the_fleet_is_harmless(redacted: bool) -> None:
             harmless("", "\n".join(lines))
             harmless("", ticket_text_of_fleet(frame, view))
             assert not redacted or MARK not in "".join(lines)
-
-
-@pytest.mark.parametrize("raw", [b'{"a":"\xff\xfe"}', b'{"\xc3":"x"}'])
-def test_a_label_that_is_no_text_does_not_hide_a_fleet(raw: bytes) -> None:
-    assert len(labels_of(msgspec.Raw(raw))) == 1
 
 
 def test_own_processes_are_found_under_their_user_s_number(capsys: pytest.CaptureFixture[str]) -> None:

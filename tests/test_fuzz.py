@@ -1,12 +1,7 @@
-"""Properties that hold for any input. ``GPUTOP_FUZZ=long`` looks five hundred times longer."""
+"""Properties that hold for any input."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,16 +22,15 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import COLUMNS, parse, passes
 from gputop.paint.process_page import process_details
 from gputop.paint.view import View
-from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
+from gputop.sources.activity.dcgmi import parse_discovery
 from gputop.sources.activity.exporter_page import BLANK, NAMES
 from gputop.sources.activity.exporter_page import parse as parse_exporter
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
-from tests.support.examples import LONGER_BY, any_text, looks
+from tests.support.examples import any_text, looks
 from tests.support.random_frames import T0, random_snapshot
 from tests.support.recording_frames import lines_of, read_lines, rounded
 
-ROOT = Path(__file__).parent
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -196,48 +190,3 @@ def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garba
         assert uuid in found.uuids
         assert values.keys() <= set(NAMES.values())
         assert all(value is None or 0.0 <= value < BLANK for value in values.values())
-
-
-@looks(12)
-@given(
-    st.one_of(
-        any_text(80),
-        st.lists(st.sampled_from(["GPU", "0", "0.5", "N/A", "nan", "1e999", "#", "-"])).map(" ".join),
-    )
-)
-def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
-    row = parse_row(line)
-    if row is not None:
-        assert line.split()[0] == "GPU"
-        assert row[1].keys() <= set(FIELDS.values())
-        assert all(value == value and abs(value) != float("inf") for value in row[1].values())
-
-
-PROPERTIES = (
-    "alerts", "diagnosis_parts", "diagnosis_report", "document", "every_size", "fuzz", "idle_attribution", "paint_text",
-    "process_filter", "process_history", "recording_format", "recording_verdicts", "row_strip", "secrets", "servers",
-    "set_back", "steps",
-)  # fmt: skip
-"""The files with properties."""
-
-
-def test_every_file_with_properties_is_known() -> None:
-    found = [path.stem for path in ROOT.rglob("test_*.py") if "\n@looks(" in path.read_text("utf-8")]
-    assert sorted(found) == sorted(f"test_{name}" for name in PROPERTIES)
-
-
-@pytest.mark.slow
-@pytest.mark.weekly
-@pytest.mark.long
-@pytest.mark.parametrize("names", [PROPERTIES[::3], PROPERTIES[1::3], PROPERTIES[2::3]], ids=lambda names: names[0])
-def test_the_properties_hold_for_more_examples_than_the_quick_part_takes(names: Sequence[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "0", "-m", "hypothesis and not slow",
-         *(str(next(ROOT.rglob(f"test_{name}.py"))) for name in names)],
-        cwd=ROOT.parent,
-        env={**os.environ, LONGER_BY: "5"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]

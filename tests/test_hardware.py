@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gputop.features.prove.experiment import Message, Ready, Stage
-from gputop.sources.capabilities import PERFMON, Capabilities
 from tests.hardware import beside, checks, load, steps
 from tests.hardware.__main__ import Done, main, report, run
 from tests.hardware.checks import Missing, Wrong, said
 from tests.hardware.gpu_work import CAUSES
 from tests.hardware.steps import SOURCES, Step
-from tests.nvperf.stand_in import Counters
 
 
 def _breaks() -> str:
@@ -66,29 +61,7 @@ def test_every_source_is_proved_and_every_cause_has_its_job(tmp_path: Path) -> N
     assert {f"prove by {source}" for source in SOURCES} | {f"job: {cause}" for cause in CAUSES} <= set(titles)
 
 
-# -- each judge, before programs that say what a test has them say -----------------------------------------------------
-
 Scripted = Callable[..., None]
-TAKES_A_WHILE = "on a terminal, beside nvitop"
-SAMPLE = '{"t": "s", "pci": "0000:01:00.0"}'
-
-
-class FakeKernels:
-    """Half of a GPU at work, as far as anybody asks."""
-
-    def __init__(self, uuid: str) -> None:
-        assert uuid == "GPU-1"
-
-    def ready(self) -> Ready:
-        return Ready(132)
-
-    def begin(self, stage: Stage) -> None:
-        assert stage.blocks == 66
-
-    def heard(self) -> list[Message]:
-        return []
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture
@@ -110,88 +83,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setattr(steps, "WATCHED_S", 0.3)
     monkeypatch.setattr(beside, "SETTLES_S", 0.0)
     monkeypatch.setattr(load, "SETTLES_S", 0.0)
-    monkeypatch.setattr(load, "Kernels", FakeKernels)
-    make(gputop="exit 3", helper=f"echo '{SAMPLE}'; sleep 9", work="exit 3", nvidia_smi="exit 9")
+    make(gputop="exit 3", work="exit 3", nvidia_smi="exit 9")
     return make
-
-
-def step(title: str, out: Path) -> Callable[[], str]:
-    return next(step.run for step in steps.steps(out) if step.title == title)
-
-
-def once(sm: float | None, source: str = "gpm") -> str:
-    gpu = {"uuid": "GPU-1", "sm_source": source, "sm_active_pct": sm, "sm_lack": None}
-    return "echo '" + json.dumps({"gpus": [gpu]}) + "'"
-
-
-def job(verdict: str) -> str:
-    gpu = {"index": 0, "verdict": verdict, "evidence": ["GPU idle 60 %"]}
-    return f"""test "$1" = run || {{ echo '{json.dumps({"gpus": [gpu]})}'; exit 1; }}"""
-
-
-RIGHT: dict[str, dict[str, str]] = {
-    "doctor": {"gputop": "exit 1"},
-    "once": {"gputop": "echo {}"},
-    "prove by gpm": {"gputop": f'if test "$1" = once; then {once(7.0)}; else test "$1 $3" = "prove gpm"; fi'},
-    "machine": {},
-    "clocks beside the counters": {"nvidia_smi": "echo 345 MHz, P8"},
-    "memory beside the counters": {"nvidia_smi": "echo 7, 512 MiB"},
-    "GPM beside the counters": {"gputop": once(7.0)},
-    "matrix products beside the counters": {"work": "echo 700.0"},
-    "torch.profiler beside the counters": {"work": "echo 10"},
-    "ncu beside the counters": {"ncu": 'echo "$4"'},
-    "dmon": {"nvidia_smi": "echo '# gpu sm'; echo 0 41; echo 0 43", "gputop": once(40.0)},
-    "job: main_process": {
-        "work": "true",
-        "gputop": job("main_process"),
-    },
-    TAKES_A_WHILE: {
-        "gputop": "echo 3 GiB; sleep 9",
-        "nvitop": "echo 3 MiB; while true; do :; done",
-    },
-}
-WRONG: dict[str, dict[str, str]] = {
-    "doctor": {"gputop": "exit 2"},
-    "once": {"gputop": "exit 1"},
-    "prove by gpm": {"gputop": f'if test "$1" = once; then {once(7.0)}; else echo 40 points off; exit 1; fi'},
-    "GPM beside the counters": {
-        "gputop": f'echo x >> "$0.n"; if test $(wc -l < "$0.n") -lt 3; then {once(7.0)}; else {once(70.0)}; fi'
-    },
-    "clocks beside the counters": {"nvidia_smi": 'echo x >> "$0.n"; echo 1980 MHz, P$(wc -l < "$0.n")'},
-    "memory beside the counters": {
-        "nvidia_smi": 'echo "$(cat helper.pid), 300 MiB"',
-        "helper": f"echo $$ > helper.pid; echo '{SAMPLE}'; exec sleep 9",
-    },
-    "matrix products beside the counters": {"work": 'echo x >> "$0.n"; echo $((900 / $(wc -l < "$0.n")))'},
-    "torch.profiler beside the counters": {"work": "echo 0"},
-    "ncu beside the counters": {"ncu": "echo ERR_NVGPUCTRPERM"},
-    "dmon": {"nvidia_smi": "echo 0 90", "gputop": once(40.0)},
-    "job: main_process": {
-        "work": "true",
-        "gputop": job("healthy"),
-    },
-    TAKES_A_WHILE: {"gputop": "echo no driver; sleep 9"},
-}  # fmt: skip
-
-
-def titles(of: dict[str, dict[str, str]]) -> list[Any]:
-    return [pytest.param(title, marks=pytest.mark.slow if title == TAKES_A_WHILE else ()) for title in of]
-
-
-@pytest.mark.parametrize("title", titles(RIGHT))
-def test_a_check_passes(title: str, programs: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    programs(**RIGHT[title])
-    assert step(title, tmp_path)().strip()
-
-
-@pytest.mark.parametrize("title", titles(WRONG))
-def test_a_check_fails(title: str, programs: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "helper.pid").write_text("0")
-    programs(**WRONG[title])
-    with pytest.raises(Wrong):
-        step(title, tmp_path)()
 
 
 def test_where_there_is_nothing_everything_is_skipped_or_fails_in_words(
@@ -206,45 +99,3 @@ def test_where_there_is_nothing_everything_is_skipped_or_fails_in_words(
     assert "out.tar.gz, 0.0 MB" in capsys.readouterr().out
     with tarfile.open(tmp_path / "out.tar.gz") as archive:
         assert "out/report.md" in archive.getnames()
-
-
-@pytest.mark.slow
-def test_the_exclusive_lock_is_seen_and_freed(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = (*checks.HELPER, "--lib", str(counters.libraries), "--interval-ms", "300")
-    monkeypatch.setattr(checks, "HELPER", own)
-    second, third = beside.two_helpers().splitlines()
-    assert "'busy'" in second and "'t': 's'" in third
-    counters.write(begin=17)
-    with pytest.raises(Missing, match="cannot be had"):
-        beside.two_helpers()
-
-
-@pytest.mark.slow
-def test_as_another_user_the_counters_are_had_by_the_right_alone(
-    programs: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    denied = '{"t": "gpu", "state": "denied", "code": 17}'
-    monkeypatch.setattr(beside, "PARAMETERS", Path("/nowhere"))
-    monkeypatch.setattr("tests.hardware.beside.os.geteuid", lambda: 0)
-    monkeypatch.setattr(beside, "capabilities", lambda: Capabilities(bounding=1 << PERFMON))
-    by_right = f"""case "$*" in --version) ;; *+perfmon*) echo '{SAMPLE}' ;; *) echo '{denied}' ;; esac"""
-    programs(setpriv=by_right, nvidia_smi="echo 580.95.05")
-    assert "'denied'" in beside.as_nobody()
-    programs(nvidia_smi="echo 550.90.07")
-    with pytest.raises(Wrong, match="driver 550"):
-        beside.as_nobody()
-    programs(setpriv=f"test $1 = --version || echo '{denied}'")
-    assert "driver 550" in beside.as_nobody()
-    programs(nvidia_smi="echo 580.95.05")
-    programs(setpriv=f"echo '{SAMPLE}'")
-    with pytest.raises(Wrong):
-        beside.as_nobody()
-    programs(setpriv="true")
-    with pytest.raises(Missing, match="cannot run this Python"):
-        beside.as_nobody()
-    monkeypatch.setattr(beside, "capabilities", Capabilities)
-    with pytest.raises(Missing, match="bounding set"):
-        beside.as_nobody()
-    monkeypatch.setattr("tests.hardware.beside.os.geteuid", lambda: 1000)
-    with pytest.raises(Missing, match="only root"):
-        beside.as_nobody()

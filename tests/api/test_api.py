@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 import time
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api.frame_means import FrameMeans
 from gputop.api.gpu_watch import FOREIGN_FRAMES, JobGpus, opened
 from gputop.api.watch import Watch
 from gputop.api.watch_options import role_of
 from gputop.model.snapshot import ProcessSample
-from gputop.model.source import CLOSE_S, SourceError
-from gputop.monitor import Monitor
+from gputop.model.source import SourceError
 from gputop.report.job_report import report_recording
 from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot
 
@@ -175,20 +172,6 @@ def test_a_visible_gpu_on_which_only_another_works_is_not_the_job_s(monkeypatch:
     assert gpus.take(snapshot(NOW + 9, pid=os.getpid()))
 
 
-def test_a_pid_that_is_used_again_is_asked_about_again(tmp_path: Path) -> None:
-    def process(pid: int, starttime: int, group: str) -> None:
-        (tmp_path / str(pid)).mkdir(exist_ok=True)
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S 1 {pid} 1 0{' 0' * 14} {starttime} 0 0")
-        (tmp_path / str(pid) / "cgroup").write_text(f"0::/{group}\n")
-
-    process(os.getpid(), 1, "job")
-    gpus = JobGpus(proc=str(tmp_path))
-    process(7, 5, "job")
-    assert gpus.is_member(7)
-    process(7, 6, "other")
-    assert not gpus.is_member(7)
-
-
 def test_users_own_calls_that_raise_are_left_out_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     source = Scripted()
 
@@ -230,31 +213,3 @@ def test_frames_come_in_a_loop_and_in_an_async_loop_until_they_are_closed() -> N
         return found
 
     assert asyncio.run(read()) == [NOW, NOW + 1]
-
-
-def test_means_of_everything_are_asked_for_by_name() -> None:
-    frame = Monitor().feed(snapshot(NOW))
-    few, everything = FrameMeans("few"), FrameMeans("all")
-    few.add(frame)
-    everything.add(frame)
-    assert set(few.take()) < set(everything.take())
-
-
-def test_the_end_of_a_program_waits_for_a_hung_driver_no_longer_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputop.api.watch import _ONE
-
-    watched, hung = Watched(), threading.Event()
-    watched.source.close = hung.wait  # type: ignore[method-assign, assignment]
-    w = watched.watch.start()
-    watched.show(snapshot(NOW))
-    thread, waits = w._watcher._thread, []
-    assert thread is not None
-    monkeypatch.setattr(thread, "join", waits.append)
-    _ONE.end()
-    assert waits == [CLOSE_S] and CLOSE_S <= 0.2 and thread.is_alive(), "one wait, and then the program ends"
-    hung.set()
-
-
-def test_the_types_of_a_watch_are_those_that_its_annotations_name() -> None:
-    hints = typing.get_type_hints(gputop.watch)
-    assert hints["interval"] is float and "return" in hints

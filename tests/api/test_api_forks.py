@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,52 +110,6 @@ def test_children_of_multiprocessing_are_not_watched(program: Any) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.weekly
-def test_three_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program: Any) -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
-    done = program(
-        """
-        import json, os, time
-        import torch, torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel
-        import gputop
-        dist.init_process_group("gloo")
-        model = DistributedDataParallel(torch.nn.Linear(8, 8))
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        rank = dist.get_rank()
-        with gputop.watch(0.5, gpus="all", name="three") as w:
-            until, steps = time.monotonic() + 60, 0
-            while True:
-                optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()
-                time.sleep(0.02)
-                steps += 1
-                heard = {p.rank for p in w.latest.steps} if w.latest is not None else set()
-                # All ranks must agree on the last step, or the others wait for ever: not gputop's doing.
-                stop = torch.tensor([float(steps > 50 and len(heard) == 3 or time.monotonic() > until)])
-                dist.all_reduce(stop, op=dist.ReduceOp.MAX)
-                if stop.item():
-                    break
-        frame = w.latest
-        told = [rank, w.summary().available, w.reason, w.summary().steps.count,
-                sorted({p.rank for p in frame.steps}) if frame else None]
-        # In one write: three ranks share the pipe.
-        os.write(1, f"RANK {json.dumps(told)}{os.linesep}".encode())
-        dist.destroy_process_group()
-        """,
-        launcher=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"),
-        timeout=280.0,
-        OMP_NUM_THREADS="1",
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = {row[0]: row for row in (json.loads(line[5:]) for line in done.stdout.splitlines() if line[:4] == "RANK")}
-    assert [rows[rank][1] for rank in range(3)] == [True, False, False]
-    assert "local rank 0 samples" in rows[2][2]
-    assert len({row[3] for row in rows.values()}) == 1 and rows[0][3] > 5
-    assert rows[0][4] == [0, 1, 2], "the sampler hears every rank, without a collective call of its own"
-
-
-@pytest.mark.torch
 @pytest.mark.parametrize("start", [pytest.param("spawn", marks=pytest.mark.weekly), "fork"])
 @pytest.mark.weekly
 def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: str, program: Any) -> None:
@@ -200,31 +153,3 @@ def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: 
     rows = {row[0]: row for row in (json.loads(line[5:]) for line in done.stdout.splitlines() if line[:4] == "RANK")}
     assert rows[0] == [0, True, 30, 0, [1.0] * 4], "rank 0 samples"
     assert rows[1] == [1, False, 30, 1, [1.0] * 4]
-
-
-@pytest.mark.weekly
-@pytest.mark.torch
-def test_lightning_s_spawned_ranks_are_watched(program: Any) -> None:
-    if importlib.util.find_spec("lightning") is None:
-        pytest.skip("lightning is not installed: pip install '.[integrations]'")
-    done = program(
-        """
-        import time, torch, lightning as L
-        from gputop.integrations.lightning import GputopCallback
-        class M(L.LightningModule):
-            def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
-            def training_step(self, b, i): time.sleep(0.15); return self.l(b[0]).mean()
-            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
-        if __name__ == "__main__":
-            data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=1)
-            L.Trainer(max_epochs=1, callbacks=[GputopCallback(interval=0.2, gpus="all")], logger=False,
-                      strategy="ddp_spawn", devices=2, enable_progress_bar=False, enable_model_summary=False,
-                      enable_checkpointing=False, accelerator="cpu").fit(M(), data)
-        """,
-        timeout=280.0,
-        OMP_NUM_THREADS="1",
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    # The summary of rank 0, which has sampled and heard both ranks.
-    assert done.stderr.count("gputop itself:") == 1 and "GPU 0" in done.stderr
-    assert "Steps (program.py): 19 of" in done.stderr and ", 2 ranks" in done.stderr, done.stderr[-3000:]

@@ -144,19 +144,6 @@ def test_a_watch_made_before_the_run_of_mlflow_begins_none_and_keeps_its_texts()
     assert flow.got == {"mine": [({"a": 2.0}, 1), ("v", "working"), ({"a": 1.0}, 2)]}
 
 
-def test_a_text_that_fails_costs_the_texts_and_no_number(caplog: pytest.LogCaptureFixture) -> None:
-    class NoTexts(Board):
-        def add_text(self, key: str, text: str, step: int) -> None:
-            raise OSError("full")
-
-    board = NoTexts()
-    (logger,) = loggers_of(board)
-    for step in (1, 2):
-        logger.log({"a": float(step)}, {"verdict": "working"}, step)
-    assert board.got == {"a": (2.0, 2)} and not logger.broken
-    assert caplog.text.count("raised OSError: full for a text; it gets numbers only") == 1
-
-
 def test_a_method_of_the_same_name_and_another_form_is_not_given_texts() -> None:
     """WandbLogger's ``log_text`` takes a key and columns."""
 
@@ -273,16 +260,6 @@ def test_an_accelerators_trackers_are_each_given_the_numbers_in_their_own_way() 
     logger.log({"a": 1.0}, {}, 5)
     assert accelerator.trackers[0].tracker.rows == [{"a": 1.0, "gputop/step": 5}]
     assert accelerator.trackers[1].got == [({"a": 1.0}, 5)]
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), pytest.fail.Exception("no")])
-def test_whatever_a_logger_raises_ends_neither_the_training_nor_the_watch(error: BaseException) -> None:
-    def raises(_numbers: object, _step: object) -> None:
-        raise error
-
-    (logger,) = loggers_of(raises)
-    logger.log({"a": 1.0}, {}, 1)
-    assert logger.broken
 
 
 def test_ctrl_c_while_a_logger_runs_is_the_programs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 import gputop
 from gputop.api.frame_means import FrameMeans
-from gputop.api.gpu_watch import JobGpus
 from gputop.api.step_clock import EndedSteps, StepClock, StepTail, row_of
 from gputop.api.step_phases import _OPTIMIZERS, TorchHook
 from gputop.integrations import shared
@@ -30,21 +28,6 @@ def test_a_rank_that_does_not_sample_counts_its_steps_only(monkeypatch: pytest.M
             time.sleep(0.001)
     assert w.summary().report.steps[0].steps == 3
     assert not source.closed, "it was never opened"
-
-
-def test_steps_are_counted_before_the_job_has_a_gpu_and_the_summary_says_that_it_has_none() -> None:
-    source = Scripted()
-    with gputop.watch(source=source) as w:
-        # The scripted GPUs are nobody's: `mine` waits for a context.
-        w._watcher._measuring._gpus = JobGpus()  # type: ignore[union-attr]
-        assert source.started.wait(10.0)
-        for i in range(4):
-            source.waiting.append(snapshot(NOW + i))
-            w.step()
-            time.sleep(0.001)
-    summary = w.summary()
-    assert summary.report.steps[0].steps == 3 and w.latest is None
-    assert "no process of this job has used a GPU" in summary.text
 
 
 def test_a_step_lasts_from_one_end_to_the_next_and_the_loops_word_counts_alone() -> None:
@@ -188,27 +171,6 @@ def test_slow_steps_are_told_with_what_the_machine_did_in_them() -> None:
     assert steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
 
 
-def test_a_watch_does_not_announce_its_steps_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputop.sources import marks
-
-    monkeypatch.setattr(marks, "runtime_directories", lambda: [str(tmp_path / "private")])
-    other = marks.MarkListener()
-    watched = Watched()
-    with watched.watch as w:
-        w._watcher.clock.explicit = True
-        for end in (0.0, 1.0, 2.0):
-            w._watcher.clock.append_end((end, None, None))
-        assert watched.source.started.wait(10.0)
-        assert len(marks.listeners()) == 2
-        sender, reached = w._watcher._sender, []
-        send = sender.send
-        sender.send = lambda *given: reached.append(send(*given)) or reached[-1]  # type: ignore[method-assign]
-    assert reached == [1]
-    other.drain()
-    assert [row.count for row in other.steps()] == [2]
-    other.close()
-
-
 def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tmp_path: Path) -> None:
     path = tmp_path / "run.gputop.jsonl"
     watched = Watched(record=str(path))
@@ -223,20 +185,3 @@ def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tm
     assert sum(row.count for frame in frames for row in frame.snapshot.steps) == steps.steps
     first, last = frames[0].snapshot, frames[-1].snapshot
     assert last.repeats == ("nvml", "proc") and last.t >= first.t and last.gpus[0].util_pct == first.gpus[0].util_pct
-
-
-def test_steps_from_many_threads_are_all_counted() -> None:
-    watched = Watched()
-    with watched.watch as w:
-        threads = [threading.Thread(target=lambda: [w.step() for _ in range(500)]) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert w._watcher.clock.total == 2000
-
-
-def test_an_announcement_sums_what_each_step_worked_on_and_has_its_lower_median() -> None:
-    row = row_of(EndedSteps([0.4, 0.1, 0.3, 0.2]), samples=2.0, tokens=10.0, pid=5, rank=None, name="run")
-    assert row is not None and (row.count, row.sum_s, row.samples, row.tokens) == (4, 1.0, 8.0, 40.0)
-    assert (row.min_s, row.p50_s, row.p99_s, row.max_s) == (0.1, 0.2, 0.4, 0.4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 import gputop
 from gputop.api.watch_options import LOADER_WORKER, NO_RANK, role_of, unwatched_child
-from gputop.model.source import SourceError
 from tests.support.waiting import until
 from tests.support.watched import NOW, Scripted, Watched, snapshot
 
@@ -33,47 +31,6 @@ def test_whatever_is_raised_on_the_watchs_own_thread_stays_there(
             until(lambda i=i: w.latest is not None and w.latest.snapshot.t >= NOW + i)  # type: ignore[misc]
         assert w.available and w.reason is None
     assert caplog.text.count("on_frame raised") == 1
-
-
-def test_a_watch_whose_thread_has_ended_does_not_say_that_it_measures() -> None:
-    watched = Watched()
-    with watched.watch as w:
-        watched.show(snapshot(NOW))
-        assert w.available
-        watched.source.poll = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
-        watched.source.notify()
-        until(lambda: not w.available)
-        assert w.reason == "watching has failed: ZeroDivisionError: division by zero"
-    assert w.summary().available, "it has measured"
-
-
-def test_a_watch_that_has_ended_or_was_replaced_says_so() -> None:
-    first, second = Watched(), Watched()
-    first.watch.start()
-    first.show(snapshot(NOW))
-    second.watch.start()
-    assert (first.watch.available, first.watch.reason) == (False, "another watch has taken its place")
-    second.show(snapshot(NOW))
-    second.watch.stop()
-    assert (second.watch.available, second.watch.reason) == (False, "ended")
-    assert first.watch.summary().available and second.watch.summary().available
-
-
-def test_where_no_thread_can_be_started_the_training_goes_on_and_a_reason_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    source = Scripted()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with gputop.watch(source=source) as w:
-        w.step(1, loss=0.5)
-        assert not w.available and "the limit on processes is reached" in (w.reason or "")
-    assert source.closed and "the limit on processes" in w.summary().text
-    assert caplog.text.count("the limit on processes") == 1
-    with pytest.raises(SourceError, match="no thread can be started"):
-        gputop.watch(source=Scripted(), strict=True).start()
 
 
 def test_a_watch_that_is_used_twice_begins_anew() -> None:

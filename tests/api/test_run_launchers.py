@@ -90,33 +90,6 @@ def test_two_starts_of_torchrun_on_one_port_are_two_reports_of_two_ranks(
     assert all(run.steps + run.warm_up_steps == 19 for run in account.report())
 
 
-@with_torch
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.weekly
-def test_the_ranks_of_mp_spawn_are_one_run(tmp_path: Path) -> None:
-    spawn = f"""
-if __name__ == "__main__":
-    import torch.multiprocessing as mp
-    for port in ({free_port()}, {free_port()}):
-        mp.spawn(main, args=(port,), nprocs=2)
-"""
-    said = runs(tmp_path, IN_GROUP + spawn)
-    assert len(said) == 4 and len(set(said)) == 1, "two groups of one parent, one after the other, are one program"
-
-
-@with_torch
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.weekly
-def test_the_ranks_of_accelerate_are_one_run(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    start = "if __name__ == '__main__':\n    from accelerate import debug_launcher\n    debug_launcher(main, (), 2)\n"
-    program = f"from accelerate import Accelerator\ndef main():\n    Accelerator(cpu=True)\n    {SAYS}\n{start}"
-    said = runs(tmp_path, program)
-    assert len(said) == 2 and len(set(said)) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(bool(no_slurm()), reason=no_slurm() or "Slurm is here")
 def test_the_ranks_of_srun_are_one_run_and_each_step_of_one_job_is_another(tmp_path: Path) -> None:

@@ -47,15 +47,6 @@ def test_a_folder_of_several_runs_is_not_taken_for_one(
     assert "2 recordings (a.gputop.jsonl.gz, b.gputop.jsonl.gz)" in said and "gputop compare A B" in said
 
 
-def test_a_broken_file_among_those_of_one_recording_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded(tmp_path / NAME.format(2))
-    (tmp_path / NAME.format(1)).write_text("no line of a recording\n")
-    assert main(["diagnose", str(tmp_path), "--format", "{verdict}"]) == 0
-    told = capsys.readouterr()
-    assert set(told.out.split()) == {"healthy"}
-    assert "1 gap in the recording" in told.err
-
-
 def test_a_moment_outside_of_a_recording_is_refused_and_a_distance_beyond_it_is_said(
     recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,10 +104,3 @@ def test_a_locale_without_the_characters_gets_their_plain_forms(command: list[st
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     told = subprocess.run([sys.executable, "-m", "gputop", *command], env=plain, capture_output=True, check=True).stdout
     assert told.isascii() and b"?" not in told
-
-
-def test_a_report_for_a_terminal_gives_each_remedy_whole_and_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "demo", "small_kernels"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "…" not in told
-    assert told.count("fused kernels; a smaller GPU, MIG") == 1

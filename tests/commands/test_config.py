@@ -1,20 +1,18 @@
-"""Settings from file, environment and flags: who wins, what is refused, and what ``gputop config`` says of the file."""
+"""Settings from file, environment and flags: who wins, what is refused, what ``gputop config`` says, what is saved."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from gputop.api.watch_options import configured
 from gputop.cli import main
-from gputop.commands.config import ConfigWatch, key_problems, problems
-from gputop.config import ConfigError, Settings, declared, default_path, load
+from gputop.commands.config import ConfigWatch, problems
+from gputop.commands.screen import save
+from gputop.config import ConfigError, Settings, declared, load
+from gputop.config.save import save_setting, with_setting
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -38,10 +36,6 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
     assert dict(settings.keys) == {"quit": "x"}
     assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_COLUMNS": "pid, user"}, {})[0].columns == ("pid", "user")
     assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_KEYS": "x", "GPUTOP_FLEET": "x"}, {}) == (Settings(), [])
-
-
-def test_the_columns_of_dump_are_not_those_of_the_screen() -> None:
-    assert load(None, {"GPUTOP_CONFIG": os.devnull}, {"columns": "util_pct"})[0].columns == ()
 
 
 @pytest.mark.parametrize(
@@ -113,21 +107,6 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
     assert path.read_text(encoding="utf-8") == "bell = true\n"
 
 
-def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.toml"
-    main(["config", "--init", "--config", str(path)])
-    lines = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join(line if line.startswith("# ") else line.removeprefix("#") for line in lines))
-    assert problems(path) == []
-    settings = load(str(path), {}, {})[0]
-    assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+s"}
-    assert [alert["name"] for alert in settings.alert] == ["no-work"]
-    assert settings.fleet["prod"]["url"] == "https://prometheus.example"
-    assert replace(settings, keys={}, alert=(), fleet={}) == replace(Settings(), keys={}, fleet={})
-
-
 def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _file(tmp_path, "theme = 'light'\n[keys]\nquit = 'x'\n")
     assert main(["config", "--path", "--config", str(path)]) == 0
@@ -141,11 +120,6 @@ def test_every_setting_is_documented_where_it_is_declared() -> None:
     texts = [setting.description for setting in declared().values()]
     assert list(declared()) == list(Settings.__struct_fields__)
     assert all(text[0].isalpha() and text.endswith(".") for text in texts)
-
-
-def test_no_key_of_the_defaults_is_a_problem() -> None:
-    assert key_problems({}) == []
-    assert key_problems({"jump": "ctrl+j"}) == []
 
 
 def test_a_saved_file_is_taken_up_once(tmp_path: Path) -> None:
@@ -176,40 +150,6 @@ def test_a_broken_file_leaves_the_settings_in_force_and_is_said(tmp_path: Path) 
     assert gone.settings is None, "the file was named, so it has to be there"
 
 
-@contextmanager
-def out_of_reach(home: Path) -> Iterator[None]:
-    """Whoever runs the tests may not enter the folder; root becomes another user for that."""
-    folder, user = home / ".config", os.geteuid()
-    folder.chmod(0o000)
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if user == 0:
-            os.seteuid(0)
-        folder.chmod(0o700)
-
-
-def test_a_configuration_in_a_folder_that_is_closed_to_this_user_is_a_warning_and_defaults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".config" / "gputop").mkdir(parents=True)
-    _file(tmp_path / ".config" / "gputop", "interval = 7")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    assert load(None, {}, {}) == (replace(Settings(), interval=7.0), [])
-    with out_of_reach(tmp_path):
-        settings, warnings = load(None, {}, {})
-        assert settings == Settings() and len(warnings) == 1 and "out of this user's reach" in warnings[0]
-        # What somebody named is wanted, and who may not show names must know that he may.
-        for path, strict in ((default_path(), False), (None, True)):
-            with pytest.raises(ConfigError, match="Permission denied"):
-                load(path, {}, {}, strict=strict)
-        assert configured({}).redact
-    assert not configured({}).redact
-
-
 def test_every_setting_in_force_says_where_it_comes_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,3 +164,54 @@ def test_every_setting_in_force_says_where_it_comes_from(
         import tomllib
 
         assert tomllib.loads("\n".join(lines))["keys"] == {"quit": "x"}, "the output is a configuration file"
+
+
+LINE = 'theme = "light"'
+FULL = (
+    '# mine\ninterval = 2\ntheme = "dark"  # at night\n\nnote = """\ntheme = "x"\n[keys]\n"""\n'
+    '[keys]\nquit = "q"\ntheme = "T"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", f"{LINE}\n"),
+        ("interval = 2", f"interval = 2\n{LINE}\n"),
+        ('[keys]\nquit = "q"\n', f'{LINE}\n[keys]\nquit = "q"\n'),
+        ('#theme = "dark"\r\ninterval = 2\r\n', f'#theme = "dark"\r\ninterval = 2\r\n{LINE}\r\n'),
+        (FULL, FULL.replace('theme = "dark"', LINE)),
+        ('theme = [\n  "a", # one\n]\nb = 1\n', f"{LINE}\nb = 1\n"),
+        ('theme = "a#b"', f"{LINE}\n"),
+    ],
+)
+def test_one_statement_changes_and_every_other_byte_stays(before: str, after: str) -> None:
+    assert with_setting(before, "theme", LINE + "\n") == after
+
+
+def test_a_file_with_a_mistake_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("interval = \n")
+    with pytest.raises(ConfigError, match="mistake"):
+        save_setting(str(path), "theme", LINE)
+    assert path.read_text() == "interval = \n"
+
+
+def test_links_and_files_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, link = tmp_path / "config.toml", tmp_path / "link.toml"
+    path.write_text("interval = 2\n")
+    link.symlink_to(path)
+    assert "is a link" in save(str(link), "theme", "light")
+    monkeypatch.setattr(os, "geteuid", lambda: 4_711)
+    assert "somebody else" in save(str(path), "theme", "light")
+    assert path.read_text() == "interval = 2\n"
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_is_the_users_alone(tmp_path: Path) -> None:
+    path, new = tmp_path / "config.toml", tmp_path / "deep" / "config.toml"
+    path.write_text("interval = 2\n")
+    path.chmod(0o644)
+    assert save(str(path), "columns", ("pid", "command")) == f"columns saved in {path}"
+    assert path.read_text() == 'interval = 2\ncolumns = ["pid", "command"]\n' and path.stat().st_mode & 0o777 == 0o644
+    assert "saved" in save(str(new), "theme", "light")
+    assert new.stat().st_mode & 0o777 == 0o600 and os.listdir(new.parent) == ["config.toml"]

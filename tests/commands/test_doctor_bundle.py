@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import re
-import resource
 import stat
 import subprocess
 import sys
@@ -68,17 +67,6 @@ def test_it_holds_doctor_a_recording_and_settings_and_no_name(
         data = gzip.decompress(file.read_bytes()) if name.endswith(".gz") else file.read_bytes()
         for secret in names:
             assert not re.search(rb"(?<!\w)%s(?!\w)" % re.escape(secret.encode()), data), (name, secret)
-
-
-@pytest.mark.nvml
-@pytest.mark.slow
-def test_where_the_disk_is_full_nothing_is_left(nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> None:
-    path = tmp_path / "report.tar.gz"
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))  # noqa: E731
-    done = bundled(nvml_scenario(1), path, tmp_path, preexec_fn=limit)
-    assert done.returncode == 2, done.stderr
-    assert "no recording: " in done.stdout and str(path) in done.stderr and "Traceback" not in done.stderr
-    assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == []
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,6 @@ def test_a_reader_that_leaves_ends_what_follows(nvml_scenario: Callable[..., Sce
             assert "Traceback" not in process.stderr.read()
 
 
-def test_a_recording_to_stdout_is_plain_lines_with_messages_apart(nvml_scenario: Callable[..., Scenario]) -> None:
-    with _running(nvml_scenario(gpus=2), "record", "-o", "-", "--for", "1s") as process:
-        out, err = process.communicate()
-    assert process.returncode == 0
-    kinds = [json.loads(line)["k"] for line in out.splitlines()]
-    assert kinds[0] == "machine" and kinds.count("frame") >= 3
-    assert "frames" in err and "next:" not in err
-
-
 @pytest.mark.parametrize("word", ["--steps", "--full"])
 def test_what_is_of_one_reading_is_not_followed(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     from gputop.cli import main

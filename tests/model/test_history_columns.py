@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from gputop.diagnosis.sm_remedy import power_word
+from gputop.model.derived import Work, gap_pct, work
 from gputop.model.history import History
+from gputop.model.snapshot import GpuSample, GpuStatic
 
 WIDTHS = ((1.0, 60), (2.067, 58), (2.067, 58), (2.067, 61), (5.0, 30), (0.5, 90))
 """Width of a column in seconds, and how many."""
@@ -34,17 +39,6 @@ def test_columns_that_are_brought_up_to_date_are_those_of_a_chart_that_is_asked_
             )
 
 
-def test_columns_that_no_answer_shows_are_forgotten() -> None:
-    history = History()
-    for second in range(500):
-        history.add(1_000.0 + second, "GPU-0", {"util_pct": 50.0})
-        assert history.columns("GPU-0", "util_pct", 1.0, 40) == [None] * max(0, 39 - second) + [50.0] * min(
-            40, second + 1
-        )
-    (chart,) = history._charts.values()
-    assert len(chart.sums) == 2 and len(chart.means) <= 81
-
-
 @pytest.mark.parametrize("gap_s", [3_600.0, 86_400.0, 31_536_000.0, 3_650 * 86_400.0, 1e11])
 def test_a_clock_that_is_set_forward_empties_the_chart_and_costs_nothing(gap_s: float) -> None:
     history = History()
@@ -58,9 +52,39 @@ def test_a_clock_that_is_set_forward_empties_the_chart_and_costs_nothing(gap_s: 
     assert len(chart.means) == 1
 
 
-def test_a_gap_within_the_chart_is_shown_as_a_gap() -> None:
-    history = History()
-    history.add(1_000.0, "GPU-0", {"util_pct": 50.0})
-    history.columns("GPU-0", "util_pct", 1.0, 40)
-    history.add(1_020.0, "GPU-0", {"util_pct": 70.0})
-    assert history.columns("GPU-0", "util_pct", 1.0, 40) == [*[None] * 19, 50.0, *[None] * 19, 70.0]
+STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3")
+
+
+def test_work_is_the_busier_of_the_pipes_and_the_memory() -> None:
+    assert work(GpuSample(STATIC, tensor_active_pct=45.0, fp32_active_pct=6.0, dram_active_pct=24.0)) == Work(45.0, "C")
+    assert work(GpuSample(STATIC, tensor_active_pct=12.0, dram_active_pct=60.0)) == Work(75.0, "M")
+    assert work(GpuSample(STATIC, dram_active_pct=95.0)) == Work(100.0, "M")
+    assert work(GpuSample(STATIC, fp64_active_pct=3.0)) == Work(3.0, "C")
+    assert work(GpuSample(STATIC)) is None
+
+
+def test_the_gap_is_never_below_zero_and_needs_both_numbers() -> None:
+    assert gap_pct(GpuSample(STATIC, util_pct=97.0, sm_active_pct=8.0)) == 89.0
+    assert gap_pct(GpuSample(STATIC, util_pct=50.0, sm_active_pct=60.0)) == 0.0
+    assert gap_pct(GpuSample(STATIC, util_pct=50.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("power_w", "changes", "words"),
+    [
+        (124.0, {}, "power 31 % of its limit: draws little for a busy GPU"),
+        (124.0, {"util_pct": 94.0}, "power 31 % of its limit: says nothing of the work"),
+        (200.0, {}, "power 50 % of its limit: says nothing of the work"),
+        (380.0, {}, "power 95 % of its limit: works hard"),
+        (124.0, {"util_pct": 60.0}, None),
+        (124.0, {"sm_source": "gpm"}, None),
+        (124.0, {"throttle_reasons": 0x20}, None),
+        (900.0, {}, None),
+        (None, {}, None),
+    ],
+)
+def test_power_gives_a_word_where_sm_activity_is_only_bounded(
+    power_w: float | None, changes: dict[str, Any], words: str | None
+) -> None:
+    gpu = GpuSample(GpuStatic(0, "GPU-0", "A"), util_pct=99.0, power_w=power_w, power_limit_w=400.0, sm_source="bound")
+    assert power_word(replace(gpu, **changes)) == words

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.steps import Started, StepHistory, StepRow, allocation_of, run_of
+from gputop.model.steps import Started, StepRow, allocation_of, run_of
 from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.step_datagrams import StepIntake, datagram
 
@@ -127,19 +127,3 @@ def test_ranks_that_are_started_again_are_an_attempt_of_their_own(before: int, a
     assert second_start.samples_per_s == pytest.approx(80.0 * after) and second_start.begin == 129.0
     assert run_of_recording(account.report(), "cc") == second_start and run_of_recording(account.report(), "") is None
     assert run_of_recording(account.report(), "dd") is None and run_of_recording([first], "") == first
-
-
-def test_a_rank_that_is_heard_late_belongs_to_its_attempt() -> None:
-    account = RunAccount()
-    slow = StepRow(1, 0, None, "s.py", 1, 60.0, *[60.0] * 4, run="cc")
-    account.add(100.0, [(slow, ())])
-    account.add(159.0, [(replace(slow, pid=2, rank=1), ())])
-    (run,) = account.report()
-    assert run.ranks == 2
-
-
-def test_a_rank_that_is_started_again_takes_the_place_of_the_one_before_on_the_screen() -> None:
-    history = StepHistory()
-    for pid, t in ((1, 100.0), (2, 100.0), (3, 103.0), (4, 103.0)):
-        history.observe(t, [StepRow(pid, pid % 2, None, "s.py", 10, 1.0, *[0.1] * 4, run="cc")])
-    assert [pace.pid for pace in history.paces(103.0)] == [4, 3]

@@ -27,8 +27,6 @@ from tests.support.scenes import gpu, snap, train
 from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
 from tests.support.secret_shapes import SHAPES, shape
 
-COMMAND = f"python\0train.py\0--api-key\0{S}".encode()
-
 
 def _leaks(text: str) -> bool:
     return any(part in text for part in (S, "hf_Ab", "EXAMPLE"))
@@ -208,32 +206,6 @@ def test_the_job_key_tells_jobs_apart_and_nothing_else() -> None:
     assert len(set(keys)) == 3
     assert one._job_key("ml", b"python\0a.py") == keys[0] != other._job_key("ml", b"python\0a.py")
     assert one._job_key("ml", b"") is None
-
-
-def test_a_command_line_of_many_processes_is_looked_through_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for pid in (7, 8, 9):
-        (tmp_path / str(pid)).mkdir()
-    asked: list[tuple[bytes, bytes]] = []
-
-    def told(command: bytes, comm: bytes) -> str:
-        asked.append((command, comm))
-        return command_text(command, comm)
-
-    monkeypatch.setattr("gputop.sources.processes.process_facts.command_text", told)
-    reader, other = FactsReader(str(tmp_path), "/sys"), b"vllm\0serve"
-    facts = [reader.read(pid, b"python", command) for pid, command in ((7, COMMAND), (8, COMMAND), (9, other))]
-    assert asked == [(COMMAND, b"python"), (other, b"python")]
-    assert [(f.command, f.name, f.server) for f in facts] == [
-        ("python train.py --api-key ********", "python", None),
-        ("python train.py --api-key ********", "python", None),
-        ("vllm serve", "vllm", "vllm"),
-    ]
-    # Nothing is kept for longer than the processes that it was found at.
-    reader.forget()
-    reader.read(7, b"python", COMMAND)
-    assert asked[2:] == [(COMMAND, b"python")]
 
 
 def test_the_marks_that_are_looked_for_first_miss_nothing() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,16 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import summarize
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, Snapshot
-from gputop.model.steps import StepHistory, StepPace, StepRow, step_row
-from gputop.monitor import STEP_SERIES, Monitor
+from gputop.model.steps import StepHistory, StepRow, step_row
+from gputop.monitor import Monitor
 from gputop.output.comparison import compare, compare_data, verdict_line
 from gputop.output.report_text import report_data, report_text
-from gputop.paint.main_screen import main_screen
-from gputop.paint.panes import ShownGpu, figure_words, title
-from gputop.paint.view import View
 from gputop.paint.words import step_words
 from gputop.report.job_report import JobReport, ReportBuilder, report_snapshots
 from gputop.sources import marks
@@ -30,7 +25,6 @@ from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.step_datagrams import MOST_AT_ONCE, MOST_SENDERS, REFILL_S, StepIntake, datagram
 from gputop.sources.step_socket import StepListener, StepSender
 from tests.support.examples import any_text, looks
-from tests.support.frames import demo_frame
 from tests.support.recording_frames import lines_of, read_back, read_lines, rounded
 
 NOW = 1_780_000_000.0
@@ -86,28 +80,6 @@ def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after
     assert not os.path.exists(place)
 
 
-def test_more_ranks_than_a_sockets_queue_holds_all_arrive(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every datagram is of this process: as many as come are taken.
-    monkeypatch.setattr("gputop.sources.step_datagrams.REFILL_S", 1e-9)
-    listener, sender = StepListener(place), StepSender(place)
-    taken = threading.Event()
-    accept = listener._intake.accept
-    seen = []
-
-    def watched(data: bytes, pid: int, uid: int) -> bool:
-        seen.append(pid)
-        if len(seen) == 40:
-            taken.set()
-        return accept(data, pid, uid)
-
-    listener._intake.accept = watched  # type: ignore[method-assign]
-    while len(seen) < 40:
-        sender.send(row())
-    assert taken.wait(60.0)
-    assert len(listener.drain()) >= 40
-    listener.close()
-
-
 def test_what_cannot_be_true_or_comes_too_often_is_dropped_and_counted() -> None:
     now = [0.0]
     intake = StepIntake(lambda: now[0])
@@ -129,19 +101,6 @@ def test_what_cannot_be_true_or_comes_too_often_is_dropped_and_counted() -> None
     assert intake.dropped == len(bad) + 2 + 6
     now[0] += 61.0
     assert intake.accept(good, 5000), "who is silent makes room"
-
-
-def test_a_first_report_that_comes_late_and_a_last_one_that_comes_early_are_accepted() -> None:
-    """As three programs sent them: measuring begins beside the first report, and the end sends what is left."""
-    now = [0.0]
-    intake = StepIntake(lambda: now[0])
-    for now[0] in (0.0, 0.17, 0.75, *(1.75 + second for second in range(20)), 21.16):
-        assert intake.accept(datagram(row()), 7), now
-    accepted = 0
-    for tick in range(600):
-        now[0] = 100.0 + tick / 10
-        accepted += intake.accept(datagram(row()), 8)
-    assert accepted <= MOST_AT_ONCE + 60 / REFILL_S, "ten a second are refused all the same"
 
 
 @looks(30)
@@ -225,39 +184,6 @@ def test_the_pace_is_the_mean_of_a_minute_with_its_error_and_ends_with_the_job()
     assert history.paces(NOW + 131) == ()
 
 
-def test_the_screen_says_the_step_time_beside_the_verdict_and_names_the_slowest_rank() -> None:
-    monitor = Monitor()
-    frame = monitor.feed(snapshot(NOW - 1, pids=(100, 101, 102)))
-    assert step_words(frame, frame.snapshot.gpus[0]) == ""
-    for s in range(5):
-        rows = [row(100 + i, 0.45 if i == 1 else 0.4, rank=i, run="ab") for i in range(3)]
-        frame = monitor.feed(snapshot(NOW + s, *rows, pids=(100, 101, 102)))
-    words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
-    assert words[0] == "400 ms a step ± 0.0 %, 2.5 steps/s"
-    narrow = [step_words(frame, frame.snapshot.gpus[0], room) for room in (33, 21, 12, 10, 9)]
-    assert narrow == ["400 ms a step ± 0.0 %", "400 ms a step ± 0.0 %", "400 ms/step", "", ""]
-    assert words[1] == "450 ms a step ± 0.0 %, 2.2 steps/s, the slowest rank"
-    columns = frame.history.columns("GPU-1", STEP_SERIES, 1.0, 4)
-    assert columns[-1] == pytest.approx(0.45)
-
-
-def test_a_step_s_time_stands_beside_every_verdict_at_80_columns_and_the_verdict_is_what_is_cut() -> None:
-    frame = demo_frame()
-    # No process has this pid, so the pace's own word counts for its GPU.
-    pace = StepPace(1 << 30, None, 0, "train", 0.412, 3.0, 0.5, 60, 155.0)
-    for position, d in enumerate(frame.diagnoses):
-        stepping = replace(frame, steps=(replace(pace, gpu=position),))
-        view = View(gpu=frame.snapshot.gpus[position].static.uuid)
-        for width in (80, 120, 160):
-            said = "".join(text for text, _ in title(ShownGpu(stepping, view, position), width))
-            assert "412 ms/step" in said or "412 ms a step" in said, said
-            summary = summarize(d)
-            assert summary.title[:8].lower() in said.lower() and figure_words(summary) in said and len(said) == width
-            assert width == 80 or summary.title in said.lower()
-        listed = "".join(text for line in main_screen(stepping, view, 80, 24).rows for text, _ in line)
-        assert "412 ms/step" in listed or "412 ms a step" in listed, "one line a GPU: above its words"
-
-
 def _report(build: Callable[[int], StepRow], seconds: int = 60) -> JobReport:
     return report_snapshots(snapshot(NOW + s, build(s)) for s in range(seconds))
 
@@ -276,39 +202,6 @@ def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:
     assert entry["direction"] == "better" and entry["change"] == pytest.approx(0.625)
     without = _report(lambda s: row(step_s=0.4), seconds=1)
     assert "steps/s" not in verdict_line(compare(replace(without, steps=()), after))
-
-
-def test_tokens_and_mfu_travel_with_the_steps_to_the_title_the_report_and_the_comparison() -> None:
-    told = row(samples=24.0, tokens=24_576.0, mfu_pct=43.5)
-    intake = StepIntake()
-    assert intake.accept(datagram(told), told.pid) and intake.drain() == (told,)
-    given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
-    assert read_back(given)[0].steps == given.steps
-    monitor, builder = Monitor(charts=False), ReportBuilder()
-    for k in range(40):
-        frame = monitor.feed(snapshot(NOW + k, told))
-        builder.add(frame)
-    words = step_words(frame, frame.snapshot.gpus[0])
-    assert words == "400 ms a step ± 0.0 %, 2.5 steps/s, 20.0 samples/s, 20480 tokens/s, MFU 44 %"
-    assert step_words(frame, frame.snapshot.gpus[0], 46) == "400 ms a step, 20480 tokens/s, MFU 44 %"
-    report = builder.report()
-    assert report.steps[0].tokens_per_s == pytest.approx(20_480) and report.steps[0].mfu_pct == pytest.approx(43.5)
-    assert "20480 tokens/s, MFU 44 %" in report_text(report)
-    differences = {d.key: (d.before, d.after) for d in compare(report, report).differences}
-    assert differences["tokens_per_s"] == (pytest.approx(20_480),) * 2
-    assert differences["mfu_pct"] == (pytest.approx(43.5),) * 2
-
-
-def test_an_mfu_that_cannot_be_is_said_so_in_the_title_and_counts_nowhere() -> None:
-    wrong = row(mfu_pct=348.0)
-    monitor, builder = Monitor(charts=False), ReportBuilder()
-    for k in range(20):
-        frame = monitor.feed(snapshot(NOW + k, wrong))
-        builder.add(frame)
-    assert "MFU n/a (348 % cannot be)" in step_words(frame, frame.snapshot.gpus[0])
-    report = builder.report()
-    assert "MFU n/a (348 % cannot be)" in report_text(report)
-    assert {d.key: d.before for d in compare(report, report).differences}["mfu_pct"] is None
 
 
 @pytest.mark.parametrize("beside", [{"tokens": 0}, {"tokens": float("inf")}, {"mfu_pct": -1}, {"mfu_pct": 1e7}])

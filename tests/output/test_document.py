@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 
+from gputop.model.steps import StepRow
 from gputop.output.document import (
     Bar,
     Block,
@@ -31,6 +32,9 @@ from gputop.output.document import (
     plain,
 )
 from gputop.output.html import element
+from gputop.output.report_document import step_lines
+from gputop.report.job_report import ReportBuilder
+from gputop.report.run_account import RunAccount, StepReport
 from tests.support.examples import any_text, looks
 
 VERDICT = Verdict(
@@ -80,12 +84,6 @@ def test_markdown_has_the_same_under_headings_with_numbers_on_the_right() -> Non
     ]  # fmt: skip
 
 
-def test_a_lead_that_is_the_title_is_said_once_in_every_form() -> None:
-    document = Document("A headline", (Paragraph("text"),), ("A headline", "gputop: A headline", "a remark"))
-    assert markdown(document).splitlines() == ["# A headline", "", "a remark", "", "text"]
-    assert html(document).count("A headline") == 2 and "a remark" in html(document)
-
-
 def test_a_page_has_the_same_with_pictures_and_no_part_without_content() -> None:
     page = html(DOCUMENT)
     for text in (
@@ -118,13 +116,6 @@ def test_a_table_that_must_fit_cuts_one_column_alone_and_draws_bars_in_what_room
     assert plain(Document("t", (Table(table.head, halves, "~>="),)), 100).count("█") == 40 + 20
     uncut = Table(("name", "calls"), (("aten::add " * 12, "1234567"),), "<>")
     assert max(map(len, plain(Document("t", (uncut,)), 60).splitlines())) > 60
-
-
-def test_a_judgement_in_a_cell_keeps_its_begin_and_has_its_level_in_every_form() -> None:
-    document = Document("t", (Table(("rank", "verdict"), (("0", LevelText("red", "the host is late " * 9)),), ">~"),))
-    (*_, line) = plain(document, 60).splitlines()
-    assert line.startswith("     0  ■ the host is late") and line.endswith("…") and len(line) <= 60
-    assert "| 0 | ■ the host" in markdown(document) and '<span class="level red">the host' in html(document)
 
 
 def test_a_number_that_is_none_is_no_json() -> None:
@@ -180,3 +171,36 @@ def test_markdown_sees_neither_links_nor_columns_nor_open_code_in_a_text(attack:
         bare = re.sub(r"\\[^a-z]", "", line)
         assert not re.search(r"\]:|\]\[|<h|\*|_y|\\", bare) and bare.count("`") % 2 == 0
         assert bare.count("|") == 2 or not isinstance(block, Table | Entries)
+
+
+def _report(*waits: float | None, step_s: float = 0.076) -> StepReport:
+    """Ranks that all step in ``step_s``, of which each waits so long."""
+    account = RunAccount()
+    for second in range(20):
+        for rank, wait_s in enumerate(waits):
+            told = None if wait_s is None else 10 * wait_s
+            times = (10 * step_s, step_s, step_s, step_s, step_s)
+            row = StepRow(100 + rank, rank, None, "two", 10, *times, wait_s=told, run="ab")
+            account.add(float(second), [(row, ())])
+    return account.report()[0]
+
+
+def _lines(report: StepReport) -> str:
+    from msgspec.structs import replace
+
+    return " ".join(" ".join(step_lines(replace(ReportBuilder().report(), steps=(report,)))).split())
+
+
+def test_the_summary_names_the_slow_rank_by_what_the_others_wait_for_it() -> None:
+    report = _report(0.040, 0.001)
+    assert (report.slow_rank, report.waiting_rank) == (1, 0)
+    assert "rank 1 is slow, with 75.0 ms of its own a step: rank 0 waits 40.0 ms of its 76.0 ms for others" in _lines(
+        report
+    )
+
+
+def test_no_rank_is_called_slow_where_all_wait_alike_or_one_does_not_say() -> None:
+    assert "slow" not in _lines(_report(0.020, 0.020, 0.020))
+    silent = _report(0.040, None)
+    assert silent.slow_rank is None and "slow" not in _lines(silent)
+    assert _report(0.040).slow_rank is None, "a job of one rank"

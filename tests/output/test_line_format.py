@@ -15,11 +15,6 @@ from gputop.sources.one_reading import OneReading
 from tests.support.frames import demo_frame
 
 
-@pytest.fixture(autouse=True)
-def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 60.0)
-
-
 def test_values_stand_in_the_place_of_keys() -> None:
     template = "{index} {sm_active_pct}/{util_pct} {busy_not_working}"
     values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "busy_not_working": "A"}
@@ -73,11 +68,3 @@ def test_a_key_that_is_not_there_exits_2_before_anything_is_measured(
 ) -> None:
     assert main([*command, "--format", "{indexx} {util_pct}"]) == 2
     assert "did you mean index?" in capsys.readouterr().err
-
-
-def test_a_diagnosis_as_lines_says_what_its_json_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "demo", "dataloader_cpu", "--format", "{index} {verdict} {n}"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert main(["diagnose", "demo", "dataloader_cpu", "--json"]) == 1
-    gpus = json.loads(capsys.readouterr().out)["gpus"]
-    assert lines == [f"{gpu['index']} {gpu['verdict']} {gpu['n']}" for gpu in gpus]

@@ -11,15 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
-from gputop.features.fleet import fleet_screen
-from gputop.model.json_keys import json_keys
 from gputop.model.quantity import (
-    clamp_pct,
-    count,
     duration,
     duration_of,
     energy_words,
@@ -29,20 +23,14 @@ from gputop.model.quantity import (
     mfu_words,
     numbers,
     seconds,
-    wrapped,
 )
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.snapshot_data import gpu_csv, snapshot_data
-from gputop.paint.detail_page import DetailsView
-from gputop.paint.gpu_page import gpu_details
-from gputop.paint.line import cells
+from gputop.output.snapshot_data import gpu_csv
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.paint.words import board, count_words, model_name, product
 from tests.nvml.stand_in import Scenario
-from tests.support.frames import demo_frame
 from tests.support.recording_frames import recorded
 from tests.support.scenes import gpu, snap, train
 
@@ -96,29 +84,15 @@ def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
     assert [energy_words(kwh, 1.2) for kwh in (0.0416, 1.2)] == ["0.04 kWh", "1.20 kWh"], "a column has one unit"
 
 
-def test_one_is_not_many() -> None:
-    assert [count(n, "frame") for n in (0, 1, 2)] == ["0 frames", "1 frame", "2 frames"]
-
-
 def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> None:
     (row,) = csv.DictReader(gpu_csv(snap(0, gpu(fan_pct=None, encoder_pct=0.0))).splitlines())
     assert (row["encoder_pct"], row["fan_pct"]) == ("0.0", "")
-
-
-def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
-    late = snapshot_data(replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.123456789}))
-    assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.123457})
-    assert late["gpus"][0]["power_w"] == 412.345679, "six decimals"
 
 
 def test_more_flops_than_a_gpu_can_do_are_not_believed() -> None:
     assert [mfu_words(value) for value in (4.14, 41.4, 100.0, 101.0)] == [
         "MFU 4.1 %", "MFU 41 %", "MFU 100 %", "MFU n/a (101 % cannot be)",
     ]  # fmt: skip
-
-
-def test_a_share_of_a_hundred_ends_there() -> None:
-    assert [clamp_pct(value) for value in (None, 0.0, 99.5, 115.0)] == [None, 0.0, 99.5, 100.0]
 
 
 def bursts(util: float = 32.0, sm: float = 36.8, count: int = 60) -> list[Snapshot]:
@@ -161,26 +135,6 @@ def test_time_without_a_verdict_is_called_not_judged(tmp_path: Path, capsys: pyt
     assert '"unmeasured"' in capsys.readouterr().out
 
 
-def test_the_header_says_the_interval_as_it_is() -> None:
-    frame = _frames([replace(snap(0, gpu(), [train()]), interval_s=0.25)])[0]
-    assert "every 0.25 s" in plain_text(main_screen(frame, View(), 160, 48).rows)
-
-
-def test_people_see_volatile_ecc_counts_first_and_the_gpu_s_life_in_the_details() -> None:
-    counted = gpu(ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5)
-    assert ("ECC 2", "level.red") in board(counted)
-    assert ("ECC 17 in its life", "level.red") in board(replace(counted, ecc_uncorrected_volatile=None))
-    frame = _frames([snap(0, counted, [train()])])[0]
-    painted = gpu_details(frame, DetailsView(View()), counted.static.uuid, 160, 200)
-    told = [row.split("  ") for row in plain_text(painted.rows).splitlines() if "memory errors" in row]
-    assert [[cell.strip() for cell in row if cell.strip()][:2] for row in told] == [
-        ["ECC", "2"], ["ECC CORR", "5"], ["ECC LIFE", "17"], ["ECC CORR LIFE", "140"],
-    ]  # fmt: skip
-    data = json_keys(counted)
-    assert (data["ecc_uncorrected"], data["ecc_uncorrected_volatile"], data["ecc_corrected_volatile"]) == (17, 2, 5)
-    assert "ecc_uncorrected_volatile" in snapshot_data(frame.snapshot)["gpus"][0]
-
-
 @pytest.mark.nvml
 def test_a_recording_says_how_much_it_is(
     nvml_scenario: Callable[..., Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,29 +152,3 @@ def test_a_recording_says_how_much_it_is(
     process.wait()
     process.stderr.close()
     assert re.search(r"(1 frame|[02-9] frames), \d+(\.\d)? (k?B|MB) in ", told)
-
-
-def test_a_name_that_no_product_has_leaves_room_for_the_verdict() -> None:
-    assert model_name("NVIDIA RTX 6000 Ada Generation") == "RTX 6000 Ada Generation"
-    assert model_name("\x1b[31m" + "A" * 10_000).endswith("…")
-    assert cells(product("日本" * 400, 80 * 2.0**30)) <= 40
-
-
-def test_prose_is_broken_at_spaces_alone() -> None:
-    text = "name it with --pod-resources PATH"
-    assert wrapped(text, 20, "* ", "  ") == ["* name it with", "  --pod-resources", "  PATH"]
-    assert wrapped("--pod-resources", 6, whole_words=True) == ["--pod-resources"]
-    assert wrapped("", 20, "* ") == []
-
-
-def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
-    frame = demo_frame()
-    gpu, d = frame.snapshot.gpus[0], replace(frame.diagnoses[0], busy_not_working=None)
-    for state, word, _, _ in fleet_screen.COUNTED:
-        if state != "allocated_unused":  # known from the scheduler alone
-            flag = "A" if state == "busy_not_working" else None
-            assert group_of(replace(d, state=state, level="grey", busy_not_working=flag)) == word
-    counted = [word for state, word, _, _ in fleet_screen.COUNTED if state != "allocated_unused"]
-    assert counted == [word for word in GROUPS if word not in {HALF, WORKING_POORLY, LOST_TITLE}], "in one order"
-    (told,) = count_words(replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], 80)
-    assert (told[0].strip(), told[1]) == ("▲ 1 holding memory", "level.yellow")

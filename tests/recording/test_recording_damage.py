@@ -12,14 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
-from gputop.recording import file_lines
-from gputop.recording.file_lines import BOMB_RATIO, FilePart, open_recording
-from gputop.recording.format import Damage, RecordingError
+from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.writer import RecordingWriter
 from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, times, written
 
 
@@ -74,32 +70,6 @@ def test_a_flipped_byte_costs_at_most_its_member_and_shows_as_a_gap(tmp_path: Pa
             assert [event.kind for event in after.events] == ["gap"]
 
 
-@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 200), marks=pytest.mark.slow)], ids=["20", "200"])
-def test_random_damage_costs_no_frame_of_an_undamaged_member(tmp_path: Path, seeds: range) -> None:
-    whole = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1).read_bytes()
-    offsets = [*members_of(whole), len(whole)]
-    truth = {s.t: s.gpus for s in (rounded(s) for s in frames(240, gpus=1, processes=1))}
-    path = tmp_path / "damaged"
-    for seed in seeds:
-        draw = random.Random(seed)
-        damaged, hit = bytearray(whole), set()
-        for _ in range(draw.randrange(1, 4)):
-            # A burst of bytes within one member, as a bad block leaves it.
-            member = draw.randrange(4)
-            begin = draw.randrange(offsets[member], offsets[member + 1])
-            end = min(offsets[member + 1], begin + draw.choice((1, 1, 64, 512)))
-            damaged[begin:end] = draw.randbytes(end - begin)
-            hit.add(member)
-        path.write_bytes(damaged)
-        try:
-            found = list(read_snapshots(str(path)))
-        except RecordingError as error:
-            assert len(hit) == 4 and "\n" not in str(error)
-            continue
-        assert {T0 + k for k in range(240) if k // 60 not in hit} <= {s.t for s in found}, seed
-        assert all(s.gpus == truth[s.t] for s in found), seed
-
-
 def test_the_frames_that_a_damaged_member_has_lost_are_counted(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl.gz", 200, gpus=1, processes=1)
     data = bytearray(path.read_bytes())
@@ -146,42 +116,6 @@ def test_a_file_without_a_frame_says_why(tmp_path: Path, content: bytes, said: s
     for read in (lambda: list(read_snapshots(str(path))), lambda: Recording(str(path))):
         with pytest.raises(RecordingError, match=said):
             read()
-
-
-@pytest.mark.parametrize(("lost", "said"), [(0, "before this"), (1, "damaged here"), (3, "after this")])
-@pytest.mark.parametrize("place", [2, -12], ids=["header", "end"])
-def test_a_lost_member_is_called_damage_wherever_it_stood(tmp_path: Path, lost: int, said: str, place: int) -> None:
-    path = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1)
-    data = bytearray(path.read_bytes())
-    ends = [*members_of(bytes(data)), len(data)]
-    at = ends[lost] + place if place > 0 else ends[lost + 1] + place
-    data[at : at + 8] = b"\xff" * 8
-    path.write_bytes(data)
-    recording = Recording(str(path))
-    found = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
-    recording.close()
-    assert len(found) == 1
-    assert said in found[0]
-    assert sum(event.kind == "gap" for snapshot in read_snapshots(str(path)) for event in snapshot.events) == 1
-
-
-def test_two_torn_recordings_written_behind_each_other_lose_at_most_the_torn_member(tmp_path: Path) -> None:
-    first = written(tmp_path / "a.jsonl.gz", 100).read_bytes()
-    path = tmp_path / "joined"
-    path.write_bytes(first[:-50] + first)
-    found = times(path)
-    assert found[:60] == list(range(60))
-    assert found[-100:] == list(range(100))
-
-
-def test_a_member_that_runs_over_the_next_one_is_not_believed(tmp_path: Path) -> None:
-    stored = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" + b"\x00\xff\xff\x00\x00" + b'{"k":"frame","t":1}\n'
-    path = tmp_path / "r"
-    path.write_bytes(stored + b"the next one")
-    with open_recording(str(path)) as file:
-        (damage,) = file_lines.lines_of(file, FilePart(0, True, 0, len(stored)))
-        assert isinstance(damage, Damage)
-        assert next(file_lines.lines_of(file, FilePart(0, True))) == b'{"k":"frame","t":1}', "torn, if nothing follows"
 
 
 def _cut(data: bytes, draw: random.Random) -> bytes:
@@ -319,45 +253,6 @@ def test_a_bomb_alone_is_refused_with_the_reason(tmp_path: Path) -> None:
     path.write_bytes(BOMBS["members"]())
     with pytest.raises(RecordingError, match="unpacks to more than 100 times its size"):
         Recording(str(path))
-
-
-def test_what_came_before_a_bomb_is_read_and_the_loss_is_shown(tmp_path: Path) -> None:
-    path = written(tmp_path / "r.jsonl.gz", 130)
-    path.write_bytes(path.read_bytes() + HEADER + _block(KEY + GOOD) + _block(b"{}\n" * (MB // 3)) * 1024)
-    assert times(path) == list(range(130))
-    *_, last = read_snapshots(str(path))
-    assert [event.text for event in last.events] == ["the recording is damaged after this"]
-
-
-@pytest.mark.slow
-def test_a_machine_on_which_nothing_changes_is_no_bomb(tmp_path: Path) -> None:
-    """What packs best of all that a recorder writes, and then again as gzip -9 would."""
-    still = frame(0, gpus=8, processes=900)
-    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
-    for k in range(150):
-        writer.write(replace(still, t=T0 + k))
-    writer.close()
-    packed = (tmp_path / "r.jsonl.gz").read_bytes()
-    plain, rest = b"", packed
-    while rest:
-        unpacker = zlib.decompressobj(31)
-        plain += unpacker.decompress(rest)
-        rest = unpacker.unused_data
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    (tmp_path / "again.jsonl.gz").write_bytes(packer.compress(plain) + packer.flush())
-    assert len(plain) > 16 * MB, "more than is held of any member"
-    for name in ("r.jsonl.gz", "again.jsonl.gz"):
-        assert len(plain) / (tmp_path / name).stat().st_size < BOMB_RATIO
-        assert times(tmp_path / name) == list(range(150))
-
-
-def test_blank_lines_between_lines_are_no_damage(tmp_path: Path) -> None:
-    path = written(tmp_path / "r.jsonl", 20)
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\n\n\n"))
-    assert times(path) == list(range(20))
-    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
-    (tmp_path / "r.jsonl.gz").write_bytes(packer.compress(path.read_bytes()) + packer.flush())
-    assert times(tmp_path / "r.jsonl.gz") == list(range(20))
 
 
 WRITE_FOR_EVER = """

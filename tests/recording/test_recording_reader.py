@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from pathlib import Path
@@ -14,8 +13,7 @@ from gputop.recording.format import RecordingError
 from gputop.recording.moments import moment
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
-from tests.support.descriptors import open_below
-from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, times, written
+from tests.support.recording_frames import T0, frame, frames, rounded, times, written
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -27,36 +25,6 @@ def test_what_was_written_is_read_whatever_the_file_is_called(tmp_path: Path, na
     assert [replace(s, machine=frame(0).machine) for s in back] == [rounded(s) for s in frames(130)]
 
 
-def test_zcat_reads_a_recording(tmp_path: Path) -> None:
-    path = written(tmp_path / "r.jsonl.gz", 70)
-    lines = gzip.decompress(path.read_bytes()).splitlines()
-    assert [json.loads(line)["k"] for line in lines].count("frame") == 70
-    assert [i for i, line in enumerate(lines) if b'"k":"machine"' in line] == [0, 64]
-
-
-def test_a_recording_that_was_packed_again_by_gzip_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "r.jsonl", 130)
-    packed = tmp_path / "r.jsonl.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert times(packed) == list(range(130))
-
-
-def test_each_acknowledged_frame_is_in_the_file_before_the_next(tmp_path: Path) -> None:
-    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
-    for k, snapshot in enumerate(frames(65)):
-        writer.write(snapshot)
-        if k % 8 == 0:
-            assert times(tmp_path / "r.jsonl.gz") == list(range(k + 1))
-    writer.close()
-
-
-def test_events_after_the_last_frame_are_given_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(b"".join(lines_of(frame(0))) + b'{"k":"event","t":1780000001,"kind":"mark","text":"done"}\n')
-    (only,) = read_snapshots(str(path))
-    assert [event.text for event in only.events] == ["done"]
-
-
 def test_a_directory_is_read_in_the_order_of_time(tmp_path: Path) -> None:
     for name, begin in (("node-17-20261120T081500Z-9", 4000), ("node-17-20261120T071500Z-10", 0)):
         writer = RecordingWriter(str(tmp_path / f"{name}.gputop.jsonl.gz"))
@@ -64,27 +32,6 @@ def test_a_directory_is_read_in_the_order_of_time(tmp_path: Path) -> None:
             writer.write(frame(begin + k))
         writer.close()
     assert times(tmp_path) == [0, 1, 2, 4000, 4001, 4002]
-
-
-def test_a_directory_of_very_many_files_has_few_of_them_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.recording.reader.MOST_OPEN", 1)
-    for hour in range(4):
-        writer = RecordingWriter(str(tmp_path / f"node-2026010{hour}T000000Z-1.jsonl{'.gz' * (hour % 2)}"))
-        for second in range(70):
-            writer.write(frame(3600 * hour + second))
-        writer.close()
-    recording = Recording(str(tmp_path))
-    wanted = [T0 + 3600 * hour + second for hour in range(4) for second in range(70)]
-    assert [snapshot.t for snapshot in recording.snapshots()] == wanted
-    assert len(open_below(tmp_path)) == 1
-    # Those that are open outlive their deletion; of the others what is deleted is missing.
-    for hour in (0, 2):
-        next(tmp_path.glob(f"node-2026010{hour}*")).unlink()
-    left = list(recording.snapshots())
-    assert [snapshot.t for snapshot in left] == [*wanted[:140], *wanted[210:]]
-    assert [event.kind for event in left[140].events] == ["gap"] and "damaged" in left[140].events[0].text
-    recording.close()
-    assert open_below(tmp_path) == []
 
 
 def test_a_directory_of_two_machines_is_refused(tmp_path: Path) -> None:
@@ -115,13 +62,6 @@ def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(tmp_path: Path
         list(read_snapshots(str(tmp_path / "none")))
     with pytest.raises(RecordingError, match="no recording in this directory"):
         list(read_snapshots(str(tmp_path)))
-
-
-def test_a_newer_format_is_refused_by_name_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    path.write_text('{"k":"machine","version":7}\n')
-    with pytest.raises(RecordingError, match=r"r\.jsonl: recorded in format 7"):
-        list(read_snapshots(str(path)))
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("v2*.jsonl*")), ids=lambda path: path.name)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from gputop import cli
 from gputop.recording.reader import Recording
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
-from tests.support.examples import looks
 from tests.support.recording_frames import T0, frame
 from tests.support.recording_frames import recorded as file_of
 
@@ -82,42 +76,6 @@ def test_a_part_of_it_has_every_frame_of_that_time_in_the_order_of_recording(pat
     recording.close()
 
 
-@pytest.mark.slow
-@looks(10)
-@given(
-    st.lists(st.tuples(st.integers(0, 400), st.integers(1, 90)), min_size=1, max_size=6),
-    st.sampled_from(NAMES),
-    st.lists(st.integers(-5, 500), min_size=2, max_size=5),
-)
-def test_any_way_of_setting_a_clock_is_looked_up_rightly(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]], name: str, asked: list[int]
-) -> None:
-    times = [t for begin, length in runs for t in range(begin, begin + length)]
-    recording = Recording(recorded(tmp_path_factory.mktemp("r") / name, times))
-    assert seconds(recording.snapshots()) == times
-    assert (recording.begin - T0, recording.end - T0, recording.last_t - T0) == (min(times), max(times), times[-1])
-    assert len(recording.segments) == 1 + sum(after < before for before, after in pairwise(times))
-    for begin, end in pairwise(asked):
-        expected = [t for t in times if begin <= t <= end]
-        assert seconds(recording.snapshots(T0 + begin, T0 + end)) == expected
-    for t in asked:
-        number = recording.segment_at(T0 + t)
-        _, found = next(recording.play(number, T0 + t))
-        segment = recording.segments[number]
-        assert segment.begin <= found.t <= segment.end
-    recording.close()
-
-
-def test_a_day_is_not_unpacked_to_find_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
-    times = Recording._times
-    monkeypatch.setattr(Recording, "_times", lambda self, part: looked.append(part) or times(self, part))
-    for name in NAMES:
-        looked.clear()
-        Recording(recorded(tmp_path / name, list(range(600)))).close()
-        assert len(looked) == 1, "the last part alone"
-
-
 class Clock:
     now = 0.0
 
@@ -175,35 +133,3 @@ def test_the_past_that_a_verdict_stands_on_is_that_of_its_segment(path: str) -> 
     player.take()
     assert player.frame.snapshot.t - T0 == 0
     source.close()
-
-
-@pytest.mark.parametrize("times", [A_THEN_B, [*range(500, 600), *range(100)], [5], [5, 5, 5], [5, 4, 3, 2, 1]])
-@pytest.mark.parametrize("at", ["-5s", *(pytest.param(at, marks=pytest.mark.slow) for at in (None, "+1s"))])
-def test_there_is_a_picture_of_every_moment(
-    tmp_path: Path, times: list[int], at: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = recorded(tmp_path / "r.jsonl.gz", times)
-    asked = [] if at is None else [f"--at={at}"]
-    assert cli.main(["screenshot", source, "-o", str(tmp_path / "p.txt"), *asked]) == 0, capsys.readouterr().err
-    assert "node-17" in (tmp_path / "p.txt").read_text()
-
-
-def test_the_part_that_was_asked_for_is_dumped_whichever_segment_it_lies_in(
-    path: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["dump", path, "--columns", "util_pct", "--begin", str(T0 + 98), "--end", str(T0 + 100)]) == 0
-    lines = capsys.readouterr().out.splitlines()[1:]
-    assert [float(line.split(",")[0]) - T0 for line in lines if line.split(",")[1] == "0"] == [98, 99, 98, 99, 100]
-
-
-@pytest.mark.parametrize(
-    ("lost", "said"), [(0.0, "the clock stood still"), (-0.25, "the clock was set back by 0.25 s")]
-)
-def test_a_clock_that_hardly_moved_is_not_said_to_be_set_back_by_nothing(
-    tmp_path: Path, lost: float, said: str
-) -> None:
-    snapshots = (replace(frame(0, gpus=1, processes=0), t=T0 + t) for t in (10.0, 10.0 + lost))
-    recording = Recording(str(file_of(tmp_path / "a.gputop.jsonl", snapshots)))
-    texts = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
-    recording.close()
-    assert texts == [said]

@@ -1,8 +1,9 @@
-"""A sleeping GPU is left asleep: the kernel's power state is read first, and the driver is not asked."""
+"""A sleeping GPU is left asleep and its driver not asked; a GPU without memory of its own is judged by the host's."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -12,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.sm import SmLack
-from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample
 from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.sources.nvml.gpu_sleep import FALLS_ASLEEP_S, RELEASED_AFTER_S, Sleep
-from gputop.sources.pci_cards import PciCard, card_name, cards
-from gputop.sources.surroundings import is_wsl, no_driver, of_gpus
-from tests.nvml.stand_in import Scenario
+from gputop.sources.nvml.gpu_sleep import RELEASED_AFTER_S, Sleep
+from gputop.sources.surroundings import is_wsl, no_driver
+from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_reader import Run
-from tests.support.scenes import snap
-from tests.support.sm_words import sm_words
+from tests.support.scenes import gpu, snap, train
 
 MakeScenario = Callable[..., Scenario]
 
@@ -145,24 +146,6 @@ def test_a_gpu_that_wakes_is_measured_and_one_that_falls_asleep_is_left_alone(
         assert scenario.calls()["nvmlDeviceGetUtilizationRates"] == asked
 
 
-@pytest.mark.nvml
-def test_the_screen_lets_go_of_gpus_that_nobody_uses_and_takes_them_again_when_they_wake(
-    nvml_scenario: MakeScenario, tmp_path: Path
-) -> None:
-    bus, scenario = Bus(tmp_path), nvml_scenario(1)
-    scenario.gpus[0].set(util=0)
-    with watching(scenario, sys=str(bus.sys), lets_sleep=True, released_after_s=0.5) as until:
-        until(lambda gpu: gpu["util_pct"] == 0.0)
-        released = until(lambda gpu: bool(gpu["asleep"]))
-        assert "lets it fall asleep" in sm_words(released)
-        assert any("shutdown" in line for line in scenario.sessions())
-        bus.sleeps()
-        until(lambda gpu: "leaves it so" in (sm_words(gpu) or ""))
-        bus.wakes()
-        until(lambda gpu: gpu["util_pct"] == 0.0)
-        assert scenario.sessions()[-1].split()[1] == "init"
-
-
 # --- when NVML is let go ----------------------------------------------------------------------------------------------
 
 
@@ -180,15 +163,6 @@ def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus
     assert not after(RELEASED_AFTER_S, lets_go=False), "who records goes on"
 
 
-def test_a_program_on_a_gpu_begins_the_five_minutes_anew(tmp_path: Path) -> None:
-    sleep = Sleep(str(Bus(tmp_path).sys), lets_go=True)
-    sleep.find()
-    sleep.is_time_to_let_go(0.0, used=False)
-    assert not sleep.is_time_to_let_go(299.0, used=True)
-    assert not sleep.is_time_to_let_go(400.0, used=False)
-    assert sleep.is_time_to_let_go(299.0 + RELEASED_AFTER_S, used=False)
-
-
 def test_let_go_it_waits_for_sleep_and_then_for_whoever_wakes_the_gpu(tmp_path: Path) -> None:
     bus = Bus(tmp_path)
     sleep = Sleep(str(bus.sys), lets_go=True)
@@ -202,14 +176,6 @@ def test_let_go_it_waits_for_sleep_and_then_for_whoever_wakes_the_gpu(tmp_path: 
     assert sleep.waits(5000.0), "as long as it sleeps"
     bus.wakes()
     assert sleep.read() and not sleep.waits(5001.0), "somebody woke it: it is measured at once"
-
-
-def test_gpus_that_something_else_keeps_awake_are_measured_again(tmp_path: Path) -> None:
-    sleep = Sleep(str(Bus(tmp_path).sys), lets_go=True)
-    sleep.find()
-    sleep.let_go(1000.0)
-    sleep.read()
-    assert not sleep.waits(1000.0 + FALLS_ASLEEP_S)
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -234,15 +200,6 @@ def test_the_screen_shows_it_as_a_row_without_numbers() -> None:
         text = plain_text(main_screen(frame, View(), *size).rows)
         assert "asleep" in text
         assert "LOST" not in text and "not measured" not in text
-
-
-def test_cards_of_all_vendors_are_found_in_the_order_of_their_addresses(tmp_path: Path) -> None:
-    bus = Bus(tmp_path)
-    bus.card("0000:03:00.0", vendor=0x1002, device=0x744C, control="on")
-    (bus.sys / "bus/pci/devices/0000:00:1f.0").mkdir()
-    (bus.sys / "bus/pci/devices/0000:00:1f.0/class").write_text("0x060100\n")
-    assert [(card.id, card.may_sleep) for card in cards(str(bus.sys))] == [("1002:744c", False), ("10de:2684", True)]
-    assert cards(str(tmp_path / "nothing")) == ()
 
 
 # One sentence for each place in which less can be measured: what is, what is not, and why.
@@ -272,21 +229,6 @@ def test_gpus_of_others_are_named_by_their_pci_ids(machine: Callable[[], str], t
     assert "NVIDIA's GPUs alone" in said and "install the driver" not in said
 
 
-def test_an_nvidia_card_beside_them_still_lacks_its_driver(machine: Callable[[], str], tmp_path: Path) -> None:
-    bus = Bus(tmp_path)
-    bus.card("0000:00:02.0", vendor=0x8086, device=0xA7A0)
-    assert "install the driver" in machine()
-
-
-def test_the_names_of_the_system_s_list_are_used_where_it_is_installed(tmp_path: Path) -> None:
-    names = tmp_path / "pci.ids"
-    names.write_text("# a comment\n1001  One\n\t744c  Not this\n1002  AMD\n\t744b  No\n\t744c  Navi 31\n1003  Two\n")
-    card = PciCard("0000:03:00.0", 0x1002, 0x744C, False)
-    assert card_name(card, (str(tmp_path / "none"), str(names))) == "AMD Navi 31 [1002:744c]"
-    assert card_name(card, ()) == "AMD GPU [1002:744c]"
-    assert card_name(PciCard("0000:03:00.0", 0x1002, 0x1111, False), (str(names),)) == "AMD GPU [1002:1111]"
-
-
 def test_a_jetson_is_told_where_its_load_is_shown(machine: Callable[[], str], tmp_path: Path) -> None:
     put(tmp_path / "proc/device-tree/compatible", "nvidia,p3737-0000\0nvidia,tegra234\0")
     assert "tegrastats" in machine() and "JetPack 7" in machine()
@@ -307,12 +249,6 @@ def test_an_integrated_gpu_before_jetpack_7_says_what_shows_the_rest(nvml_scenar
     assert any("tegrastats" in notice for notice in Run(scenario, "once").last["notices"])
 
 
-def test_nothing_is_said_where_nothing_limits() -> None:
-    assert of_gpus((), (), wsl=False) == []
-    (said,) = of_gpus((), (), wsl=True)
-    assert "no process can be named" in said
-
-
 @pytest.mark.nvml
 def test_a_virtual_gpu_says_whose_numbers_it_shows(nvml_scenario: Callable[..., Scenario]) -> None:
     scenario = nvml_scenario(2)
@@ -320,3 +256,71 @@ def test_a_virtual_gpu_says_whose_numbers_it_shows(nvml_scenario: Callable[..., 
     run = Run(scenario, "once")
     (said,) = [notice for notice in run.last["notices"] if "virtual GPU" in notice]
     assert said.startswith("GPU 1: ") and "counted by the host alone" in said
+
+
+HOST = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def unified(scenario: Scenario) -> Scenario:
+    """The one GPU as a GB10 answers: no memory, no power limit, PCIe x1, an engine counter that stays 0."""
+    scenario.gpus[0].set(mem_used_bytes=None, mem_total_bytes=None, power_limit_w=None, pcie_width=1)
+    scenario.gpus[0].gpm[1] = 0
+    scenario.error("nvmlDeviceGetMemoryInfo", 3)
+    return scenario
+
+
+@pytest.mark.nvml
+def test_its_memory_is_what_its_processes_hold_of_the_host_s(nvml_scenario: MakeScenario) -> None:
+    scenario = unified(nvml_scenario(1))
+    scenario.gpus[0].processes = [Process(1, 3 * GIB), Process(os.getpid(), 2 * GIB)]
+    sample = Run(scenario, "once").gpu(0)
+    assert sample["static"]["unified_memory"] is True
+    assert (sample["mem_used_bytes"], sample["mem_total_bytes"]) == (5 * GIB, HOST)
+    assert sample["power_limit_w"] is None and "mem_used_bytes" not in sample["unavailable"]
+    assert sample["graphics_active_pct"] is None
+    assert "stays 0" in sample["unavailable"]["graphics_active_pct"]
+
+
+@pytest.mark.nvml
+def test_where_one_process_does_not_tell_there_is_no_sum(nvml_scenario: MakeScenario) -> None:
+    scenario = unified(nvml_scenario(1))
+    scenario.gpus[0].processes = [Process(1, 3 * GIB), Process(os.getpid(), None)]
+    sample = Run(scenario, "once").gpu(0)
+    assert (sample["mem_used_bytes"], sample["mem_total_bytes"]) == (None, HOST)
+    assert "does not say what each process holds" in sample["unavailable"]["mem_used_bytes"]
+
+
+@pytest.mark.nvml
+def test_a_driver_that_refuses_all_but_the_count_is_not_taken_for_a_unified_one(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1)
+    scenario.gpus[0].processes = [Process(os.getpid(), GIB)]
+    scenario.gpus[0].gpm.clear()
+    scenario.gpus[0].values.update(dict.fromkeys(scenario.gpus[0].values, None))
+    for name in ("MemoryInfo", "ComputeRunningProcesses", "GraphicsRunningProcesses", "MPSComputeRunningProcesses"):
+        scenario.error(f"nvmlDeviceGet{name}", 3)
+    sample = Run(scenario, "once").gpu(0)
+    assert sample["static"]["unified_memory"] is None and sample["lost_reason"] is None
+    for key in ("util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "temp_c", "sm_active_pct"):
+        assert sample[key] is None and sample["unavailable"][key], key
+
+
+def sample(**changes: Any) -> GpuSample:
+    made = gpu(mem_used_bytes=float(20 * GIB), mem_total_bytes=float(120 * GIB), **changes)
+    return replace(made, static=replace(made.static, unified_memory=True))
+
+
+def judged(one: GpuSample, host_used: float) -> GpuDiagnosis:
+    diagnoser = Diagnoser()
+    host = HostSample(mem_used_bytes=host_used * GIB, mem_total_bytes=float(120 * GIB))
+    for second in range(60):
+        (said,) = diagnoser.observe(replace(snap(second, one, [train(main=30.0)]), host=host))
+    return said
+
+
+def test_it_is_full_when_the_host_is_and_not_by_what_its_processes_hold() -> None:
+    (badge,) = [badge for badge in judged(sample(), 117.0).badges if badge.id == "memory_full"]
+    assert "host's memory" in badge.evidence
+    assert "memory_full" not in [badge.id for badge in judged(sample(), 60.0).badges]
+    assert "memory_full" not in [
+        badge.id for badge in judged(replace(sample(), mem_used_bytes=120.0 * GIB), 60.0).badges
+    ]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 
 import pytest
 
-from gputop.model.snapshot import FabricPort, HostSample
+from gputop.model.snapshot import FabricPort
 from gputop.sources import fabric as watching
-from gputop.sources import machine_reader
-from gputop.sources.fabric import FABRIC_KEYS, LOOK_S, NO_FABRIC, FabricCollector, FabricReading, FabricWatch
-from gputop.sources.fabric_port import FULL_32
-from gputop.sources.host import HostCollector, tcp_retransmits
-from gputop.sources.selection import MachineOptions
+from gputop.sources.fabric import FabricCollector, FabricReading, FabricWatch
+from gputop.sources.host import HostCollector
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.fabric_tree import FabricTree
 
@@ -135,24 +130,6 @@ def test_network_counts_hardware_and_neither_loopback_nor_what_stands_on_it(mach
     assert (sample.net_rx_bytes_per_s, sample.net_tx_bytes_per_s) == (2000.0, 100.0)
 
 
-def test_in_a_container_the_virtual_interface_is_the_network(machine: FakeProc) -> None:
-    collector = _collector(machine)
-    _network(machine, {"lo": (0, 0), "eth0": (0, 0)})
-    collector.read(_T)
-    _network(machine, {"lo": (900, 900), "eth0": (4000, 200)})
-    assert collector.read(_T + 2).net_rx_bytes_per_s == 2000.0
-
-
-def test_disks_and_network_keep_their_value_between_slow_readings(machine: FakeProc) -> None:
-    collector = _collector(machine)
-    _network(machine, {"eth0": (0, 0)})
-    collector.read(_T)
-    _network(machine, {"eth0": (4000, 0)})
-    assert collector.read(_T + 2).net_rx_bytes_per_s == 2000.0
-    _network(machine, {"eth0": (999_000, 0)})
-    assert collector.read(_T + 3).net_rx_bytes_per_s == 2000.0
-
-
 def test_a_clock_that_steps_back_costs_one_pair_and_gives_no_false_rate(machine: FakeProc) -> None:
     collector = _collector(machine)
     collector.read(_T)
@@ -162,14 +139,6 @@ def test_a_clock_that_steps_back_costs_one_pair_and_gives_no_false_rate(machine:
     assert sample.unavailable["psi_io_pct"] == "the clock stepped back"
     _pressure(machine, "io", 200_000)
     assert collector.read(_T - 3599).psi_io_pct == 10.0
-
-
-def test_a_device_that_vanishes_gives_no_negative_rate(machine: FakeProc) -> None:
-    collector = _collector(machine)
-    _network(machine, {"eth0": (5000, 5000), "eth1": (9000, 9000)})
-    collector.read(_T)
-    _network(machine, {"eth0": (5000, 5000)})
-    assert collector.read(_T + 2).net_rx_bytes_per_s == 0.0
 
 
 def test_cores_are_those_that_affinity_and_the_cgroup_leave(machine: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,28 +204,6 @@ def test_memory_is_known_from_half_of_the_kernels_file(machine: FakeProc, text: 
     assert sample.swap_used_bytes is None and sample.unavailable["swap_used_bytes"]
 
 
-def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(
-    machine: FakeProc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, read_at = [100.0], list[float]()
-
-    class Slow:
-        ports = ()
-
-        def __init__(self, proc: str) -> None:
-            now[0] += 0.4
-
-        def read(self, at: float) -> HostSample:
-            read_at.append(at)
-            return HostSample()
-
-    monkeypatch.setattr(machine_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr("gputop.sources.host.HostCollector", Slow)
-    reader = machine_reader.MachineReader(MachineOptions(proc=str(machine.proc)))
-    reader.read_host((), {}, knew_gpus=False)
-    assert read_at == [100.4]
-
-
 # InfiniBand, RoCE and EFA ports: files as the drivers lay them out, rates, gaps, links in trouble, what is said.
 
 GB = 1e9
@@ -303,18 +250,6 @@ def test_efa_counts_bytes_and_its_drops(tree: FabricTree) -> None:
     assert reading.ports[0].kind == "EFA"
 
 
-def test_irdma_adds_up_both_families_of_addresses(tree: FabricTree) -> None:
-    port = tree.irdma(0)
-    collector, _ = _read(tree)
-    tree.count(port, ip4InOctets=1000, ip6InOctets=200, ip4OutOctets=40, ip4InDiscards=2, tcpRetransSegs=1)
-    reading = collector.read(1.0)
-    assert (reading.values["fabric_rx_bytes_per_s"], reading.values["fabric_tx_bytes_per_s"]) == (1200.0, 40.0)
-    assert (reading.values["fabric_drops"], reading.values["fabric_retransmits"]) == (2, 1)
-    assert reading.ports[0].kind == "RoCE"
-    tree.irdma(1, iwarp=True)
-    assert _port(collector.read(LOOK_S + 1.0), "irdma1/1").kind == "iWARP"
-
-
 def test_values_are_sums_over_all_ports(tree: FabricTree) -> None:
     ports = [tree.mlx5(0), tree.mlx5(1, ethernet=True), tree.efa(2)]
     collector, _ = _read(tree)
@@ -344,35 +279,6 @@ def test_a_counter_that_falls_is_a_gap_and_no_traffic(tree: FabricTree) -> None:
     reading = collector.read(4.0)
     assert reading.values["fabric_rx_bytes_per_s"] == 200.0
     assert reading.values["fabric_drops"] == 905
-
-
-def test_a_full_32_bit_counter_is_not_called_silence(tree: FabricTree) -> None:
-    port = tree.mlx5(0)
-    tree.count(port, port_rcv_data=FULL_32, port_xmit_data=8)
-    collector, _ = _read(tree)
-    reading = collector.read(2.0)
-    assert reading.values["fabric_rx_bytes_per_s"] is None
-    assert "32-bit" in reading.missing["fabric_rx_bytes_per_s"]
-    assert reading.values["fabric_tx_bytes_per_s"] == 0.0
-
-
-def test_kernels_that_keep_the_wide_counters_apart_are_read_there(tree: FabricTree) -> None:
-    port = tree.mlx5(0)
-    wide = {f"counters_ext/port_{way}_data_64": 2**33 for way in ("rcv", "xmit")}
-    tree.set(port, **wide)
-    tree.count(port, port_rcv_data=FULL_32, port_xmit_data=FULL_32)
-    collector, _ = _read(tree)
-    tree.set(port, **dict.fromkeys(wide, 2**33 + 10))
-    assert collector.read(2.0).values["fabric_rx_bytes_per_s"] == 20.0
-
-
-def test_an_adapter_that_does_not_count_says_so(tree: FabricTree) -> None:
-    port = tree.mlx5(0)
-    tree.set(port, **{f"counters/port_{way}_data": "N/A (no PMA)" for way in ("rcv", "xmit")})
-    collector, _ = _read(tree)
-    reading = collector.read(2.0)
-    assert reading.values["fabric_rx_bytes_per_s"] is None
-    assert reading.missing["fabric_rx_bytes_per_s"] == "the ports do not count bytes"
 
 
 def test_a_link_that_was_up_and_is_down_is_told_and_a_port_never_used_is_not(tree: FabricTree) -> None:
@@ -408,52 +314,6 @@ def test_a_link_is_slow_against_itself_and_against_most_of_its_like(tree: Fabric
     assert _port(readings[-1], others[0]).trouble == "100 instead of 400 Gb/s"
 
 
-def test_a_port_of_one_lane_is_in_trouble_where_it_was_never_faster(tree: FabricTree) -> None:
-    narrow = tree.mlx5(0, rate="100 Gb/sec (1X NDR)")
-    assert _port(_read(tree)[1], narrow).trouble == "one lane wide (1X NDR)"
-
-
-def test_a_port_that_goes_and_comes_back_adds_nothing_of_its_past(tree: FabricTree, tmp_path: Path) -> None:
-    stays, goes = tree.mlx5(0), tree.efa(1)
-    tree.count(goes, rx_drops=500)
-    collector, first = _read(tree)
-    assert first.values["fabric_drops"] == 500
-    aside = tmp_path / "aside"
-    shutil.move(tree.ports / "rdmap1s0", aside)
-    reading = collector.read(2.0)
-    assert _port(reading, goes).trouble == "the adapter is gone"
-    assert reading.values["fabric_ports_down"] == 1
-    shutil.move(aside, tree.ports / "rdmap1s0")
-    tree.count(goes, rx_drops=800)
-    tree.count(stays, out_of_buffer=1)
-    assert collector.read(4.0).values["fabric_drops"] == 501
-
-
-def test_virtual_functions_beside_their_adapter_are_not_counted_twice(tree: FabricTree) -> None:
-    tree.mlx5(0)
-    tree.mlx5(1)
-    (tree.ports / "mlx5_1/device/physfn").mkdir(parents=True)
-    assert [port.name for port in _read(tree)[1].ports] == ["mlx5_0/1"]
-
-
-def test_without_a_fabric_one_folder_is_looked_at_once_a_minute(
-    tree: FabricTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[str] = []
-
-    def listed(path: str) -> list[str]:
-        looked.append(path)
-        raise FileNotFoundError
-
-    monkeypatch.setattr(watching.os, "listdir", listed)
-    watch = FabricWatch(str(tree.sys))
-    for second in range(120):
-        reading = watch.newest(float(second))
-    assert len(looked) == 2
-    assert set(reading.missing) == set(FABRIC_KEYS)
-    assert set(reading.missing.values()) == {NO_FABRIC}
-
-
 def test_an_adapter_that_hangs_holds_nobody_up_and_is_not_shown_as_if_it_answered(
     tree: FabricTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,17 +333,3 @@ def test_an_adapter_that_hangs_holds_nobody_up_and_is_not_shown_as_if_it_answere
     assert watch.newest(1.0).missing["fabric_drops"].startswith("the ports have not answered for")
     watch.close()
     goes_on.set()
-
-
-def test_tcp_counts_in_the_machines_namespace_where_it_may(tmp_path: Path) -> None:
-    def written(pid: str, count: int) -> None:
-        folder = tmp_path / pid / "net"
-        folder.mkdir(parents=True)
-        lines = f"Ip: Forwarding\nIp: 1\nTcp: RtoMin OutSegs RetransSegs InErrs\nTcp: 200 5000 {count} 0\n"
-        (folder / "snmp").write_text(lines)
-
-    assert tcp_retransmits(str(tmp_path)) == "cannot read /proc/net/snmp"
-    written("self", 3)
-    assert tcp_retransmits(str(tmp_path)) == 3
-    written("1", 41)
-    assert tcp_retransmits(str(tmp_path)) == 41

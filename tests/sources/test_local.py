@@ -12,7 +12,6 @@ from gputop.model.metrics import GPU_METRICS
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of
 from tests.support.local_reader import CALM_S, Run
-from tests.support.pace import beside
 
 pytestmark = pytest.mark.nvml
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -102,18 +101,6 @@ def test_one_snapshot_takes_two_samples_and_no_longer(nvml_scenario: MakeScenari
     assert not run.end["textual"]
 
 
-def test_all_samples_are_freed_before_shutdown(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(3)
-    run = Run(scenario, "live", "0.7")
-    assert len(run.snapshots) >= 2
-    assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
-    calls = scenario.calls()
-    assert calls["nvmlInitWithFlags"] == calls["nvmlShutdown"] == 1
-    assert calls["nvmlGpmSampleAlloc"] == 6
-    assert "nvmlDeviceGetPcieThroughput" not in calls
-    assert "nvmlGpmSetStreamingEnabled" not in calls
-
-
 def test_without_gpm_utilisation_bounds_sm_activity(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(1, A100)
     scenario.gpus[0].set(util=54, pcie_rx_mib=1000)
@@ -136,16 +123,6 @@ def test_only_the_chosen_gpus_are_read(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(4)
     run = Run(scenario, "once", gpus=f"{uuid_of(3)},1")
     assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [1, 3]
-
-
-@pytest.mark.slow
-def test_of_the_visible_gpus_none_or_those_of_the_job_are_read(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(4)
-    run = Run(scenario, "once", visible=True, environ={"CUDA_VISIBLE_DEVICES": "2"})
-    assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [2]
-    run = Run(scenario, "once", visible=True, environ={"CUDA_VISIBLE_DEVICES": ""})
-    assert run.last["gpus"] == []
-    assert "hides every GPU" in run.last["notices"][0]
 
 
 def test_mig_instances_are_entries_of_their_own(nvml_scenario: MakeScenario) -> None:
@@ -179,8 +156,6 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
 
 # The local source while the driver refuses, loses GPUs, hangs or is slow.
 
-WAIT_S = 2.0
-"""How long one snapshot waits for what does not answer."""
 STARVED = 3.0
 """Where the same work takes so much longer at times, a late tick is the machine's doing."""
 
@@ -202,20 +177,6 @@ def test_a_gpu_lost_while_running_leaves_the_others_alone(nvml_scenario: MakeSce
     assert events == [("gpu_lost", 1)]
 
 
-@pytest.mark.slow
-def test_a_millisecond_a_call_misses_no_tick(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(8)
-    scenario.latency_us = 1000
-    with beside() as turns:
-        run = Run(scenario, "live", "4.3", least=3)
-    late = [snapshot for snapshot in run.snapshots if snapshot["stale"] or snapshot["repeats"]]
-    # A machine that keeps a thread waiting now and then makes a tick late now and then; a driver's calls every one.
-    held_up = [turn for turn in turns if turn > STARVED * min(turns)]
-    excused = bool(held_up) + 2.0 * len(run.snapshots) * len(held_up) / len(turns)
-    assert len(late) <= excused, turns
-    assert len(run.snapshots) >= 3
-
-
 def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(3)
     scenario.hang("nvmlDeviceGetPowerUsage", 1.5, gpu=1, after=2, times=1)
@@ -233,18 +194,6 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
     assert times == sorted(set(times))
     assert run.end["closed_in"] < CALM_S
     assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
-
-
-@pytest.mark.slow
-def test_a_hung_start_is_told_and_not_waited_for(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(1)
-    scenario.hang("nvmlInitWithFlags", 30)
-    run = Run(scenario, "once", wait_s=WAIT_S)
-    assert WAIT_S <= run.last["after"] < WAIT_S + CALM_S
-    assert run.last["gpus"] == []
-    assert "NVML has not answered" in run.last["notices"][0]
-    assert run.last["stale"]["nvml"] > 1.0
-    assert run.last["host"]["mem_total_bytes"] > 0
 
 
 def test_a_refused_process_list_is_a_notice(nvml_scenario: MakeScenario) -> None:

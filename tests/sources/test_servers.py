@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.host_side import serving_on
 from gputop.model.redaction import Redactor
-from gputop.model.serving import ServerRow, bounds, checked_server, server_forms, server_lines
+from gputop.model.serving import ServerRow, bounds, checked_server, server_lines
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import UsageError
 from gputop.monitor import Monitor
 from gputop.output.report_text import report_data, report_text
-from gputop.output.snapshot_data import once_data
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.paint.words import step_words
@@ -167,19 +166,6 @@ def test_a_server_that_counts_when_requests_end_is_never_told_to_generate_nothin
     assert row_of(idle, idle).tokens_per_s == 0.0
 
 
-def test_an_older_vllm_that_names_the_time_between_tokens_otherwise_is_read_too() -> None:
-    was, now = ({0.02: 10}, {0.02: 10, 0.06: 90})
-    pages = [
-        vllm(k, k, {0.1: k + 1}, times).replace("vllm:inter_token", "vllm:x") for k, times in enumerate((was, now))
-    ]
-    pages = [
-        page[: page.index("# TYPE vllm:time_per")]
-        + buckets("vllm:time_per_output_token_seconds", VLLM_BETWEEN, times, 'model_name="m"')
-        for page, times in zip(pages, (was, now), strict=True)
-    ]
-    assert row_of(*pages).between_tokens_p50_s == (0.05, 0.075)
-
-
 def test_sglang_is_read_once_for_ranks_that_share_a_request_and_the_queue_is_the_sum_over_priorities() -> None:
     row = row_of(sglang(100, 1000, {0.3: 100}), sglang(140, 3000, {0.3: 139, 900.0: 1}))
     assert (row.kind, row.requests_per_s, row.tokens_per_s) == ("sglang", 4.0, 200.0)
@@ -260,12 +246,6 @@ def test_a_server_that_was_silent_has_no_figures_but_its_reason() -> None:
 def test_what_is_no_page_of_a_server_is_refused_in_words(page: str, words: str) -> None:
     with pytest.raises(PageError, match=words):
         read_page(page)
-
-
-def test_models_with_different_buckets_have_no_common_quantile() -> None:
-    name = "vllm:time_to_first_token_seconds"
-    page = vllm(1, 1, {0.1: 1}, {}) + buckets(name, (1.0, 2.0), {0.5: 3}, 'model_name="other"')
-    assert "first_token" not in read_page(page).histograms
 
 
 def test_the_bounds_of_a_quantile_are_those_of_the_bucket_that_holds_it() -> None:
@@ -390,22 +370,6 @@ def test_a_living_server_is_read_until_it_gives_rates() -> None:
     assert row.place == url.split("/")[2]
 
 
-def test_a_rate_is_that_between_the_answers_however_late_the_first_one_comes() -> None:
-    now = [0.0]
-
-    def page() -> str:
-        """80 tokens a second: the first answer takes 0.4 s, every other one comes a second after the one before."""
-        now[0] += 1.0 if now[0] else 0.4
-        return f"vllm:generation_tokens_total {80.0 * now[0]}\n"
-
-    with serving(page) as url:
-        watch = ServerWatch([url], clock=lambda: now[0])
-        watch.start()
-        (row,) = watch.rates(20.0)
-        watch.close()
-    assert row.window_s == pytest.approx(1.0) and row.tokens_per_s == pytest.approx(80.0)
-
-
 def test_a_silent_an_endless_a_redirecting_and_a_wrong_server_each_cost_one_line() -> None:
     with raw_server(b"") as url:
         assert "timed out" in (watched(url).error or "")
@@ -504,20 +468,6 @@ def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> 
     assert report_data(report)["servers"][0]["queue_max"] == 9.0
 
 
-def test_once_as_data_has_each_server_with_its_reasons() -> None:
-    data = once_data(moment(0, (row_of(triton(1), triton(2)),)))
-    (told,) = data["servers"]
-    assert told["requests_per_s"] == 0.2 and told["unavailable"]["tokens_per_s"] == "Triton does not count them"
-    json.dumps(data)
-
-
-def test_every_form_of_a_servers_words_is_shorter_than_the_one_before() -> None:
-    forms = server_forms(ROW)
-    assert list(forms) == sorted(forms, key=len, reverse=True) and len(set(forms)) == len(forms)
-    assert server_forms(ServerRow("h:1", "triton")) == ()
-    assert server_lines(ServerRow("h:1", error="timed out")) == ["h:1: timed out"]
-
-
 def test_another_machine_on_the_command_line_is_refused_in_one_line() -> None:
     for words in (["--server-url", "http://gpu-7:8000"], ["once", "--server-url", "http://gpu-7:8000"],
                   ["record", "--server-url", "ftp://x"]):  # fmt: skip
@@ -534,10 +484,3 @@ def test_a_server_whose_gpus_cannot_be_told_stands_at_the_host_with_its_address(
     assert painted.count("1430 tokens/s") == 1
     narrow = main_screen(frame, View(), 60, 48)
     assert "tokens/s" not in "".join(text for row in narrow.rows for text, _ in row), "never without its server"
-
-
-def test_the_demo_has_a_job_and_a_server_that_say_what_they_do() -> None:
-    frame = demo_frame("useful_work")
-    job, server = (step_words(frame, gpu) for gpu in frame.snapshot.gpus)
-    assert "tokens/s" in job and "MFU 43 %" in job and " a step" in job
-    assert server.startswith("vLLM localhost:8000: ") and "first token p99 250-500 ms" in server

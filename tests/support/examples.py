@@ -1,4 +1,4 @@
-"""What properties are tried with: few examples in the quick part, more in the slow one, any number by hand."""
+"""What properties are tried with: few examples, or any number by hand."""
 
 from __future__ import annotations
 
@@ -13,29 +13,14 @@ from hypothesis.internal.conjecture import providers
 if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants
 
-LONGER_BY = "GPUTOP_FUZZ"
-"""The environment variable that multiplies them: ``long`` or a number."""
-LONG = 500
-
-
-def _longer() -> int:
-    asked = os.environ.get(LONGER_BY, "1")
-    return LONG if asked == "long" else int(asked)
-
 
 def looks(count: int) -> settings:
-    """So many examples, however slow the machine; always the same ones unless ``long`` is asked for."""
-    longer = _longer()
+    """So many examples, always the same ones; other ones and GPUTOP_FUZZ times as many where that is set."""
+    longer = int(os.environ.get("GPUTOP_FUZZ", "1"))
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
     return settings(
-        max_examples=count * longer,
-        deadline=None,
-        derandomize=longer < LONG,
-        suppress_health_check=[
-            HealthCheck.too_slow,
-            HealthCheck.data_too_large,
-            HealthCheck.function_scoped_fixture,
-        ],
-    )
+        max_examples=count * longer, deadline=None, derandomize=longer == 1, suppress_health_check=slow
+    )  # fmt: skip
 
 
 _TELLING = "".join(map(chr, range(0xA1))) + "\u00ad\u0301\u200b\u200f\u2028\u202e\u2066\ufeff\U000e0001訓é█…ﬀ😀"

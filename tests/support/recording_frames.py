@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from msgspec.structs import replace
-
-from gputop.model.metrics import PROCESS_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.decode import LineDecoder
 from gputop.recording.encode import LineEncoder
@@ -108,12 +104,3 @@ def read_back(*snapshots: Snapshot) -> list[Snapshot]:
     found, decoder = read_lines(lines_of(*snapshots))
     assert decoder.damaged == 0, decoder.reason
     return found
-
-
-def with_values(sample: Any, values: Mapping[str, Any]) -> Any:
-    """A sample with other values in some of its recorded columns, also those of its parts."""
-    for key, value in values.items():
-        part, _, name = row.path.partition(".") if (row := PROCESS_METRICS.get(key)) is not None else ("", "", "")
-        changes = {part: replace(getattr(sample, part), **{name: value})} if name else {key: value}
-        sample = replace(sample, **changes)
-    return sample

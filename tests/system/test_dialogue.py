@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -73,25 +72,3 @@ def test_one_that_heeds_no_end_of_its_stdin_is_killed_with_what_it_has_started()
     with running(code) as dialogue:
         [word] = answer(dialogue)
     until(lambda: has_ended(int(word.said)))
-
-
-def test_a_thread_that_listens_while_it_is_closed_reads_nothing_of_the_next_one() -> None:
-    for _ in range(5):
-        ended: list[ProgramGone] = []
-        first = Dialogue[Word]([sys.executable, "-I", "-S", "-c", ECHO], ours(), Word)
-
-        def listen(dialogue: Dialogue[Word] = first, ended: list[ProgramGone] = ended) -> None:
-            try:
-                while True:
-                    assert dialogue.heard(5.0, 0.1) == []
-            except ProgramGone as gone:
-                ended.append(gone)
-
-        listener = threading.Thread(target=listen)
-        listener.start()
-        first.close()
-        with running(ECHO) as second:
-            second.tell(Word("mine"))
-            assert answer(second) == [Word("mine")]
-        listener.join(10.0)
-        assert ended

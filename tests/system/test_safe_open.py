@@ -78,15 +78,6 @@ def test_headers_may_come_by_a_pipe_of_the_shell() -> None:
     os.close(end)
 
 
-def test_a_configuration_that_came_by_a_pipe_of_the_shell_is_checked_though_its_lines_cannot_be_numbered() -> None:
-    end, start = os.pipe()
-    os.write(start, b"interval = 0\n")
-    os.close(start)
-    found = ended(lambda: problems(Path(f"/dev/fd/{end}")))
-    assert len(found) == 1 and "interval must be from" in found[0]
-    os.close(end)
-
-
 def test_a_file_is_its_owners_alone_and_keeps_the_mode_and_the_link_that_it_has(tmp_path: Path) -> None:
     new, shared, link = tmp_path / "new", tmp_path / "shared", tmp_path / "link"
     write_private(new, "µ")

@@ -157,17 +157,6 @@ def test_the_same_failure_is_told_once_and_the_screen_s_list_keeps_it(
     assert row.has_failed and row.last is not None and row.last[2] == "kubectl ended with 1"
 
 
-def test_what_is_only_shown_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(monkeypatch)
-    alerts = NodeAlerts([made(run=["program"])])
-    session = session_of(alerts)
-    for tick in range(5):
-        session.take(snap(tick, gpu(), [train()]))
-    assert alerts.board().rows[0].holds == ((0, T0, True),)
-    alerts.close()
-    assert held.begun == []
-
-
 async def test_the_screen_lists_alerts_above_the_findings() -> None:
     alerts = NodeAlerts([made(), made(name="other", when="temp_c > 900")])
     session = session_of(alerts)
@@ -218,26 +207,3 @@ def test_a_lock_file_with_any_content_is_taken_and_a_link_is_not(tmp_path: Path,
     (tmp_path / "alerts").symlink_to(tmp_path / "elsewhere")
     linked = FiringLock(str(tmp_path))
     assert not linked.take() and linked.why_not.startswith("nothing is fired") and not (tmp_path / "elsewhere").exists()
-
-
-def test_an_alert_whose_command_failed_in_a_way_that_nobody_thought_of_says_so_and_fires_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tmp_path.chmod(0o700)
-    errors = iter([RecursionError("too deep\x1b[2J")])
-
-    def odd(firing: Firing, _is_over: threading.Event) -> CommandOutcome:
-        for error in errors:
-            raise error
-        return CommandOutcome(firing, "ended with status 0", has_failed=False)
-
-    monkeypatch.setattr(node_alerts, "run_command", odd)
-    alerts = NodeAlerts([made(run=["program"], again="1s")], FiringLock(str(tmp_path)))
-    session = session_of(alerts)
-    for count in (1, 2):
-        session.take(snap(count, gpu(), [train()]))
-        until(lambda count=count: len(alerts.messages) == count)  # type: ignore[misc]
-    alerts.close()
-    failed, went_well = alerts.messages
-    assert failed.startswith("alert busy on GPU 0: did not fire: RecursionError: too deep") and "\x1b" not in failed
-    assert went_well == "alert busy on GPU 0: ended with status 0"

@@ -16,9 +16,7 @@ import pytest
 from gputop.features.export import doctor_rows
 from gputop.features.export.doctor_rows import exporters, step_socket
 from gputop.model.extras import EXTRAS
-from gputop.model.sm import SmOptions
-from gputop.output.doctor_text import doctor_text
-from gputop.sources.doctor_report import examine, private_file
+from gputop.sources.doctor_report import private_file
 
 NOBODY = "127.0.0.1:1"
 PAGE = '# TYPE gputop_up gauge\ngputop_up 1\n# TYPE x gauge\ngputop_build_info{version="0.1.0"} 1\n'
@@ -141,21 +139,3 @@ def test_the_extras_of_the_report_are_those_of_the_package() -> None:
     assert set(declared) - DEVELOPERS_EXTRAS == set(EXTRAS)
     for name, extra in EXTRAS.items():
         assert declared[name] == extra.distribution
-
-
-def test_the_report_for_people_says_each_of_them_in_a_line(tmp_path: Path, served: dict[str, Any]) -> None:
-    report = examine(sm=SmOptions(f"http://{NOBODY}/metrics"), proc=str(tmp_path))
-    tree = proc(tmp_path, p10=f"/usr/local/bin/gputop export --listen {served['at']}")
-    report |= {
-        "exporters": exporters(served["at"], tree),
-        "step_socket": step_socket(str(tmp_path / "none")),
-        "private_files": [private_file("TOKEN", "/nowhere/gone")],
-    }
-    report["extras"]["png"]["version"] = None
-    text = doctor_text(report)
-    assert f"at {served['at']}   its values are current" in text
-    assert "no exporter receives the steps of every user's jobs" in text
-    assert "png (screenshots as PNG)" in text and "[NAME]'" in text
-    assert re.search(r"token file +TOKEN: .*mode n/a", text)
-    report["exporters"] = []
-    assert "none runs here" in doctor_text(report)

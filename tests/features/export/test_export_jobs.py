@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gputop.features.export.export_feed import with_steps
 from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodContainer, PodFamilies
-from gputop.features.export.run_counters import MOST_STEPPING, REMEMBERED_S
+from gputop.features.export.run_counters import REMEMBERED_S
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import (
     CgroupName,
@@ -28,7 +28,7 @@ from gputop.model.steps import StepRow
 from gputop.sources.marked import Marked
 from gputop.sources.simulation.life import slurm
 from gputop.sources.step_socket import StepSender
-from tests.support.exported import demo_feed, feed, gpu_of, read, snapshot_of, value
+from tests.support.exported import feed, gpu_of, read, snapshot_of, value
 
 NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")
 """Labels whose values come from jobs, users and the driver."""
@@ -82,11 +82,6 @@ def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:
     assert max(len(word) for labels in page["gputop_process_device_memory_bytes"] for _, word in labels) == 128
 
 
-def test_the_jobs_that_share_a_gpu_are_told_one_by_one() -> None:
-    page = read(demo_feed("shared_gpu").page())
-    assert len({dict(labels)["job_id"] for labels in page["gputop_job_info"]}) == 2
-
-
 def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() -> None:
     given = feed()
     static = ProcessStatic("ml", None, "python3", slurm(77))
@@ -121,25 +116,6 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     assert value(page, "gputop_step_tokens_total", gpu="0", rank="3", job_id="77") == 8192.0
     given.take(snapshot_of(6.0 + REMEMBERED_S + 1.0))
     assert "gputop_step_seconds_count" not in read(given.page())
-
-
-def test_short_jobs_that_are_over_make_room_for_the_steps_of_those_that_run() -> None:
-    given, ranks = feed(), 8
-    for minute in range(2 * MOST_STEPPING // ranks):
-        t, static = 1.0 + 60.0 * minute, ProcessStatic("ml", None, "python3", slurm(minute))
-        rows = tuple(StepRow(9 + n, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(ranks))
-        processes = tuple(ProcessSample(9 + n, gpu=0, static=static) for n in range(ranks))
-        given.take(snapshot_of(t, processes=processes, steps=rows))
-        if minute % 9 == 0:
-            page = read(given.page())
-            assert value(page, "gputop_step_seconds_count", gpu="0", rank="7", job_id=str(minute)) == 4.0
-    assert len(page["gputop_step_seconds_count"]) == MOST_STEPPING
-    # Whoever steps is not driven out by others.
-    crowd = tuple(StepRow(9, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(MOST_STEPPING + 50))
-    for _ in range(2):
-        given.take(snapshot_of(t := t + 61.0, processes=processes, steps=crowd))
-    counts = read(given.page())["gputop_step_seconds_count"]
-    assert len(counts) == MOST_STEPPING and min(counts.values()) == 8.0
 
 
 def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

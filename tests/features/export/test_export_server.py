@@ -84,18 +84,6 @@ def test_what_is_no_request_gets_a_status_line_and_plain_text() -> None:
             assert head.startswith(b"HTTP/1.0 4") and b"text/plain" in head and b"<" not in body, answer
 
 
-def test_another_host_name_is_answered_where_others_may_ask() -> None:
-    with running(local_only=False) as port:
-        assert b" 200 " in said(port, get("/metrics", "Host: node-17:9401"))[:20]
-
-
-def test_headers_without_an_end_are_refused() -> None:
-    with running() as port:
-        assert b" 431 " in said(port, get("/metrics", "Host: localhost", "X: " + "a" * 66_000))[:20]
-        assert b" 431 " in said(port, get("/metrics", *(f"X{i}: {'a' * 50}" for i in range(200))))[:20]
-        assert b" 200 " in said(port, get("/healthz"))[:20]
-
-
 def test_a_client_that_sits_there_is_cut_off_and_too_many_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "LONGEST_S", 0.3)
     with running() as port:
@@ -107,29 +95,6 @@ def test_a_client_that_sits_there_is_cut_off_and_too_many_are_closed_at_once(mon
                 assert connection.recv(100) == b""
             connection.close()
         assert b" 200 " in said(port, get("/metrics"))[:20]
-
-
-@pytest.mark.parametrize(
-    ("header", "packed"),
-    [("gzip", True), ("gzip, deflate, br", True), ("gzip;q=0.5", True), ("gzip;q=0", False), ("GZIP; q=0.000", False),
-     ("identity", False), ("", False), ("*", True), ("*;q=0", False), ("gzip;q=0, *", False), ("xgzip", False)],
-)  # fmt: skip
-def test_a_page_is_packed_only_for_a_client_that_takes_gzip(header: str, packed: bool) -> None:
-    with running() as port:
-        answer = said(port, get("/metrics", "Host: localhost", f"Accept-Encoding: {header}"))
-        assert (b"Content-Encoding: gzip" in answer) is packed
-        assert answer.endswith(PAGE.encode()) is not packed
-
-
-def test_a_head_renders_no_page() -> None:
-    rendered: list[int] = []
-    server = ScrapeServer(listen(ListenAddress("127.0.0.1", 0)), lambda: str(rendered.append(1)), None, local_only=True)
-    server.start()
-    try:
-        answer = said(server.socket.getsockname()[1], get("/metrics", method="HEAD"))
-    finally:
-        server.stop()
-    assert b" 200 " in answer[:20] and b"text/plain" in answer and answer.endswith(b"\r\n\r\n") and rendered == []
 
 
 def _certificate(folder: Path, name: str, signer: str | None = None) -> None:

@@ -21,9 +21,7 @@ from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import METHOD, PodContainer, PodFamilies, PodResources, ProtobufError, parse
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.model.source import UsageError
-from tests.nvml.stand_in import Scenario, uuid_of
-from tests.support.export_program import exporting
-from tests.support.exported import Clock, feed, read, value
+from tests.support.exported import Clock, feed, read
 
 
 def field(number: int, content: bytes | str) -> bytes:
@@ -198,18 +196,3 @@ def test_a_real_grpc_server_is_asked_and_a_hostile_one_is_given_up(
         begun = time.monotonic()
         asked.ask()
         assert time.monotonic() - begun < 20.0 and said[-1].count("\n") == 0
-
-
-@pytest.mark.slow
-@pytest.mark.nvml
-def test_export_names_the_pods_of_its_gpus(tmp_path: Path, nvml_scenario: Callable[..., Scenario]) -> None:
-    scenario = nvml_scenario(gpus=2)
-    scenario.write()
-    path = str(tmp_path / "kubelet.sock")
-    with (
-        kubelet(path, lambda: pod("team-a", "train-0", "main", uuid_of(1))),
-        exporting("--pod-resources", path, "--interval", "0.25", environment=scenario.environment()) as program,
-    ):
-        page = program.until("gputop_pod_info", 1.0)
-        assert value(page, "gputop_pod_info", gpu="1", k8s_pod_name="train-0", k8s_namespace_name="team-a") == 1.0
-        print(f"export with --pod-resources: {program.memory_mb():.1f} MB")

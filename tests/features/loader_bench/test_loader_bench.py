@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from gputop.features.loader_bench.bench_report import (
 )
 from gputop.features.loader_bench.timing import EmptyLoaderError, measure
 from gputop.output.document import plain
-from tests.bench.loader import Round, judged
+from tests.support.command import ran
 
 GIB = 2.0**30
 
@@ -71,15 +72,6 @@ def test_a_measurement_goes_on_until_it_is_sure_or_out_of_time() -> None:
     assert 10 <= measure(wild.begin, 0, 0, wild.clock).batches <= 30, "4 s, and what it came to is said"
     slow = Queue(queued=0, batch_s=5.0)
     assert measure(slow.begin, 0, 0, slow.clock).batches == 4, "batches of seconds are not waited for eight times"
-
-
-def test_the_benchmark_s_judge_tells_right_from_wrong_and_says_where_it_cannot() -> None:
-    assert judged([Round(8.0, 8.2, 8.0)] * 5).word == "right"
-    assert judged([Round(8.0, 7.0, 8.0)] * 5).word == "wrong", "batches out of the queue were counted"
-    assert judged([Round(8.0, 8.5, 8.0)] * 5).word == "wrong"
-    assert judged([Round(8.0, 8.0, 10.0), Round(10.0, 10.0, 6.0), Round(6.0, 9.0, 8.0)]).word == "unsure"
-    alone = [Round(8.0, 8.0, 8.0), Round(8.0, 16.0, 8.1), Round(8.1, 8.1, 8.0)]
-    assert judged(alone).word == "right", "one round beside a neighbour does not decide"
 
 
 def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
@@ -144,3 +136,59 @@ def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
     assert is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
     assert is_out_of_memory(RuntimeError("CUDA error: out of memory"))
     assert not is_out_of_memory(RuntimeError("the room is too small"))
+
+
+FUNCTIONS = """
+import signal, sys, time
+def prints():
+    print("from the function")
+    return 7
+def raises(): raise ValueError("first\\x1b[31m\\nsecond")
+def exits(): sys.exit(5)
+def hangs():
+    while True: pass
+def sleeps(): time.sleep(600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sets.py").write_text(FUNCTIONS)
+    return tmp_path
+
+
+def _loader(folder: Path, name: str, *more: str) -> tuple[int, str, str]:
+    done = ran(folder, "-m", "gputop", "loader", name, "--json", *more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_functions_output_is_not_mixed_into_the_json(folder: Path) -> None:
+    code, out, errors = _loader(folder, "sets:prints")
+    assert (code, out) == (2, "")
+    assert errors.splitlines() == [
+        "from the function",
+        "gputop: sets:prints: int is neither a dataset nor a DataLoader",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sets:raises", "sets:raises() raised ValueError: first"),
+        ("sets:exits", "sets:exits() raised SystemExit: 5"),
+        ("sets:none", "sets has no function none"),
+        ("nowhere:none", "nowhere cannot be imported"),
+        ("sets", "must be MODULE:FUNCTION"),
+    ],
+)
+def test_a_function_that_fails_ends_in_one_line(folder: Path, name: str, words: str) -> None:
+    code, out, errors = _loader(folder, name)
+    assert (code, out) == (2, "") and words in errors
+    assert errors.count("\n") == 1 and "\x1b" not in errors
+
+
+@pytest.mark.parametrize("name", ["hangs", "sleeps"])
+def test_the_function_has_no_more_time_than_the_budget(folder: Path, name: str) -> None:
+    code, out, errors = _loader(folder, f"sets:{name}", "--budget", "1s")
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+    assert "has not returned within the budget of 1 s" in errors

@@ -8,23 +8,18 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gputop.features.loader_bench import timing
-from tests.bench.loader import Sleeps, judged, rounds_of
 from tests.support.command import ran
 
 SETS = """
 import os, signal, time
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 class Sleeps(Dataset):
     def __len__(self): return 4000
     def __getitem__(self, i): time.sleep(0.002); return torch.zeros(4)
@@ -38,10 +33,6 @@ def dies(): return Dies()
 class Nothing(Sleeps):
     def __len__(self): return 0
 def nothing(): return Nothing()
-class Stream(IterableDataset):
-    def __iter__(self):
-        for i in range(200): time.sleep(0.001); yield torch.zeros(4)
-def stream(): return DataLoader(Stream(), batch_size=8)
 class Hangs(Sleeps):
     def __getitem__(self, i): time.sleep(1e6)
 def hangs(): return Hangs()
@@ -108,24 +99,6 @@ def slept_ms(samples: int, sleep_s: float) -> float:
     return statistics.median(took)
 
 
-@contextmanager
-def slept_beside(samples: int, sleep_s: float) -> Iterator[list[float]]:
-    """What ``slept_ms`` says before, again and again during, and after: late wake-ups come and go within seconds."""
-    over, found = threading.Event(), [slept_ms(samples, sleep_s)]
-
-    def keep_sleeping() -> None:
-        while not over.is_set():
-            found.append(slept_ms(samples, sleep_s))
-
-    thread = threading.Thread(target=keep_sleeping, daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        thread.join()
-
-
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.torch
@@ -140,24 +113,6 @@ def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Pat
     assert found["best"]["workers"] == 2 and found["best"]["batch_ms"] <= found["need_ms"]
     crowded = (found["room"]["psi_cpu_pct"] or 0.0) > 20.0
     assert ("unsure" in found["conclusion"]) == crowded and (not crowded or found["confidence"] == "low")
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.weekly
-def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    needs_torch()
-    timed = timing._block_s
-
-    def after_a_pause(batches: Any, size: int, clock: Any) -> float:
-        time.sleep(0.1)
-        return timed(batches, size, clock)
-
-    monkeypatch.setattr(timing, "_block_s", after_a_pause)
-    found = judged(rounds_of(Sleeps(), 2, 2, 0.5))
-    assert found.off_pct < -50.0, found
 
 
 @pytest.mark.slow
@@ -179,15 +134,6 @@ def test_what_goes_wrong_in_a_dataset_is_a_row_in_words(
     assert code == 1 and found["best"] is None
     assert all(words in each["failed"] and "\x1b" not in each["failed"] for each in found["rows"])
     assert "Traceback" not in errors
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.torch
-def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) -> None:
-    with slept_beside(8, 0.001) as truth:
-        code, found, _ = loader(sets, "stream", "--workers", "0")
-    assert code == 0 and min(truth) * 0.8 <= found["rows"][0]["batch_ms"] <= max(truth) * 1.35, truth
 
 
 @pytest.mark.slow
@@ -268,34 +214,3 @@ def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path)
     (tmp_path / "run.py").write_text(code)
     done = ran(tmp_path, "run.py")
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_a_size_that_fails_for_another_reason_does_not_end_the_search(tmp_path: Path) -> None:
-    (tmp_path / "steps.py").write_text(
-        "def make_step():\n"
-        "    def step(size):\n"
-        "        if size % 16: raise ValueError('must be divisible by 16')\n"
-        "        if size > 100: raise MemoryError\n"
-        "    return step\n"
-    )
-    (tmp_path / "run.py").write_text(
-        "import gputop, steps\n"
-        "if __name__ == '__main__':\n"
-        "    found = gputop.max_batch(steps.make_step, range(8, 129, 8))\n"
-        "    assert found.best == 96, found\n"
-        "    never = gputop.max_batch(steps.make_step, range(1, 16))\n"
-        "    assert never.best is None and len(never.tried) <= 4 and 'divisible by 16' in str(never), never\n"
-    )
-    done = ran(tmp_path, "run.py")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_a_search_without_a_main_guard_says_once_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "steps.py").write_text(STEPS)
-    (tmp_path / "run.py").write_text("import gputop, steps\nprint(gputop.max_batch(steps.make_step, [8, 16]))\n")
-    done = ran(tmp_path, "run.py")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.count("Traceback") == 1, done.stderr
-    assert 'under `if __name__ == "__main__":`' in done.stderr and "bootstrapping" not in done.stderr

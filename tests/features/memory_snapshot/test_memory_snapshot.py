@@ -19,7 +19,6 @@ from gputop.cli import main
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
 from gputop.features.memory_snapshot.memory_findings import findings
-from gputop.system.plain_pickle import NotPlain
 from tests.support.spoiled import checked_page, spoil
 from tests.support.synthetic_memory import (
     BACKWARD,
@@ -137,13 +136,6 @@ def test_places_are_the_innermost_line_that_is_not_of_a_library_and_categories_a
     assert rows["parameters"].bytes == MIB
 
 
-def test_a_category_that_the_profiler_recorded_goes_before_the_stack(tmp_path: Path) -> None:
-    memory = Allocator()
-    memory.alloc(MIB, FORWARD)
-    memory.events[-1]["category"] = "optimizer_state"
-    assert device(tmp_path, memory.snapshot()).categories_bytes == {"optimizer": MIB}
-
-
 # --- what is wrong --------------------------------------------------------------------------------------------------
 
 
@@ -182,16 +174,6 @@ def test_an_allocation_that_failed_for_fragmentation_says_so_and_one_that_could_
 def found(snapshot: Any, tmp_path: Path) -> list[str]:
     report = analyse(read_snapshot(str(dumped(tmp_path / "f.pickle", snapshot))))
     return [finding.id for gpu in report.devices for finding in findings(report, gpu)]
-
-
-def test_free_memory_beside_blocks_in_use_is_counted_apart_from_whole_segments(tmp_path: Path) -> None:
-    memory = checkerboard(1 << 40)
-    for _ in range(2):
-        memory.alloc(1024 * MIB + 1, OPTIMIZER)
-    memory.free(memory.alloc(512 * MIB + 1, OPTIMIZER))
-    free = device(tmp_path, memory.snapshot()).end.free
-    assert free.stuck_bytes == 512 * MIB + 2 * (2 * MIB - 512)
-    assert free.whole_bytes == 514 * MIB
 
 
 def between_steps(free_mib: int, *, segments: int = 100, hole_is_used: bool = True) -> dict[str, Any]:
@@ -236,37 +218,6 @@ def test_without_events_fragmentation_is_not_judged(tmp_path: Path) -> None:
     assert found(snapshot | {"device_traces": []}, tmp_path) == []
 
 
-def test_segments_that_were_given_back_before_the_end_were_there_at_the_peak(tmp_path: Path) -> None:
-    """empty_cache() after the peak hides no fragmentation; a segment that was free as a whole is none."""
-    memory = Allocator()
-    blocks = [memory.alloc(10 * MIB, FORWARD) for _ in range(400)]
-    other = memory.alloc(1500 * MIB, OPTIMIZER)
-    memory.free(other)
-    kept = [memory.alloc(3 * MIB, PARAMETERS)]
-    snapshot = memory.snapshot()
-    assert found(snapshot, tmp_path) == []
-    for segment in snapshot["segments"][:]:
-        if not any(block["state"] != "inactive" for block in segment["blocks"]):
-            memory._event("segment_free", segment["address"], segment["total_size"], [])
-            snapshot["segments"].remove(segment)
-    assert kept and blocks
-    report = device(tmp_path, snapshot)
-    assert report.peak is not None and report.peak.reserved_bytes == report.peak.most_reserved_bytes
-    assert report.peak.free.stuck_bytes == 0 and found(snapshot, tmp_path) == []
-
-
-def test_parts_of_an_expandable_segment_are_mapped_one_by_one(tmp_path: Path) -> None:
-    memory = Allocator()
-    address = memory.alloc(40 * MIB, FORWARD)
-    (segment,) = memory.segments
-    segment["is_expandable"] = True
-    memory.events[0].update(action="segment_map", size=20 * MIB)
-    memory.events.insert(1, {**memory.events[0], "addr": address + 20 * MIB})
-    report = device(tmp_path, memory.snapshot())
-    assert report.peak is not None and (report.peak.reserved_bytes, report.peak.free.stuck_bytes) == (40 * MIB, 0)
-    assert report.curve[0][2] == 0
-
-
 @pytest.mark.parametrize("pool", [(0, 3), (7, 0), [0, 1]])
 @pytest.mark.parametrize("captured", [20, 60])
 def test_memory_of_private_pools_is_named_where_it_is_why_an_allocation_failed(
@@ -291,17 +242,6 @@ def test_memory_of_private_pools_is_named_where_it_is_why_an_allocation_failed(
     assert "capture the largest size first" in text and "expandable_segments" not in text
 
 
-@pytest.mark.parametrize(("wanted_by", "cause"), [(0, "fragmentation"), (9, "other_stream")])
-def test_the_cache_of_another_stream_does_not_count_as_free_for_an_allocation(
-    wanted_by: int, cause: str, tmp_path: Path
-) -> None:
-    memory = checkerboard(1100 * MIB)
-    assert memory.alloc(200 * MIB, FORWARD) == 0
-    memory.events[-1]["stream"] = wanted_by
-    (failure,) = device(tmp_path, memory.snapshot()).out_of_memory
-    assert failure.cause == cause
-
-
 @pytest.mark.parametrize("number", [2**64 - 1, 2**63, -1, 1 << 90])
 def test_one_impossible_number_is_unknown_and_the_rest_of_the_file_is_read(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -318,20 +258,6 @@ def test_one_impossible_number_is_unknown_and_the_rest_of_the_file_is_read(
     memory._event("free_requested", 0, number, [])
     status, text = said(capsys, str(dumped(tmp_path / "s.pickle", memory.snapshot())))
     assert status == 1 and "1 impossible number in the file" in text and "an unknown amount free" in text
-
-
-def test_twenty_thousand_events_are_searched_once_for_each_line_of_code(tmp_path: Path) -> None:
-    """The category of a frame is found once for each file and function, however many stacks hold it."""
-    from gputop.features.memory_snapshot import stacks
-
-    memory = Allocator()
-    depth = [(f"/home/ml/layer_{n}.py", "forward", n + 1) for n in range(40)]
-    for n in range(5000):
-        memory.free(memory.alloc(MIB, frames(("/home/ml/model.py", f"block_{n % 50}", n), *depth)))
-    stacks._category_rank.cache_clear()
-    report = device(tmp_path, memory.snapshot())
-    assert report.events > 15_000
-    assert stacks._category_rank.cache_info().misses <= 50 + len(depth) + 3
 
 
 def test_what_holds_more_at_each_step_is_named_and_what_only_the_first_step_makes_is_not(
@@ -376,16 +302,6 @@ def test_text_data_and_page_say_the_same_and_no_text_of_a_file_reaches_the_termi
     assert target.stat().st_mode & 0o777 == 0o600
     assert said(capsys, path, "--ascii")[1].isascii()
     assert "/home" not in said(capsys, path, "--redact", "--json")[1]
-
-
-def test_the_curve_of_a_long_recording_is_drawn_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    memory = Allocator()
-    for n in range(3000):
-        memory.free(memory.alloc((1 + n % 50) << 16, FORWARD))
-    page = said(capsys, str(dumped(tmp_path / "s.pickle", memory.snapshot())), "--html")[1]
-    points = page.split('<polygon points="')[1].split('"')[0].split(" ")
-    assert points[0] == "0,180" and points[-1].endswith(",180")
-    assert float(points[-1].split(",")[0]) > 780
 
 
 def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
@@ -484,17 +400,6 @@ def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_lists_that_stand_in_a_pickle_many_times_are_refused_by_their_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A megabyte can name a million times a million blocks."""
-    blocks = [{"size": 0, "state": "inactive", "frames": []}] * 100_000
-    path = dumped(tmp_path / "s.pickle", {"segments": [{"total_size": 0, "blocks": blocks}] * 100_000})
-    assert path.stat().st_size < 1 << 20
-    status, text = said(capsys, str(path))
-    assert status == 2 and "more than" in text and text.count("\n") == 1
-
-
 WRONG = (None, -1, 1 << 70, 3.5, "x" * 5000, [], {}, [1], b"b", ("a",), {1}, 1 << 62, "active", "\x1b[31m")
 
 
@@ -513,41 +418,3 @@ def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
         status, text = said(capsys, str(dumped(tmp_path / "s.pickle", snapshot)))
         assert status in (0, 1) or (status == 2 and text.count("\n") == 1), text
         assert "internal error" not in text and "\x1b" not in text
-
-
-def test_the_limit_on_memory_is_lifted_after_a_file(tmp_path: Path) -> None:
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    device(tmp_path, random_run(1).snapshot())
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, text = said(capsys, str(tmp_path / "nothing.pickle"))
-    assert status == 2 and text.count("\n") == 1 and "No such file" in text
-    assert said(capsys, str(tmp_path))[0] == 2
-
-
-def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert main(["memory", str(tmp_path / "pipe")]) == 2
-    assert "not a regular file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"), [("size", 1.5, "'1.5' where a whole number belongs"), ("state", None, "")]
-)
-def test_a_value_of_a_wrong_kind_is_named(key: str, value: Any, said: str, tmp_path: Path) -> None:
-    memory = Allocator()
-    memory.alloc(MIB, FORWARD)
-    snapshot = memory.snapshot()
-    block = snapshot["segments"][0]["blocks"][0]
-    if value is None:
-        del block[key]
-    else:
-        block[key] = value
-    path = tmp_path / "m.pickle"
-    path.write_bytes(pickle.dumps(snapshot, protocol=2))
-    with pytest.raises(NotPlain, match=said or f"an entry has no '{key}'"):
-        read_snapshot(str(path))

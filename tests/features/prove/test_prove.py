@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from gputop.features.prove.cuda_program import KERNELS
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
-from tests.nvml.stand_in import Process, Scenario, split
+from tests.nvml.stand_in import Process, Scenario
 from tests.nvperf.stand_in import Counters
 from tests.support.sources_reader import NOBODY
 
@@ -134,44 +132,6 @@ def test_a_counter_that_lies_is_caught(nvml_scenario: MakeScenario, cuda: Cuda, 
 
 @slow
 @pytest.mark.nvml
-@pytest.mark.weekly
-def test_where_sm_is_not_measured_it_says_what_would_measure_it(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
-    scenario = nvml_scenario(1, A100)
-    with gpu(scenario, cuda):
-        status, out, err = Proving(scenario, cuda, stage_s=1.8).done()
-    assert status == 3, err
-    assert "≤100" in out and "SM activity is not measured" in out and "no GPM counters" in out
-
-
-@slow
-@pytest.mark.nvml
-@pytest.mark.weekly
-def test_under_mig_an_instance_is_proved_by_its_own_counters(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
-    scenario = nvml_scenario()
-    split(scenario.gpus[0], 0, 1)
-    cuda.write(sms=16)
-    with Gpu(cuda, scenario, 16, lambda true: true):
-        status, out, err = Proving(scenario, cuda, "--json").done()
-    report = json.loads(out)
-    assert (status, report["exit_status"], report["gpu"]["mig"]) == (0, 0, True), (out, err)
-    assert report["gpu"]["multiprocessors"] == 16 and report["sm_source"] == "gpm"
-
-
-@slow
-@pytest.mark.nvml
-@pytest.mark.weekly
-def test_counters_are_not_proved_under_mig(nvml_scenario: MakeScenario, cuda: Cuda, counters: Counters) -> None:
-    scenario = nvml_scenario()
-    split(scenario.gpus[0], 0, 1)
-    options = ("--sm-source", "counters", "--perf-lib", str(counters.libraries))
-    with gpu(scenario, cuda):
-        status, out, err = Proving(scenario, cuda, *options, only="spin", stage_s=1.5).done()
-    assert status == 3, (out, err)
-    assert "GPU counters are not read under MIG" in out and "Traceback" not in err
-
-
-@slow
-@pytest.mark.nvml
 @pytest.mark.parametrize(("truth_told", "expected"), [(True, 0), (False, 1)])
 def test_the_hardware_counters_are_proved(
     nvml_scenario: MakeScenario, cuda: Cuda, counters: Counters, truth_told: bool, expected: int
@@ -235,31 +195,3 @@ def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
 
     assert main(["prove", "-o", "x.pdf"]) == 2
     assert "cannot make a .pdf" in capsys.readouterr().err
-
-
-@slow
-@pytest.mark.nvml
-@pytest.mark.parametrize(
-    ("kind", "number"),
-    [("spin", signal.SIGKILL), ("tiny", signal.SIGKILL), ("copy", signal.SIGKILL), ("spin", signal.SIGTERM),
-     ("copy", signal.SIGINT)],
-)  # fmt: skip
-@pytest.mark.weekly
-def test_killed_in_any_stage_nothing_goes_on_running(
-    nvml_scenario: MakeScenario, cuda: Cuda, kind: str, number: signal.Signals
-) -> None:
-    scenario = nvml_scenario()
-    with gpu(scenario, cuda):
-        # Much longer than the test waits: a stage that ends by itself would end the program, too.
-        proving = Proving(scenario, cuda, stage_s=300.0, only=kind)
-        deadline = time.monotonic() + 60.0
-        while cuda.running()[0] != kind:
-            assert proving.process.poll() is None, proving.done()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        proving.process.send_signal(number)
-        status, _, err = proving.done()
-        assert status == (-number if number == signal.SIGKILL else 128 + number)
-        assert "Traceback" not in err, err
-        time.sleep(0.6)
-        assert cuda.running() == ("idle", 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from gputop.features.prove.prove_report import picture, text
 from gputop.features.prove.prove_run import Proof
 from gputop.model.sm import SmSource
 from gputop.paint.theme import THEMES
+from tests.features.prove.test_prove import cuda
 from tests.support.frames import demo_frame
+from tests.tools.hardware_page import NoReport, page, read_report
 
 
 def samples(sm: float | None, util: float = 100.0, source: SmSource = "gpm") -> list[StageSample]:
@@ -92,3 +96,41 @@ def test_the_table_fits_the_narrowest_terminal(read: Callable[[Stage], float | N
     lines = text(Proof(gpu, "580.95.05", 132, 13000, ("python (4194304)",), tuple(found)), verdict(found, why))
     assert max(map(len, lines.splitlines())) <= 80
     assert "← nvidia-smi: 100" in lines and "used by python (4194304)" in lines
+
+
+__all__ = ["cuda"]
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    stage = {"title": "33 of 132", "expected_pct": 25.0, "util_pct": 100.0, "sm_pct": 25.4, "dram_pct": 0.0,
+             "power_w": 210.0, "ok": True}  # fmt: skip
+    return {
+        "kind": "gputop hardware report", "schema": 1, "gputop": "0.2.0", "date": "2026-11-23", "gpu": "NVIDIA X",
+        "architecture": "hopper", "multiprocessors": 132, "driver": "580.65.06", "kernel": "6.8.0", "sm_source": "gpm",
+        "exit_status": 0, "words": "SM activity is right", "stages": [stage], "sources": [], **changes,
+    }  # fmt: skip
+
+
+def test_a_report_is_a_row_with_card_driver_source_and_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(report(by="ana|<b>\x1b[31m")))
+    text = page(tmp_path)
+    assert "| NVIDIA X | 580.65.06 | gpm | right | 0.4 points | 0.2.0 | 2026-11-23 | ana/‹b>" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, json.dumps(report(exit_status=7)).encode(),
+        json.dumps(report(stages=[{}])).encode(), json.dumps(report(kind="other")).encode(), b" " * (1 << 20),
+        json.dumps(report(gpu=5)).encode(),
+    ],
+    ids=lambda data: str(data[:12]),
+)  # fmt: skip
+def test_what_is_no_report_is_one_line(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(NoReport, match=r"^no hardware report: ") as said:
+        read_report(data)
+    assert "\n" not in str(said.value)
+    (tmp_path / "a.json").write_bytes(data)
+    with pytest.raises(SystemExit, match=r"^a\.json: no hardware report"):
+        page(tmp_path)

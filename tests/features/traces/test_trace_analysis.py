@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gputop.features.traces.chrome import read_chrome
-from gputop.features.traces.columns import TraceError, intersect, length_by, subtract, touching, union
+from gputop.features.traces.columns import TraceError
 from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.trace_analysis import analyse
 from tests.features.traces.conftest import Judge
@@ -125,26 +125,6 @@ def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(
     assert sum(m.idle_cause_pct.values()) == pytest.approx(m.share_pct["idle"])
 
 
-def test_time_in_a_loader_goes_before_the_allocator_and_the_sync_before_it(judge: Judge) -> None:
-    maker = TraceMaker()
-    maker.launch(length=50)
-    maker.wait()
-    begin = maker.t
-    maker.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin, begin + 100, "user_annotation")
-    maker.call("cudaMalloc", begin + 50, begin + 150)
-    maker.t = begin + 200
-    maker.launch(length=50)
-    m = judge(maker).measures
-    idle_us = {cause: round(share / 100.0 * m.window_ms * 1000.0) for cause, share in m.idle_cause_pct.items()}
-    assert (idle_us["data"], idle_us["allocator"]) == (100, 50)
-    assert idle_us["after_sync"] == begin - maker_end(maker) + 51
-
-
-def maker_end(maker: TraceMaker) -> int:
-    first = next(e for e in maker.events if e["cat"] == "kernel")
-    return int(first["ts"] + first["dur"])
-
-
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
@@ -235,32 +215,3 @@ def test_two_gpus_in_one_file_are_two_reports(tmp_path: Path) -> None:
     reports = analyse(read_chrome(str(written(tmp_path / "t.json", first))))
     assert [gpu.measures.index for gpu in reports] == [0, 1]
     assert reports[0].measures.share_pct["idle"] < 1.0 < 50.0 < reports[1].measures.share_pct["idle"]
-
-
-def test_sets_of_intervals() -> None:
-    these, those = [(0, 10), (20, 30)], [(5, 22), (25, 26)]
-    assert union([(0, 5), (5, 8), (7, 9), (12, 12)]) == [(0, 9)]
-    assert subtract(these, those) == [(0, 5), (22, 25), (26, 30)]
-    assert intersect(these, those) == [(5, 10), (20, 22), (25, 26)]
-    assert touching(these, 10, 20) == [] and touching(these, 9, 21) == these
-    assert length_by(these, [0, 5, 25, 40]) == [5, 10, 5]
-
-
-@pytest.mark.parametrize(
-    ("after_us", "cause"), [(-1, "launching"), (0, "after_sync"), (2, "after_sync"), (3, "launching")]
-)
-def test_a_wait_counts_where_it_held_the_gpu_s_end_and_two_microseconds_more(
-    after_us: int, cause: str, judge: Judge
-) -> None:
-    """A wait that had ended longer before the GPU ran empty, or began after it, did not drain the queue."""
-    maker = TraceMaker()
-    maker.launch(length=100)
-    empty = maker.free
-    if after_us >= 0:
-        maker.call("cudaStreamSynchronize", empty - 50, empty - after_us)
-    else:
-        maker.call("cudaStreamSynchronize", empty + 5, empty + 9)
-    maker.t = empty + 100
-    maker.launch(length=100)
-    m = judge(maker).measures
-    assert m.idle_cause_pct[cause] > 30.0

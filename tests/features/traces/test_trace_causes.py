@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import TraceError
-from gputop.features.traces.comm_kernels import is_communication
 from gputop.features.traces.kernel_names import category, short_name
-from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_report import TraceGpuReport
 from gputop.features.traces.trace_steps import phase_of
 from tests.features.traces.conftest import Judge
 from tests.support.command import trace_said
-from tests.support.synthetic_trace import TraceMaker, planted, written
+from tests.support.synthetic_trace import TraceMaker, written
 
 
 def idle_us(report: TraceGpuReport, cause: str) -> int:
@@ -101,40 +98,6 @@ def test_without_steps_memory_that_is_allocated_often_is_told_without_a_loop(jud
     assert "it allocates device memory again and again" in said.headline
 
 
-def test_two_long_calls_of_a_start_make_no_loop_where_no_steps_are(judge: Judge) -> None:
-    maker = TraceMaker()
-    for us in (5_179_000, 2_810_000):
-        maker.launch(length=1_000_000)
-        maker.call("cudaFree", maker.free + 10, maker.free + us)
-        maker.t = maker.free + us
-    maker.launch(length=6_000_000)
-    said = judge(maker).verdict
-    assert (said.id, said.level) == ("startup", "info")
-
-
-def test_a_step_begins_where_its_gpu_was_seen_if_it_worked_on_what_the_file_does_not_hold(judge: Judge) -> None:
-    """A server launches a step while its GPU runs the one before, which was launched before the trace began."""
-    maker = TraceMaker()
-    maker.free = maker.t + 150_000
-    for _ in maker.steps(1, "execute_context_0"):
-        for _ in range(150):
-            maker.launch(length=1_000)
-    report = judge(maker, "execute_")
-    assert report.measures.window_ms == pytest.approx(150.0)
-    assert report.measures.share_pct["idle"] == 0.0 and report.verdict.level != "red"
-
-
-def test_a_step_whose_first_launch_is_late_keeps_what_lies_before_it(judge: Judge) -> None:
-    maker = TraceMaker()
-    for _ in maker.steps(1, "step"):
-        maker.t += 100_000
-        for _ in range(100):
-            maker.launch(length=1_000)
-    report = judge(maker, "step")
-    assert report.measures.share_pct["idle"] == pytest.approx(50.0, abs=0.1)
-    assert report.verdict.level == "red"
-
-
 def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_right_before_it(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch("Memcpy HtoD (Pinned -> Device)", 500, cat="gpu_memcpy")
@@ -142,25 +105,6 @@ def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_righ
     maker.launch("Memcpy HtoD (Pinned -> Device)", 700, cat="gpu_memcpy")
     maker.launch(length=100_000)
     assert judge(maker).measures.window_ms == pytest.approx(100.7)
-
-
-def test_the_loading_of_a_module_by_a_call_of_its_own_counts_as_that(judge: Judge) -> None:
-    maker = TraceMaker()
-    maker.launch(length=1000)
-    begin = maker.free + 10
-    maker.call("cuModuleLoadData", begin, begin + 3_000)
-    maker.t = begin + 3_000
-    maker.launch(length=1000)
-    assert idle_us(judge(maker), "module_load") == 3_000
-
-
-def test_a_graph_s_launch_that_takes_long_loads_nothing(judge: Judge) -> None:
-    maker = TraceMaker()
-    maker.launch(length=1000)
-    maker.call("cudaGraphLaunch", maker.free + 10, maker.free + 3_010, 7)
-    maker.work("k", maker.free + 3_010, 1000, 7)
-    report = judge(maker)
-    assert (idle_us(report, "module_load"), idle_us(report, "launch_latency")) == (0, 3_000)
 
 
 def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host_is_blamed(judge: Judge) -> None:
@@ -201,33 +145,6 @@ def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy
     assert "it is in image_transforms.py(390): normalize on the CPU" in said.headline
     assert any("image_transforms.py(390): normalize 6" in line for line in said.evidence)
     assert "DataLoader" in said.remedy and "CUDA graphs" not in said.remedy
-
-
-def test_two_known_causes_of_less_than_half_each_are_not_called_unseen(judge: Judge) -> None:
-    maker = TraceMaker()
-    for _ in maker.steps(6):
-        maker.t = max(maker.t, maker.free) + 4_000
-        maker.launch(length=1000)
-        maker.launch("waiting", length=1000, latency=5_000)
-        maker.t = maker.free - 50
-    m, said = (report := judge(maker)).measures, report.verdict
-    assert m.share_pct["idle"] / 2.0 > m.idle_cause_pct["dependency"] > 20.0
-    assert said.id == "main_process" and said.cause == "host_work"
-
-
-def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busiest(judge: Judge) -> None:
-    """Alternating work on two streams, each launched late: a host in time would have them side by side."""
-    maker = TraceMaker()
-    for _ in maker.steps(4):
-        for n in range(20):
-            maker.t = max(maker.t, maker.free + 300)
-            maker.launch("gemm" if n % 2 else "ncclDevKernel_AllReduce", 400, stream=7 if n % 2 else 20)
-        maker.t = maker.free
-    report = judge(maker)
-    m = report.measures
-    assert report.verdict.cause == "launch_bound"
-    assert m.other_streams_pct == pytest.approx(28.5, abs=1.0)
-    assert report.best_case_step_ms == pytest.approx(4.0, abs=0.1)
 
 
 def test_what_no_rule_takes_is_named_by_its_largest_loss_and_fails_a_gate(
@@ -297,19 +214,6 @@ def test_a_name_is_short_tells_kernels_apart_and_has_a_category(kernel: str, sho
     assert (short_name(kernel), category(kernel)) == (short, kind)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "communicates"),
-    [
-        ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(void*)", True),
-        ("std::enable_if<((2)>(1)), void>::type vllm::cross_device_reduce_1stage<half, 8>(void*)", True),
-        ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgs)", True),
-        ("void vllm::rms_norm<all_reduce_tag>(float*)", False),
-    ],
-)
-def test_a_collective_is_known_by_its_own_name_whatever_stands_before_it(kernel: str, communicates: bool) -> None:
-    assert is_communication(kernel) == communicates
-
-
 def test_hostile_names_are_read_in_time_and_end_somewhere() -> None:
     for name in ("<" * 5000, "_ZN" + "9" * 300, "(" * 3000, "_ZN3", "void ", "a" * 100_000, "std::enable_if<" * 200):
         assert isinstance(short_name(name), str) and category(name)
@@ -345,15 +249,6 @@ def test_steps_are_taken_by_the_begin_of_names_or_a_pattern_and_prefill_is_told_
     assert "no range called 'nothing'" in trace_said(capsys, path, "--step", "nothing")[1]
 
 
-def test_without_steps_the_outermost_ranges_are_proposed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = server(SERVED)
-    inner = [{**e, "name": "inner", "dur": e["dur"] / 3} for e in document["traceEvents"] if "execute" in e["name"]]
-    document["traceEvents"] += inner
-    text = trace_said(capsys, str(written(tmp_path / "t.json", document)))[1]
-    assert "or take its ranges: --step execute_" in text
-    assert "--step" not in trace_said(capsys, str(written(tmp_path / "u.json", server([("x", 100)]))))[1]
-
-
 @pytest.mark.parametrize(
     ("name", "phase"),
     [
@@ -366,24 +261,3 @@ def test_the_phase_of_an_iteration_by_its_name(name: str, phase: str | None) -> 
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------
-
-
-def test_names_are_looked_through_once_and_not_once_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputop.features.traces import trace_analysis as analysing
-
-    class Counting:
-        searched = 0
-
-        def search(self, text: str) -> None:
-            Counting.searched += 1
-
-    document = planted("busy")
-    document["traceEvents"] += [
-        {"ph": "X", "cat": "kernel", "name": f"k{n}", "pid": 1, "tid": n, "ts": 2000 + n, "dur": 5000,
-         "args": {"device": n % 30, "stream": n, "correlation": -1}}
-        for n in range(900)
-    ]  # fmt: skip
-    trace = read_chrome(str(written(tmp_path / "t.json", document)))
-    monkeypatch.setattr(analysing, "_BUS", Counting())
-    analyse(trace)
-    assert Counting.searched == len(trace.names.texts)

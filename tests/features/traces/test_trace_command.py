@@ -17,7 +17,7 @@ from gputop.recording.writer import RecordingWriter
 from tests.support.command import trace_said
 from tests.support.recording_frames import frame
 from tests.support.spoiled import checked_page
-from tests.support.synthetic_trace import BASE_NS, CAUSES, TraceMaker, planted, written
+from tests.support.synthetic_trace import BASE_NS, TraceMaker, planted, written
 
 NASTY = 'x\x1b[31m<script>alert(1)</script>"\u202e&'
 
@@ -48,20 +48,6 @@ def test_the_text_leads_with_the_verdict_and_ends_with_the_tables(
     assert any(re.search(r"^  add_kernel +other +59.9 +144", line) for line in lines)
 
 
-@pytest.mark.parametrize(
-    "cause", [pytest.param(cause, marks=pytest.mark.slow if i % 3 else ()) for i, cause in enumerate(CAUSES)]
-)
-def test_no_line_is_wider_than_the_terminal_that_it_is_made_for(
-    cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path / f"{cause}.json", planted(cause))
-    _, text = trace_said(capsys, str(path))
-    assert max(map(len, text.splitlines())) <= 120
-    os.environ.pop("NO_COLOR", None)
-    status, plain = trace_said(capsys, str(path), "--ascii")
-    assert plain.isascii() and status in (0, 1)
-
-
 def test_json_has_every_key_of_the_schema_and_its_shares_sum_to_100(
     trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,19 +65,6 @@ def test_json_has_every_key_of_the_schema_and_its_shares_sum_to_100(
     assert sum(gpu["share_pct"].values()) == pytest.approx(100.0, abs=0.01)
     assert set(gpu["idle_cause_pct"]) == set(IDLE_CAUSES)
     assert gpu["best_case_step_ms"] == pytest.approx(12.0, abs=0.1)
-
-
-def test_a_text_in_a_file_is_drawn_the_same_from_every_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = str(written(tmp_path / "t.json", planted("copies"))), tmp_path / "out.txt"
-    texts = set()
-    for term in ("linux", "xterm-256color"):
-        monkeypatch.setenv("TERM", term)
-        trace_said(capsys, source, "-o", str(target))
-        texts.add(re.sub(r"read .*", "", target.read_text(encoding="utf-8")))
-    (text,) = texts
-    assert "█" in text
 
 
 def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(

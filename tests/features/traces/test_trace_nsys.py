@@ -133,18 +133,6 @@ def test_copies_communication_and_graphs(tmp_path: Path) -> None:
     assert any(row.name.startswith("graph") and row.sm_high_pct is None for row in m.kernels)
 
 
-def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
-    rows = job(NEW)
-    bad: Rows = [
-        (9, 3, 0, 7, 1, 1, 1, 1, 1, 1, 1, None),
-        ("x", None, None, None, None, None, None, None, 1, 1, 1, None),
-        *((3, 9, device, 7, 1, 1, 1, 1, 1, 1, 1, None) for device in (2**62, -5, "x")),
-    ]
-    rows["CUPTI_ACTIVITY_KIND_KERNEL"] = [*rows["CUPTI_ACTIVITY_KIND_KERNEL"], *bad]
-    trace = read_trace(str(export(tmp_path / "x.sqlite", NEW, rows)))
-    assert (trace.dropped_events, len(trace.gpu)) == (5, 10)
-
-
 @pytest.mark.parametrize(
     ("tables", "said"),
     [({"places": "id INT, url TEXT"}, "a database of something else"), ({"StringIds": "id INT, value TEXT"}, "no CUDA"),
@@ -181,13 +169,6 @@ def test_a_torn_file_is_one_line_and_the_file_is_never_written(
         assert "Traceback" not in captured.err and captured.err.count("\n") <= 1
         assert path.read_bytes() == whole[:length]
     assert not list(tmp_path.glob("*-journal")) and not list(tmp_path.glob("*-wal"))
-
-
-def test_names_of_a_schema_that_are_no_text_are_one_line(tmp_path: Path) -> None:
-    path = export(tmp_path / "x.sqlite", NEW, job(NEW))
-    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE StringIds", b"CREATE TABLE Stri\xdf\xff\xdf\xff\xff"))
-    with pytest.raises(TraceError, match="cannot be read"):
-        read_trace(str(path))
 
 
 def test_a_name_with_signs_of_an_address_is_still_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,17 +221,3 @@ def test_ranges_of_autograd_nvtx_are_named_by_their_operator(suffix: str, tmp_pa
     rows["NVTX_EVENTS"] = [*rows["NVTX_EVENTS"], *operators]
     report = judge(export(tmp_path / "a.sqlite", NEW, rows), "step")
     assert report.measures.under[0].name == "aten::mul" and report.measures.under[0].pct > 40.0
-
-
-def test_without_steps_an_nsys_file_is_told_of_nvtx_and_not_of_torch_s_profiler(tmp_path: Path) -> None:
-    notes = " ".join(judge(export(tmp_path / "a.sqlite", NEW, job(NEW))).verdict.notes)
-    assert 'torch.cuda.nvtx.range_push("step")' in notes and "profiler.step()" not in notes
-
-
-@pytest.mark.parametrize("size", [100, 5000, 9000])
-def test_a_truncated_export_is_one_line(size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = export(tmp_path / "a.sqlite", NEW, job(NEW))
-    path.write_bytes(path.read_bytes()[:size])
-    assert main(["trace", str(path)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "export it again" in err

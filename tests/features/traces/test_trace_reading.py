@@ -8,14 +8,15 @@ import random
 import re
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gputop.features.traces import chrome, chunks
+from gputop.cli import main
+from gputop.features.traces import chunks
 from gputop.features.traces import chunks as unpacked
-from gputop.features.traces.chrome import decode
 from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_ranks import read_trace
@@ -65,17 +66,6 @@ def test_pieces_of_any_length_give_the_same_events(tmp_path: Path, monkeypatch: 
         assert trace.dropped_events == 0 and not trace.truncated and trace.rank == 3
 
 
-def test_metadata_behind_the_events_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = json.loads(CLEAN)
-    events = document.pop("traceEvents")
-    content = b'{"traceEvents":' + json.dumps(events).encode() + b"," + json.dumps(document)[1:].encode()
-    for length in (1 << 23, 5_000):
-        monkeypatch.setattr(unpacked, "PIECE_BYTES", length)
-        monkeypatch.setattr(chunks, "PIECE_BYTES", length)
-        trace = read(tmp_path / "t.json", content)
-        assert (len(trace.gpu), trace.rank, trace.devices[0].sm_count, trace.truncated) == (WHOLE, 3, 132, False)
-
-
 def old_layout(document: dict[str, Any]) -> dict[str, Any]:
     """As PyTorch up to 1.8 wrote it: other categories, streams and threads as text, times of the epoch."""
     names = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "cuda_runtime": "Runtime", "cpu_op": "Operator"}
@@ -108,15 +98,6 @@ def test_rocm_has_no_occupancy_other_names_of_calls_and_grids_in_place_of_blocks
     bare = re.sub(rb'"grid": \[\d+, 1, 1\]', b'"grid": "odd"', content)
     (gpu,) = analyse(read(tmp_path / "t.json", bare))
     assert (gpu.measures.sm_high_pct, gpu.measures.sm_source) == (None, "none")
-
-
-def test_a_device_that_is_not_described_is_one_like_the_others_if_all_these_are_alike(tmp_path: Path) -> None:
-    document = planted("busy", device=9)
-    document["deviceProperties"] = [{"id": n, "name": "AMD Instinct MI300X", "numSms": 304} for n in range(2)]
-    assert read(tmp_path / "t.json", text_of(document | {})).devices[9].sm_count == 304
-    document = planted("busy", device=9)
-    document["deviceProperties"] = [{"id": n, "name": "GPU", "numSms": 100 + n} for n in range(2)]
-    assert 9 not in read(tmp_path / "t.json", text_of(document)).devices
 
 
 def gzipped(content: bytes) -> bytes:
@@ -233,69 +214,6 @@ def test_an_event_beyond_every_bound_is_refused(tmp_path: Path, monkeypatch: pyt
         read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))
 
 
-def test_a_report_of_nsight_systems_names_the_command_that_makes_it_readable(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"nsys export --type sqlite .*x\.nsys-rep"):
-        read_trace(str(tmp_path / "x.nsys-rep"))
-
-
-def damaged(text: bytes, draw: random.Random) -> bytes:
-    """A few of the things that happen to files."""
-    for _ in range(draw.randrange(1, 5)):
-        at = draw.randrange(len(text))
-        what = draw.randrange(6)
-        if what == 0:
-            text = text[:at]
-        elif what == 1:
-            text = text[:at] + bytes(draw.randrange(256) for _ in range(draw.randrange(1, 40))) + text[at + 10 :]
-        elif what == 2:
-            text = text[:at] + text[at + draw.randrange(1, 5000) :]
-        elif what == 3:
-            text = text[:at] + draw.choice((b'"', b"[", b"]", b"{", b"}", b"\\", b"\x00", b"},{")) + text[at:]
-        elif what == 4:
-            text = text[:at] + text[at:].replace(b"500", draw.choice((b"NaN", b"-1", b"1e999", b'"x"', b"null")), 9)
-        else:
-            text = text[:at] + text[: draw.randrange(2000)] + text[at:]
-    return text or b"{"
-
-
-@pytest.mark.slow
-def test_damaged_files_end_in_a_report_or_in_one_line_and_are_decoded_a_few_times_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clean = text_of(planted("launch_bound", steps=2))
-    decoded: list[int] = []
-
-    def counted(text: bytes) -> list[Any]:
-        decoded.append(len(text))
-        return decode(text)
-
-    monkeypatch.setattr(chrome, "decode", counted)
-    draw = random.Random(18)
-    for _ in range(60):
-        content = damaged(clean, draw)
-        decoded.clear()
-        path = tmp_path / "t.json"
-        path.write_bytes(content)
-        try:
-            analyse(read_trace(str(path)))
-        except TraceError as error:
-            assert "\n" not in str(error)
-        # A damaged event is come down to by halves, and the end of a list is tried for in a few places.
-        assert sum(decoded) <= 12 * len(content), sum(decoded) / len(content)
-
-
-def test_an_event_without_arguments_and_a_damaged_one_beside_collectives_cost_nothing_else(tmp_path: Path) -> None:
-    """The parts of a damaged piece are decoded apart, with and without the rarer arguments."""
-    document = planted("communication")
-    kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
-    del kernels[0]["args"]
-    kernels[-1]["name"] = "torn"
-    content = text_of(document).replace(b'"torn"', b'"to"rn"')
-    trace = read(tmp_path / "t.json", content)
-    assert (trace.dropped_events, len(trace.gpu)) == (1, len(kernels) - 1)
-    assert len(trace.collectives) == len([event for event in kernels[:-1] if "nccl" in event["name"]])
-
-
 WRONG = (None, -1, 1 << 70, 1e300, "x" * 3000, [], {}, [1], {"a": 1}, True, "\x1b[31m", "kernel", "cuda_runtime")
 
 
@@ -314,12 +232,6 @@ def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
         assert "internal error" not in text and "\x1b" not in text
 
 
-def test_lists_in_events_are_not_taken_for_the_end_of_a_torn_file(tmp_path: Path) -> None:
-    text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [{"id": 1}, {"id": 2}], "device"')
-    trace = read(tmp_path / "t.json", text[: len(text) * 9 // 10])
-    assert trace.truncated and trace.dropped_events == 0 and len(trace.gpu) > WHOLE * 8 // 10
-
-
 def test_a_trace_of_jax_is_named_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
@@ -330,3 +242,40 @@ def test_a_trace_of_jax_is_named_as_that(tmp_path: Path, capsys: pytest.CaptureF
     status, text = trace_said(capsys, str(written(tmp_path / "t.json", {"traceEvents": events})))
     assert status == 2 and text.count("\n") == 1
     assert "a trace of JAX, TensorFlow or XProf (its processes: /device:GPU:0, /host:CPU)" in text
+
+
+def profiled(path: Path) -> Path:
+    import torch
+    from torch.profiler import profile, schedule
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(list(range(64)), batch_size=8)
+    layer = torch.nn.Linear(8, 8)
+    with profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=3, repeat=1),
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
+    ) as profiler:
+        for batch in loader:
+            layer(batch.float()).sum().item()
+            profiler.step()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch: pip install torch==2.13.0")
+def test_a_real_trace_of_the_cpu_is_read_and_said_to_hold_no_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = profiled(tmp_path / "t.pt.trace.json.gz")
+    trace = read_trace(str(path))
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    operators = [event for event in events if event.get("cat") == "cpu_op"]
+    assert len(operators) > 10 and (trace.dropped_events, trace.truncated) == (0, False)
+    assert len(trace.spans) >= len(operators)
+    assert any(name.startswith("ProfilerStep#") for name in trace.names.texts)
+    assert any("_SingleProcessDataLoaderIter.__next__" in name for name in trace.names.texts)
+    assert main(["trace", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "no GPU work: profile with ProfilerActivity.CUDA" in error

@@ -164,22 +164,3 @@ async def test_eight_browsers_get_a_place_and_one_is_free_when_a_browser_has_lef
     while running.server._viewers == MOST_VIEWERS:
         await asyncio.sleep(0.01)
     assert (await (await running.opened()).receive(timeout=60)).data == b"hello"
-
-
-async def test_a_child_that_ends_closes_its_socket(tmp_path: Any) -> None:
-    async with Running(tmp_path, "exit 3") as running:
-        assert (await closing(await running.opened()))[0] == 1000
-    server = ScreenServer(TOKEN, ["/nowhere/sh"], {})
-    async with Running(tmp_path) as running:
-        running.server._child = server._child
-        assert (await closing(await running.opened()))[0] != 1006
-
-
-async def test_with_the_server_all_children_end(running: Running) -> None:
-    sockets = [await running.opened() for _ in range(3)]
-    for socket in sockets:
-        assert (await socket.receive(timeout=60)).data == b"hello"
-    pids = running.pids
-    assert len(pids) == 3
-    await running.runner.cleanup()
-    await all_ended(pids)

@@ -131,13 +131,6 @@ def test_nan_is_no_value_and_the_session_is_begun_anew(reader: CountersClient, c
     assert not counters.is_locked()
 
 
-def test_a_full_record_buffer_is_set_up_anew(reader: CountersClient, counters: Scripted) -> None:
-    counters.write(keep_latest=0, overflow=1)
-    settle(lambda: not isinstance(_ask(reader), SmReadFailed))
-    counters.write(overflow=None)
-    until(reader, measured)
-
-
 def _ask(reader: CountersClient) -> Answer:
     try:
         return reader.activity(GPU, time.monotonic())

@@ -9,17 +9,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from gputop.model.sm import SmLack
-from gputop.sources.activity.counters import abi, other_profilers
-from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS, NvperfError
+from gputop.sources.activity.counters import abi
+from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS
 from gputop.sources.activity.counters.access import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find, wanted_cuda
-from gputop.sources.activity.counters.counter_plan import host_library, plan_for
-from gputop.sources.activity.counters.helper import Helper
+from gputop.sources.activity.counters.counter_plan import host_library
 from gputop.sources.activity.counters.helper_protocol import SampleLine, doubt
 from gputop.sources.activity.counters.other_profilers import Others
 from gputop.sources.activity.counters.sampler import places, target_library
@@ -28,7 +25,6 @@ from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivi
 from gputop.sources.capabilities import PERFMON, SYS_ADMIN, Capabilities
 from gputop.sources.pci_cards import kernel_address
 from tests.nvperf.stand_in import Counters
-from tests.support.held import held
 
 NOTHING, ROOT, ONLY_PERFMON = Capabilities(), Capabilities(1 << SYS_ADMIN), Capabilities(1 << PERFMON)
 
@@ -149,18 +145,6 @@ def test_the_wheel_that_fits_the_driver_is_found(tmp_path: Path) -> None:
     assert (wanted_cuda(580), wanted_cuda(579), wanted_cuda(None)) == (13, 12, 13)
 
 
-def test_a_wheel_of_another_cuda_is_named_with_the_one_that_fits(tmp_path: Path) -> None:
-    wheel(tmp_path, "cu13/lib")
-    with pytest.raises(NoLibraries) as none:
-        find("550.1", roots=[str(tmp_path)])
-    assert "CUDA 13, which needs driver 580 (this is 550.1)" in none.value.reason and "perf-cu12" in none.value.fix
-    with pytest.raises(NoLibraries) as none:
-        find("580.1", roots=[])
-    assert "not installed" in none.value.reason and "[perf]" in none.value.fix
-    with pytest.raises(NoLibraries, match="no libnvperf_host"):
-        find("580.1", str(tmp_path))
-
-
 @pytest.mark.parametrize("what", ["", "libnvperf_target.so"])
 def test_libraries_that_others_can_write_are_refused(tmp_path: Path, what: str) -> None:
     folder = wheel(tmp_path, "own")
@@ -195,43 +179,6 @@ def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
     assert others.reason_to_wait(8.0) is None
 
 
-def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others, pids = Others("/proc", str(tmp_path)), list[str]()
-    monkeypatch.setattr(other_profilers, "names_in", lambda folder: pids if folder == "/proc" else [])
-    monkeypatch.setattr(
-        other_profilers, "text_of", lambda path: "ncu" if int(path.split("/")[2]) % 100 == 0 else "python"
-    )
-    for look in range(1000):
-        pids = [str(10 * look + number) for number in range(10)]
-        assert (others.reason_to_wait(2.0 * look) is None) == (look % 10 != 0)
-    assert max(size for size, _ in held(others)) <= 10
-
-
-def test_counters_are_left_alone_on_battery(tmp_path: Path) -> None:
-    battery = tmp_path / "BAT0"
-    battery.mkdir()
-    (battery / "type").write_text("Battery\n")
-    (battery / "status").write_text("Discharging\n")
-    (tmp_path / "proc").mkdir()
-    others = Others(str(tmp_path / "proc"), str(tmp_path))
-    assert others.reason_to_wait(0.0) == "not on battery"
-    (battery / "status").write_text("Charging\n")
-    assert others.reason_to_wait(31.0) is None
-    (battery / "status").write_text("Discharging\n")
-    (battery / "scope").write_text("Device\n")
-    assert others.reason_to_wait(62.0) is None
-
-
-def test_counters_are_given_back_until_the_next_look_after_a_suspension() -> None:
-    told: list[str | None] = []
-    slept = [False, True, False]
-    others = SimpleNamespace(reason_to_wait=lambda _: None, slept=lambda: slept.pop(0))
-    helper = Helper({"0000:01:00.0": SimpleNamespace(leave=told.append)}, others, wanted=True)  # type: ignore[arg-type, dict-item]
-    for now in (0.0, 2.0, 4.0):
-        helper.be_polite(now)
-    assert told == [None, "taken again after the suspension", None]
-
-
 # -- the witness, and the chain ---------------------------------------------------------------------------------------
 
 
@@ -263,18 +210,6 @@ class Scripted:
         self.closed = True
 
 
-def test_a_source_that_rests_is_passed_over_at_once_and_asked_again_each_time() -> None:
-    value = MeasuredActivity({"sm_active_pct": 5.0}, {}, 1.0, 0.0)
-    let_go = SmReadFailed("let go", resting=True, kind="released")
-    sm_reader = Scripted(value, let_go, let_go, value)
-    chain = FallbackChain([sm_reader])
-    assert chain.read(0.0).source == "counters"
-    for t in (1.0, 2.0):
-        standing = chain.read(t)
-        assert (standing.source, standing.lack) == (None, SmLack(("let go",), kind="released"))
-    assert chain.read(3.0).source == "counters"
-
-
 def test_a_rejected_source_is_closed_and_never_asked_again() -> None:
     sm_reader = Scripted(MeasuredActivity({"sm_active_pct": 5.0}, {}, 1.0, 0.0))
     chain = FallbackChain([sm_reader])
@@ -283,11 +218,11 @@ def test_a_rejected_source_is_closed_and_never_asked_again() -> None:
     assert (chain.read(1e6).reason, sm_reader.asked, sm_reader.closed) == ("they lie", 1, True)
 
 
-# Hardware counters: the library's structures, byte for byte, and the lines that helper and client exchange.
-
-
 def test_requests_are_as_large_as_the_library_expects() -> None:
     assert ctypes.sizeof(abi.EvalRequest) == 16 and ctypes.sizeof(abi.RawCounterRequest) == 24
+
+
+# Hardware counters: the library's structures, byte for byte, and the lines that helper and client exchange.
 
 
 @pytest.mark.parametrize("half", ["host", "target"])
@@ -311,20 +246,6 @@ def test_gpus_are_joined_by_their_pci_address_and_not_by_their_number(counters: 
     assert kernel_address("00000000:3B:00.0") == "0000:3b:00.0" == kernel_address("0000:3B:00.0")
     assert kernel_address("00010000:3B:00.0") == "10000:3b:00.0", "a domain of more than four digits"
     assert kernel_address(None) is None and kernel_address("x") is None
-
-
-def test_what_does_not_fit_into_one_pass_is_left_out_and_sm_activity_comes_first(counters: Counters) -> None:
-    library = host_library(str(counters.libraries))
-    assert list(plan_for(library, "AD102").metrics) == ["sm", "gr", "tensor", "dram"]
-    counters.write(one_pass=2)
-    assert list(plan_for(library, "AD102").metrics) == ["sm", "gr"]
-    counters.write(one_pass=0)
-    with pytest.raises(NvperfError, match="SM activity in one pass"):
-        plan_for(library, "AD102")
-    counters.write(one_pass=None, sm_only=1)
-    assert list(plan_for(library, "AD102").metrics) == ["sm"]
-    with pytest.raises(NvperfError):
-        plan_for(library, "XX999")
 
 
 @pytest.mark.parametrize(

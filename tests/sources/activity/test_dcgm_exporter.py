@@ -6,7 +6,7 @@ import pytest
 
 from gputop.model.snapshot import GpuStatic
 from gputop.model.source import UsageError
-from gputop.sources.activity.dcgm_exporter import FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
+from gputop.sources.activity.dcgm_exporter import LONGEST_BACK_OFF_S, Exporter, entity_of
 from gputop.sources.activity.exporter_page import BLANK, parse
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from tests.dcgm.exporter import TEXTS, row
@@ -51,14 +51,6 @@ def test_ratios_become_percent() -> None:
     assert got.missing["fp16_active_pct"] == "not exported by dcgm-exporter"
 
 
-def test_a_build_that_prints_percent_is_recognised_for_good() -> None:
-    source = exporter(NEW.replace("0.5", "50."), NEW.replace("0.5", "0.7"))
-    source.scrape(1.0)
-    assert measured(source.newest(WHOLE, 1.0)).values["sm_active_pct"] == 50.0
-    source.scrape(2.0)
-    assert measured(source.newest(WHOLE, 2.0)).values["sm_active_pct"] == 0.7
-
-
 def test_window_and_age_come_from_watching_the_values_change() -> None:
     source = exporter(body(0.1), body(0.1), body(0.2), body(0.2), body(0.3))
     seen = []
@@ -67,31 +59,6 @@ def test_window_and_age_come_from_watching_the_values_change() -> None:
         got = measured(source.newest(WHOLE, now))
         seen.append((got.window_s, got.t))
     assert seen == [(None, None), (None, None), (None, 20.0), (None, 20.0), (30.0, 50.0)]
-
-
-def test_order_of_rows_and_the_exporters_own_figures_are_not_new_values() -> None:
-    first, second = row("PROF_SM_ACTIVE", 0.1, UUID), row("DEV_POWER_USAGE", 100, UUID)
-    source = exporter(first + second + "go_goroutines 7\n", second + first + "go_goroutines 9\n")
-    source.scrape(0.0)
-    source.scrape(10.0)
-    assert measured(source.newest(WHOLE, 10.0)).t is None
-
-
-def test_fields_that_are_measured_more_often_do_not_make_the_ratios_younger() -> None:
-    """An exporter may watch groups of fields at distances of their own: here energy each 10 s, ratios each 30 s."""
-    source = exporter(*(body(0.1 * (i // 3), energy=i) for i in range(10)))
-    for i in range(9):
-        source.scrape(10.0 * i)
-    got = measured(source.newest(WHOLE, 85.0))
-    assert (got.window_s, got.t) == (30.0, 60.0)
-
-
-def test_ratios_of_an_idle_gpu_rest_and_are_still_new() -> None:
-    source = exporter(*(body(0.0, energy=i) for i in range(20)))
-    for i in range(20):
-        source.scrape(30.0 * i)
-    got = measured(source.newest(WHOLE, 575.0))
-    assert (got.values["sm_active_pct"], got.window_s, got.t) == (0.0, 30.0, 570.0)
 
 
 def test_values_that_stop_to_change_are_not_believed() -> None:
@@ -105,16 +72,6 @@ def test_values_that_stop_to_change_are_not_believed() -> None:
         source.newest(WHOLE, 51.0)
 
 
-def test_ratios_alone_may_rest_longer_but_not_forever() -> None:
-    source = exporter(NEW)
-    source.scrape(0.0)
-    source.scrape(290.0)
-    assert measured(source.newest(WHOLE, 290.0)).t is None
-    source.scrape(301.0)
-    with pytest.raises(SmReadFailed, match="has repeated itself for 301 s"):
-        source.newest(WHOLE, 301.0)
-
-
 def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
     source = exporter(body(0.1), body(0.2), body(0.3), ConnectionRefusedError(111, "Connection refused"))
     for now in (0.0, 30.0, 60.0, 61.0):
@@ -126,39 +83,12 @@ def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
     assert "restart it" in failure.value.fix
 
 
-@pytest.mark.parametrize("answers", [[body(0.1)], [body(0.1), body(0.2)]])
-def test_values_that_hold_for_an_unknown_time_are_not_kept_when_the_exporter_dies(answers: list[str]) -> None:
-    source = exporter(*answers, TimeoutError("timed out"))
-    for now in range(len(answers) + 1):
-        source.scrape(float(now))
-    with pytest.raises(SmReadFailed, match="timed out"):
-        source.newest(WHOLE, 2.0)
-
-
 def test_a_fetch_that_never_returns_makes_its_values_old_too() -> None:
     source = exporter(body(0.1), body(0.2), body(0.3))
     for now in (0.0, 10.0, 20.0):
         source.scrape(now)
     with pytest.raises(SmReadFailed, match="has not answered for 40 s"):
         source.newest(WHOLE, 60.0)
-
-
-def test_scrapes_are_close_until_the_period_is_known_and_then_when_values_are_due() -> None:
-    source = exporter(body(0.1), body(0.2), body(0.3), body(0.3))
-    source.scrape(0.0)
-    assert source.wait_s(0.0) == 1.0
-    source.scrape(30.0)
-    assert source.wait_s(30.0) == 1.0
-    source.scrape(60.0)
-    waits = [source.wait_s(now) for now in (60.0, 70.0, 85.0, 89.5, 91.0, 119.0, 121.0)]
-    assert waits == [FARTHEST_S, FARTHEST_S, 5.0, 1.0, 1.0, 1.0, FARTHEST_S]
-
-
-def test_an_exporter_that_tells_nothing_new_is_not_asked_each_second_forever() -> None:
-    source = exporter(NEW)
-    source.scrape(0.0)
-    assert source.wait_s(119.0) == 1.0
-    assert source.wait_s(121.0) == FARTHEST_S
 
 
 def test_one_that_does_not_answer_is_asked_ever_less() -> None:
@@ -181,16 +111,6 @@ def test_counters_without_sm_activity_come_with_the_line_that_mends_it() -> None
     assert "uncomment DCGM_FI_PROF_SM_ACTIVE" in got.fix
 
 
-@pytest.mark.parametrize("value", ["NaN", "140737488355328.000000", "105"])
-def test_sm_activity_that_is_exported_but_is_no_number_is_not_called_commented_out(value: str) -> None:
-    source = exporter(body(0.5, dram=0.25).replace("0.500000", value))
-    source.scrape(0.0)
-    got = measured(source.newest(WHOLE, 0.0))
-    assert got.values == {"dram_active_pct": 25.0}
-    assert got.fix == ""
-    assert "dcgm-exporter gives" in got.missing["sm_active_pct"]
-
-
 @pytest.mark.parametrize(
     ("text", "entity", "why", "fix"),
     [
@@ -206,16 +126,6 @@ def test_what_is_not_there_is_told_apart(text: str, entity: tuple[str, int | Non
     with pytest.raises(SmReadFailed, match=why) as failure:
         source.newest(entity, 0.0)
     assert fix in failure.value.fix
-
-
-def test_counters_that_were_there_and_went_are_not_called_commented_out() -> None:
-    source = exporter(body(0.5), body(None))
-    source.scrape(0.0)
-    measured(source.newest(WHOLE, 0.0))
-    source.scrape(1.0)
-    with pytest.raises(SmReadFailed, match="no longer gives counters") as failure:
-        source.newest(WHOLE, 1.0)
-    assert "ncu" in failure.value.fix
 
 
 def test_an_instance_is_known_by_its_gpu_and_the_number_of_its_gpu_instance() -> None:
@@ -249,51 +159,6 @@ def test_one_scrape_serves_all_gpus_their_instances_and_those_that_come_later() 
 
 
 # Where a dcgm-exporter is looked for, which addresses are taken, and what is shown of them.
-
-
-def test_only_a_guessed_address_is_given_up_at_the_first_failure() -> None:
-    for url, forever in ((None, True), ("http://node:9400/metrics", False)):
-        source = exporter(OSError("connection refused"), url=url)
-        source.scrape(0.0)
-        with pytest.raises(SmReadFailed) as failure:
-            source.newest(WHOLE, 0.0)
-        assert failure.value.forever is forever
-
-
-@pytest.mark.parametrize(
-    ("url", "asked"),
-    [
-        (None, [("http://localhost:9400/metrics", 0.3), ("http://localhost:9400/metrics", 1.0)]),
-        ("http://node:1/m", [("http://node:1/m", 1.0), ("http://node:1/m", 1.0)]),
-    ],
-)
-def test_the_usual_place_is_looked_at_with_little_patience(url: str | None, asked: list[tuple[str, float]]) -> None:
-    fetched = []
-
-    def fetch(address: str, timeout_s: float) -> str:
-        fetched.append((address, timeout_s))
-        return NEW
-
-    source = Exporter(url, fetch)
-    assert fetched == [], "nothing is asked before it is needed"
-    source.scrape(0.0)
-    source.scrape(1.0)
-    assert fetched == asked
-
-
-def test_one_that_was_found_at_the_usual_place_is_not_given_up() -> None:
-    source = exporter(NEW, OSError("connection refused"), url=None)
-    source.scrape(0.0)
-    source.scrape(1.0)
-    with pytest.raises(SmReadFailed, match=r"^dcgm-exporter: connection refused") as failure:
-        source.newest(WHOLE, 1.0)
-    assert not failure.value.forever
-
-
-def test_before_the_first_answer_it_is_only_being_looked_for() -> None:
-    got = exporter("").newest(WHOLE, 0.0)
-    assert isinstance(got, Waiting)
-    assert got.looking
 
 
 @pytest.mark.parametrize(
@@ -356,14 +221,6 @@ def test_rows_are_of_gpus_and_instances_by_uuid_and_blanks_are_none() -> None:
     }
 
 
-def test_the_blank_of_a_double_is_not_taken_for_percent() -> None:
-    """DCGM's blank for doubles is 2**47: far below that for integers, and far above any value."""
-    assert BLANK == 140737488355328.0
-    assert not parse(OLD).prints_percent()
-    assert not parse(row("PROF_SM_ACTIVE", BLANK + 2, UUID)).prints_percent()
-    assert not parse(row("PROF_SM_ACTIVE", 3e9, UUID)).prints_percent()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
@@ -395,13 +252,3 @@ def test_what_exporters_of_today_print_is_read() -> None:
         (uuid_of(0), 8): 0.0,
         (uuid_of(1), None): 0.42,
     }
-
-
-def test_several_pods_on_one_gpu_are_one_gpu() -> None:
-    text = row("PROF_SM_ACTIVE", 0.4, UUID, pod="a") + row("PROF_SM_ACTIVE", 0.4, UUID, pod="b")
-    assert parse(text).rows == {WHOLE: {"sm_active_pct": 0.4}}
-
-
-def test_half_a_number_at_the_end_of_an_answer_is_none() -> None:
-    whole = row("PROF_SM_ACTIVE", 0.25, UUID)
-    assert parse(whole[: whole.index("0.25") + 3]).rows == {}

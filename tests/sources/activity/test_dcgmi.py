@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.dcgmi import Dmon, dcgmi_reader, parse_discovery, parse_row
+from gputop.sources.activity.dcgmi import Dmon, parse_discovery, parse_row
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
-from tests.dcgm.exporter import TEXTS, exporting
+from tests.dcgm.exporter import TEXTS
 from tests.dcgm.host import Host, is_gone, until
 from tests.nvml.stand_in import Scenario, uuid_of
 from tests.support.local_reader import read
@@ -91,12 +87,6 @@ def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) ->
     assert all(is_gone(pid) for pid in host.started("dmon"))
 
 
-def test_a_gpu_that_dcgm_does_not_know_is_said_to_be_so(host: Host, dmon: Dmon) -> None:
-    until(dmon, lambda got: isinstance(got, MeasuredActivity))
-    with pytest.raises(SmReadFailed, match="does not know this GPU"):
-        dmon.newest("GPU-other", 0.0)
-
-
 def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, dmon: Dmon) -> None:
     host.does("ends")
     failure = until(dmon, lambda got: isinstance(got, SmReadFailed) and got.forever)
@@ -104,14 +94,6 @@ def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, d
     assert len(host.started("dmon")) == 4
     # The numbers of GPUs are DCGM's own, and hold only as long as its host engine lives.
     assert len(host.started("discovery")) == 4
-
-
-def test_columns_as_dcgm_2_prints_them_are_read_and_its_instances_are_nobodys(host: Host, dmon: Dmon) -> None:
-    host.does("old")
-    assert until(dmon, lambda got: isinstance(got, MeasuredActivity)).values["sm_active_pct"] == 37.5
-    other = dmon.newest(uuid_of(1), time.monotonic())
-    assert isinstance(other, MeasuredActivity)
-    assert other.values["sm_active_pct"] == pytest.approx(88.8)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +126,6 @@ def test_profiling_that_is_paused_gives_only_na_and_is_said_to(host: Host, dmon:
     assert "dcgmi profile --resume" in failure.value.fix
 
 
-def test_a_mig_instance_is_told_why_dcgmi_has_nothing_of_it(host: Host, dmon: Dmon) -> None:
-    instance = GpuStatic(1, "MIG-1", "A100 MIG 1g.10gb", mig_parent=uuid_of(0), mig_instance="7/0")
-    with pytest.raises(SmReadFailed, match="numbers MIG instances in a way of its own") as failure:
-        dcgmi_reader(dmon, instance).read(0.0)
-    assert failure.value.forever
-    assert host.started("discovery") == []
-
-
 def test_a_hung_dmon_is_not_waited_for_and_killed_with_its_children(host: Host, dmon: Dmon) -> None:
     host.does("hangs")
     until(dmon, lambda _: bool(host.started("dmon")))
@@ -167,17 +141,6 @@ def test_values_that_are_no_longer_renewed_are_not_believed(host: Host, dmon: Dm
     got = until(dmon, lambda got: isinstance(got, MeasuredActivity))
     with pytest.raises(SmReadFailed, match="has said nothing for 60 s"):
         dmon.newest(uuid_of(0), got.t + 60.4)
-
-
-def test_a_dmon_that_nobody_asks_any_more_lets_the_profiling_unit_go(
-    host: Host, dmon: Dmon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gputop.sources.activity.dcgmi.UNUSED_S", 0.3)
-    until(dmon, lambda got: isinstance(got, MeasuredActivity))
-    (first,) = host.started("dmon")
-    assert is_gone(first)
-    got = until(dmon, lambda got: isinstance(got, MeasuredActivity) and len(host.started("dmon")) == 2)
-    assert got.values["sm_active_pct"] == 37.5
 
 
 def test_without_the_program_it_is_given_up_at_once() -> None:
@@ -210,70 +173,3 @@ def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(host: Host, 
     assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in gpus] == [("dcgmi", 37.5), ("dcgmi", 88.8)]
     assert gpus[0]["sm_window_s"] == 1.0
     assert all(is_gone(pid) for pid in host.started("dmon"))
-
-
-WATCHING = """
-import sys, time
-from gputop.sources.activity.dcgmi import Dmon
-from tests.nvml.stand_in import uuid_of
-dmon = Dmon(0.25, sys.argv[1])
-dmon.activity(uuid_of(0), time.monotonic())
-time.sleep(60)
-"""
-
-
-@pytest.mark.parametrize("does", ["rows", "silent"])
-def test_a_dmon_does_not_outlive_a_program_that_is_killed(host: Host, does: str) -> None:
-    host.does(does)
-    with subprocess.Popen([sys.executable, "-c", WATCHING, str(TEXTS / "dcgmi")]) as program:
-        for _ in range(6000):
-            if host.started("dmon"):
-                break
-            time.sleep(0.01)
-        (pid,) = host.started("dmon")
-        assert not is_gone(pid, tries=5)
-        program.kill()
-        program.wait()
-        assert is_gone(pid)
-
-
-def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
-    broken = tmp_path / "dcgmi"
-    broken.write_bytes(b"\x7fELF nonsense")
-    broken.chmod(0o755)
-    reader = Dmon(1.0, str(broken), restart_s=0.02)
-    failure = until(reader, lambda got: isinstance(got, SmReadFailed))
-    assert f"cannot run {broken}: Exec format error" in failure.reason
-    reader.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.nvml
-def test_the_doctor_asks_dcgmi_only_when_allowed(host: Host, nvml_scenario: MakeScenario) -> None:
-    def dcgmi_row(**options: Any) -> Any:
-        (gpu,) = local(nvml_scenario(1, A100), "doctor", dcgm_url=NO_EXPORTER, **options)["gpus"]
-        return gpu["rungs"][2]
-
-    assert dcgmi_row()["fix"] == "gputop --dcgmi"
-    assert host.started("discovery") == []
-    assert dcgmi_row(dcgmi=True)["ok"]
-
-
-@pytest.mark.slow
-@pytest.mark.nvml
-def test_a_running_exporter_measures_what_gpm_cannot(nvml_scenario: MakeScenario) -> None:
-    text = "".join(f'DCGM_FI_PROF_SM_ACTIVE{{gpu="0",UUID="{uuid_of(gpu)}"}} 0.{gpu + 1}\n' for gpu in range(2))
-    with exporting(text) as exporter:
-        scenario = nvml_scenario(2, A100)
-        scenario.write()
-        options = json.dumps({"dcgm_url": exporter.url, "least": 4})
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.support.local_reader", "live", "1.6", options],
-            env=scenario.environment(), capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-    *_, last, _end = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in last["gpus"]] == [
-        ("dcgm-exporter", 10.0),
-        ("dcgm-exporter", 20.0),
-    ]
-    assert exporter.asked >= 1

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
-from gputop.sources.activity.dcgm_exporter import Exporter
-from gputop.sources.activity.fallback_chain import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
 from tests.support.local_reader import read
@@ -83,14 +79,6 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
 
 
 @pytest.mark.slow
-def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
-    with exporting(sm_active(SCRAPED)) as exporter:
-        exporter.delay_s = 0.6
-        (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)[0]["gpus"]
-    assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
-
-
-@pytest.mark.slow
 def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
     """GPM that claims support but gives no number is known at the second read only: the exporter is asked then."""
     scenario = nvml_scenario(1)
@@ -107,31 +95,3 @@ def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeSce
     assert snapshot["after"] < 10.0
     assert snapshot["gpus"][0]["sm_source"] == "bound"
     assert "timed out" in sm_words(snapshot["gpus"][0])
-
-
-def test_an_exporter_that_nobody_needs_any_more_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.sources.activity.dcgm_exporter.UNUSED_S", 0.1)
-    monkeypatch.setattr("gputop.sources.activity.dcgm_exporter.CLOSEST_S", 0.05)
-    with exporting(sm_active(SCRAPED)) as small:
-        exporter, others = Exporter(small.url), set(threading.enumerate())
-        for _ in range(2):
-            while isinstance(got := exporter.activity((uuid_of(0), None), time.monotonic()), Waiting):
-                time.sleep(0.01)
-            assert got.values["sm_active_pct"] == SCRAPED
-            deadline = time.monotonic() + 60.0
-            while any(t.name == "gputop-dcgm-exporter" for t in set(threading.enumerate()) - others):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        exporter.stop()
-
-
-@pytest.mark.slow
-def test_nothing_that_an_exporter_says_reaches_the_terminal_as_it_is(nvml_scenario: MakeScenario) -> None:
-    hostile = sm_active(SCRAPED).replace('Hostname="n"', 'Hostname="\x1b]0;owned\x07\x1b[2J"')
-    with exporting(hostile + "\x1b[2J\n") as exporter:
-        printed = command(nvml_scenario(1, A100), exporter, "once")
-        exporter.status = 500
-        refused = command(nvml_scenario(1, A100), exporter, "once", "--json")
-    for text in (printed, refused):
-        assert "\x1b" not in text and "\x07" not in text and "owned" not in text
-    assert "answers 500" in refused

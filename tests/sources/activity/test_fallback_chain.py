@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import json
-import threading
-from collections.abc import Iterator
 from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from gputop.model.history import History
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.recording_dump import dump
 from gputop.output.snapshot_data import once_rows
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.paint.words import sm_provenance
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
 from gputop.session.frame_events import FrameEvents
-from gputop.sources.activity.choose_sources import SmReaders
-from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import (
     PROBE_AGAIN_S,
     ChainState,
@@ -88,69 +78,10 @@ def seen(chain: FallbackChain, *times: float) -> list[tuple[str | None, float | 
     return found
 
 
-def test_nothing_below_is_begun_while_it_is_looked_whether_a_source_exists() -> None:
-    below = SmReader("dcgmi", sm(5.0))
-    chain = FallbackChain([SmReader("dcgm-exporter", LOOKING, SmReadFailed("absent", True)), below])
-    assert seen(chain, 1.0) == [(None, None)]
-    assert below.asked == []
-    assert seen(chain, 2.0) == [("dcgmi", 5.0)]
-
-
 def test_from_one_source_to_the_next_is_one_step_although_the_next_must_first_be_found() -> None:
     failed = SmReadFailed("GPM: timed out")
     chain = FallbackChain([SmReader("gpm", sm(1.0), failed), SmReader("dcgm-exporter", LOOKING, sm(5.0))])
     assert seen(chain, 0, 1, 2, 3, 4) == [("gpm", 1.0), *[("gpm", None)] * 3, ("dcgm-exporter", 5.0)]
-
-
-def test_a_source_that_never_gave_a_value_is_left_even_for_one_that_must_first_be_found() -> None:
-    chain = FallbackChain(
-        [SmReader("gpm", COLLECTING, SmReadFailed("no number")), SmReader("dcgm-exporter", LOOKING, sm(5.0))]
-    )
-    assert seen(chain, 0, 1, 2) == [("gpm", None), (None, None), ("dcgm-exporter", 5.0)]
-
-
-def test_a_source_that_served_once_is_not_waited_for_when_it_is_needed_again() -> None:
-    failed = SmReadFailed("failed")
-    above = SmReader("gpm", failed, sm(1.0), failed)
-    chain = FallbackChain([above, SmReader("dcgm-exporter", sm(5.0), failed)])
-    assert seen(chain, 0, 1, 2, 3, 4) == [("dcgm-exporter", 5.0), ("gpm", 1.0), *[("gpm", None)] * 2, (None, None)]
-
-
-def test_a_source_below_is_not_touched_while_the_one_above_collects_for_the_first_time() -> None:
-    below = SmReader("dcgm-exporter", sm(5.0))
-    assert seen(FallbackChain([SmReader("gpm", COLLECTING, sm(1.0)), below]), 0.0, 1.0) == [("gpm", None), ("gpm", 1.0)]
-    assert below.asked == []
-
-
-def test_a_source_is_made_once_when_those_above_it_have_failed() -> None:
-    made: list[str] = []
-
-    def sm_readers() -> Iterator[SmReader]:
-        for name, *answers in (("gpm", COLLECTING, sm(1.0), SmReadFailed("gone", True)), ("dcgm-exporter", sm(5.0))):
-            made.append(str(name))
-            yield SmReader(str(name), *answers)
-
-    chain = FallbackChain(sm_readers())
-    assert seen(chain, 0, 1) == [("gpm", None), ("gpm", 1.0)]
-    assert made == ["gpm"]
-    assert seen(chain, 2, 3) == [("dcgm-exporter", 5.0)] * 2
-    assert made == ["gpm", "dcgm-exporter"]
-    chain.close()
-
-
-def test_an_exporter_that_is_needed_only_after_the_end_fetches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that reads the GPUs may be within a reading when all is stopped."""
-    fetched: list[float] = []
-    monkeypatch.setattr(Exporter, "scrape", lambda _self, now: fetched.append(now))
-    monkeypatch.setattr(Exporter, "wait_s", lambda _self, now: 3600.0)
-    sm_readers, others = SmReaders(1.0, "/proc"), set(threading.enumerate())
-    sm_readers.stop()
-    (sm_reader,) = sm_readers.readers_for(lambda: gpu().static)
-    assert isinstance(sm_reader.read(0.0), Waiting)
-    for thread in set(threading.enumerate()) - others:
-        thread.join(5.0)
-        assert not thread.is_alive()
-    assert fetched == []
 
 
 def test_the_source_below_goes_on_while_the_one_above_is_tried_again() -> None:
@@ -175,20 +106,6 @@ def test_counters_without_sm_activity_are_used_where_nothing_below_measures_it(b
         [SmReader("gpm", SmReadFailed("no GPM", True)), SmReader("dcgm-exporter", partly()), SmReader("dcgmi", below)]
     )
     assert chain.read(0.0) == ChainState("dcgm-exporter", partly(), SmLack(("no SM here",), "switch it on"))
-
-
-def test_sm_activity_from_below_goes_before_counters_without_it_from_above() -> None:
-    chain = FallbackChain(
-        [SmReader("dcgm-exporter", partly()), SmReader("dcgmi", COLLECTING, sm(5.0), COLLECTING, sm(6.0))]
-    )
-    assert seen(chain, 0, 1, 2, 3) == [("dcgm-exporter", None), ("dcgmi", 5.0), ("dcgmi", None), ("dcgmi", 6.0)]
-    assert chain.read(4.0).activity == sm(6.0)
-
-
-def test_an_exporter_whose_sm_activity_was_switched_on_is_used_at_once() -> None:
-    chain = FallbackChain([SmReader("dcgm-exporter", partly(), sm(5.0))])
-    assert seen(chain, 0, 1) == [("dcgm-exporter", None), ("dcgm-exporter", 5.0)]
-    assert chain.read(2.0).reason is None
 
 
 def test_all_reasons_are_told_with_the_most_specific_remedy() -> None:
@@ -274,34 +191,6 @@ def test_the_change_is_marked_where_it_happened(first: str, second: str) -> None
     assert ("│" in screen) == (before != after)
 
 
-def test_means_of_minutes_are_of_one_source_too() -> None:
-    """After ten minutes only the means of whole minutes are left for a new chart."""
-    history = History()
-    for t in range(1000):
-        broken = frozenset(("sm_active_pct",)) if t == 95 else frozenset[str]()
-        history.add(float(t), "GPU-0", {"sm_active_pct": 80.0 if t < 95 else 20.0, "util_pct": 50.0}, 1.0, broken)
-    columns, others = (history.columns("GPU-0", name, 20.0, 50) for name in ("sm_active_pct", "util_pct"))
-    assert columns[:6] == [80.0, 80.0, 80.0, None, None, None]
-    assert {value for value in columns[6:] if value is not None} == {20.0}
-    assert [i for i, value in enumerate(columns) if value is None and others[i] is not None] == [3, 4, 5]
-
-
-def test_a_gpu_that_was_lost_and_came_back_has_not_changed_its_source() -> None:
-    lost = replace(sample("none", 0.0), lost_reason="fell off the bus")
-    monitor = Monitor()
-    for tick, each in enumerate([sample("gpm", 80.0), lost, sample("gpm", 80.0), lost, sample("bound", 0.0)]):
-        frame = monitor.feed(snap(tick, each))
-    assert marks(frame) == [(4.0, "SM source: gpm → bound")]
-
-
-def test_a_source_that_answers_after_the_first_sample_has_not_changed() -> None:
-    begun = [sample("bound", 0.0), sample("dcgm-exporter", 50.0), sample("bound", 0.0), sample("gpm", 50.0)]
-    monitor = Monitor()
-    for tick, each in enumerate(begun):
-        frame = monitor.feed(snap(tick, each))
-    assert marks(frame) == [(2.0, "SM source: dcgm-exporter → bound"), (3.0, "SM source: bound → gpm")]
-
-
 @pytest.mark.parametrize(("first", "second"), [("gpm", "dcgm-exporter"), ("dcgm-exporter", "bound"), ("bound", "gpm")])
 def test_a_recording_keeps_the_change_and_a_replay_marks_it_once(tmp_path: Path, first: str, second: str) -> None:
     path = str(tmp_path / "r.jsonl.gz")
@@ -319,36 +208,6 @@ def test_a_recording_keeps_the_change_and_a_replay_marks_it_once(tmp_path: Path,
     for width_s in (1.0, 7.0):
         columns = [each.history.columns("GPU-0", "sm_active_pct", width_s, 100) for each in (frame, replayed)]
         assert columns[0] == columns[1]
-
-
-def test_a_dump_names_the_change_among_its_events(tmp_path: Path) -> None:
-    path = str(tmp_path / "r.jsonl.gz")
-    writer = RecordingWriter(path)
-    for snapshot in switching("gpm", "dcgm-exporter"):
-        writer.write(snapshot)
-    writer.close()
-    out = io.StringIO()
-    dump(path, out, "json")
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    told = [(event["t"] - T0, event["gpu"], event["text"]) for line in lines for event in line["events"]]
-    assert told == [(float(EACH), 0, "SM source: gpm → dcgm-exporter")]
-    sources = [line["gpus"][0]["sm_source"] for line in lines]
-    assert sources == ["gpm"] * EACH + ["dcgm-exporter"] * EACH
-
-
-def test_an_exporters_window_and_age_stand_beside_its_name() -> None:
-    def words(*samples: GpuSample) -> str:
-        return sm_provenance(samples)[0]
-
-    scraped = replace(sample("dcgm-exporter", 80.0), sm_window_s=29.97, sm_age_s=12.3)
-    assert words(scraped) == "SM measured · DCGM, 30 s avg, 12 s old"
-    assert words(replace(scraped, sm_window_s=None, sm_age_s=None)) == "SM measured · DCGM"
-    assert words(scraped, replace(scraped, sm_age_s=31.0)) == "SM measured · DCGM, 30 s avg, 31 s old"
-    assert words(sample("gpm", 80.0), scraped) == "SM measured · GPM + DCGM, 30 s avg, 12 s old"
-    assert words(sample("dcgmi", 80.0), sample("bound", 0.0)) == "SM on 1 of 2 GPUs · dcgmi"
-    assert words(sample("partly", 0.0)) == "SM not measured · DCGM lacks SM_ACTIVE"
-    assert words(sample("gpm", 80.0), sample("partly", 0.0)) == "SM on 1 of 2 GPUs · GPM"
-    assert words(sample("bound", 0.0)) == "SM not measured"
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36), (160, 48)])

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
@@ -144,10 +143,6 @@ def test_what_cannot_be_metrics_is_refused_in_printable_words(server: Server, pa
     assert len(server.asked) == 1
 
 
-def test_a_body_that_is_no_text_is_no_error(server: Server) -> None:
-    assert get(f"{server.url}/bytes", 20.0) == "\ufffd\ufffd\n"
-
-
 def test_neither_one_wait_nor_all_together_take_long(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure(f"{server.url}/stalls", 0.1) == "timed out"
     monkeypatch.setattr(http_get, "LONGEST_S", 0.2)
@@ -173,16 +168,3 @@ def test_no_proxy_of_the_environment_is_asked(server: Server, monkeypatch: pytes
 def test_user_and_password_are_sent_as_basic_authentication(server: Server) -> None:
     get(server.url.replace("//", "//Aladdin:open%20sesame@") + "/metrics", 20.0)
     assert server.asked[0][1]["Authorization"] == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
-
-
-def test_a_name_that_means_two_addresses_is_found_at_the_second(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """localhost is ::1 before 127.0.0.1 on most machines, and exporters often listen on one of them only."""
-    port = int(server.url.rpartition(":")[2])
-    both: list[Any] = [
-        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
-    ]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
-    assert get(f"http://localhost:{port}/metrics", 20.0) == TEXT

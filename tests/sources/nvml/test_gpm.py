@@ -13,9 +13,8 @@ import pytest
 
 from gputop.sources.activity.cross_check import bound
 from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting
-from gputop.sources.activity.sm_remedies import sm_fix
 from gputop.sources.nvml.gpm import METRICS, Gpm
-from gputop.sources.nvml.handle import Handle, LostGpu
+from gputop.sources.nvml.handle import Handle
 
 
 @dataclass
@@ -106,29 +105,6 @@ def test_two_samples_are_swapped_and_never_more_are_made(driver: Driver) -> None
     assert driver.pairs == 5
 
 
-def test_samples_are_freed(driver: Driver) -> None:
-    sm_reader = gpm()
-    sm_reader.read(1.0)
-    sm_reader.close()
-    assert driver.held == []
-
-
-def test_a_pair_that_would_be_too_close_is_not_made(driver: Driver) -> None:
-    sm_reader = gpm()
-    sm_reader.read(10.0)
-    assert isinstance(sm_reader.read(10.1), Waiting)
-    first = measured(sm_reader.read(10.25))
-    assert sm_reader.read(10.35) is first
-    assert driver.pairs == 1
-
-
-def test_a_pair_older_than_ten_intervals_is_dropped(driver: Driver) -> None:
-    sm_reader = gpm(interval_s=0.5)
-    sm_reader.read(10.0)
-    assert isinstance(sm_reader.read(15.5), Waiting)
-    assert measured(sm_reader.read(16.0)).window_s == 0.5
-
-
 @pytest.mark.parametrize("bad", [nan, float("inf"), -1.0, 101.6, 4e9])
 def test_an_impossible_sm_value_fails_and_drops_the_pair(driver: Driver, bad: float) -> None:
     sm_reader = gpm()
@@ -175,14 +151,6 @@ def test_a_driver_that_refuses_a_newer_counter_costs_that_one_and_one_call(drive
         sm_reader.read(4.0)
 
 
-def test_a_gpu_without_gpm_is_asked_once_and_named(driver: Driver) -> None:
-    driver.supported = False
-    with pytest.raises(SmReadFailed, match="no GPM counters of this Hopper GPU") as failure:
-        gpm().read(1.0)
-    assert failure.value.forever
-    assert driver.held == []
-
-
 @pytest.mark.parametrize(
     ("name", "architecture", "why", "fix"),
     [
@@ -202,17 +170,6 @@ def test_the_remedy_is_one_that_such_a_gpu_has(
         Gpm(Handle("handle"), 1.0, architecture, None, name).read(1.0)
     assert why in failure.value.reason
     assert failure.value.fix.startswith(fix) and bool(failure.value.fix) is bool(fix)
-
-
-def test_the_counters_are_no_remedy_where_the_gpu_is_the_windows_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.sources.activity.sm_remedies.is_wsl", lambda: True)
-    assert sm_fix("NVIDIA GeForce RTX 4070", "ada") == ""
-
-
-def test_a_lost_gpu_is_not_a_failed_source(driver: Driver) -> None:
-    driver.error = pynvml.NVML_ERROR_GPU_IS_LOST
-    with pytest.raises(LostGpu):
-        gpm().read(1.0)
 
 
 def test_a_mig_instance_is_sampled_through_its_parent(driver: Driver) -> None:
@@ -240,20 +197,6 @@ def test_three_bad_ticks_lead_down_and_a_minute_later_up_again(driver: Driver) -
     assert chain.read(62.1).source is None
     assert len(driver.taken) == taken + 1
     assert measured(chain.read(63.1).activity).values["sm_active_pct"] == 1.0
-
-
-def test_ticks_that_collect_after_a_failure_are_bad_too(driver: Driver) -> None:
-    """Each failure drops the pair, so failures alternate with collecting: that must not keep the source forever."""
-    chain = standing_chain(driver)
-    driver.metrics = {2: nan}
-    assert [chain.read(float(t)).source for t in range(4)] == ["gpm", "gpm", None, None]
-
-
-def test_a_source_that_never_stood_is_not_waited_for(driver: Driver) -> None:
-    """GPM that claims support but never gives a number (a vGPU): the source below is shown from the first failure."""
-    chain = FallbackChain([gpm()])
-    driver.metrics = {2: nan}
-    assert [chain.read(float(t)).source for t in range(4)] == ["gpm", None, None, None]
 
 
 def test_the_bound_is_what_utilisation_proves() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.driver_processes import NO_SAMPLES, TOO_LONG, GpuProcesses
+from gputop.sources.nvml.driver_processes import GpuProcesses
 from gputop.sources.nvml.field_values import FieldValues, Rate
 from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question, Seldom
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers
@@ -99,15 +99,6 @@ def test_garbage_and_sentinels_are_absent_with_a_reason(
     assert into.missing[key].startswith("the driver gives")
 
 
-def test_the_call_in_flight_is_visible_to_a_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
-    handle = Handle("handle")
-    seen: list[str | None] = []
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetFanSpeed", lambda _: seen.append(handle.call) or 30)
-    assert ask(handle, "fan_pct") == 30
-    assert seen == ["nvmlDeviceGetFanSpeed"]
-    assert handle.call is None
-
-
 def test_rates_need_two_counts_and_a_counter_that_rises() -> None:
     rate = Rate()
     assert rate.feed(1000, 10.0) == "collecting: needs two reads"
@@ -143,16 +134,6 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @knows_mma_stall
-def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They cost the driver ten times as much as anything else in the batch."""
-    asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [])
-    FieldValues(nvlink=False).ask_into(
-        Handle("h"), MetricAnswers(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"})
-    )
-    assert asked.asked == [("h", (82, 297))]
-
-
-@knows_mma_stall
 def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stall = pynvml.c_nvmlFieldValue_t(fieldId=297, nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED)
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
@@ -161,23 +142,6 @@ def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: 
     fields.ask_into(Handle("h"), into, 2.0, frozenset())
     assert [297 in numbers for _, numbers in asked.asked] == [True, False]
     assert into.missing["mma_stall_pct"] == "this driver or GPU does not tell it"
-
-
-@knows_mma_stall
-def test_mma_stall_is_shown_where_the_driver_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    stall = pynvml.c_nvmlFieldValue_t(fieldId=297, valueType=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
-    stall.value.uiVal = 37
-    Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
-    into = MetricAnswers()
-    FieldValues(nvlink=False).ask_into(Handle("h"), into, 1.0, frozenset())
-    assert into.values["mma_stall_pct"] == 37
-
-
-def test_a_driver_without_fields_gives_a_reason_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    Script(monkeypatch, "nvmlDeviceGetFieldValues", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    into = MetricAnswers()
-    FieldValues(nvlink=False).ask_into(Handle("handle"), into, 0.0, frozenset())
-    assert into.missing["mem_temp_c"] == "not offered by this driver"
 
 
 def test_energy_which_costs_the_driver_milliseconds_is_asked_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,13 +268,6 @@ def test_gpu_time_is_each_ones_newest_sample_and_nothing_for_the_idle(listing: L
     assert {p.pid: p.gpu_time_pct for p in reader.read(0.0, 100.0, 50)} == {1: 30.0, 2: 0.0}
 
 
-def test_without_samples_gpu_time_is_unknown(listing: Listing) -> None:
-    listing([row(1, 5)])
-    (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)
-    assert process.gpu_time_pct is None
-    assert process.unavailable["gpu_time_pct"] == NO_SAMPLES
-
-
 def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(listing: Listing) -> None:
     asked = listing([row(1, 5)], samples=[sample(1, 30, 5_000_000_000)])
     reader = GpuProcesses(Handle("h"), 0)
@@ -318,50 +275,6 @@ def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(list
         reader.read(now, t, 50)
     sinces = [since for _, since in asked if since is not None]
     assert list(dict.fromkeys(sinces)) == [4_998_000_000, 5_000_000_000, 1_402_000_000]
-
-
-def test_a_list_that_says_the_same_again_is_the_same_object(listing: Listing) -> None:
-    processes = GpuProcesses(Handle("h"), 0)
-    listing([row(7, 100)], samples=[sample(7, 40)])
-    first = processes.read(0.0, 100.0, 50)
-    assert processes.read(2.0, 102.0, 50) is first
-    listing([row(7, 100)], samples=[sample(7, 41)])
-    assert [p.gpu_time_pct for p in processes.read(4.0, 104.0, 50)] == [41.0]
-    listing([row(7, 101)], samples=[sample(7, 41)])
-    assert [p.gpu_mem_bytes for p in processes.read(6.0, 106.0, 50)] == [101.0]
-
-
-def test_a_list_that_has_grown_meanwhile_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, listing: Listing) -> None:
-    listing([row(1, 5)])
-    answers = [pynvml.NVMLError(pynvml.NVML_ERROR_INSUFFICIENT_SIZE), [row(1, 5), row(2, 5)]]
-
-    def grown(_: object) -> list[Any]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses_v3", grown)
-    assert [p.pid for p in GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)] == [1, 2]
-
-
-def test_a_list_that_no_memory_can_hold_is_a_reason(listing: Listing) -> None:
-    listing(MemoryError())
-    reader = GpuProcesses(Handle("h"), 0)
-    assert reader.read(0.0, 100.0, 50) == ()
-    assert reader.reason == TOO_LONG
-
-
-def test_the_processes_of_the_first_picture_are_one_question(listing: Listing) -> None:
-    asked = listing([row(pid, 5) for pid in range(1, 24)])
-    assert len(GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50, brief=True)) == 23
-    assert asked == [("nvmlDeviceGetComputeRunningProcesses_v3", None)]
-
-
-def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Listing) -> None:
-    listing([row(1, 5)], samples=[sample(1, 0)], info=[sample(1, 77)])
-    (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 80)
-    assert process.gpu_time_pct == 77.0
 
 
 def test_a_refused_list_gives_its_reason(listing: Listing) -> None:

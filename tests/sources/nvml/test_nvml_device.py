@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +13,15 @@ import pytest
 from gputop.sources.activity.cross_check import CrossCheck
 from gputop.sources.activity.fallback_chain import ChainState, MeasuredActivity
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, kernel_gpus
+from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory
+from gputop.sources.nvml.gpu_questions import ask_memory_into
 from gputop.sources.nvml.gpu_sleep import Sleep
-from gputop.sources.nvml.handle import Handle
+from gputop.sources.nvml.handle import Handle, MetricAnswers
 from gputop.sources.nvml.nvml_errors import reason
 from gputop.sources.selection import MachineOptions
+from tests.nvml.stand_in import Scenario
 from tests.support.held import held
+from tests.support.local_reader import Run
 
 
 @pytest.fixture
@@ -117,16 +120,6 @@ def test_what_the_source_in_use_never_measures_says_so_and_is_not_on_its_way(
     assert (sample.sm_active_pct, sample.unavailable["int_active_pct"]) == (41.0, "not measured by counters")
 
 
-def test_a_slip_of_the_driver_is_over_with_the_next_sample(answers: dict[str, Any]) -> None:
-    device = Device(0, MachineOptions(), lambda _: [])
-    answers.update(CORE)
-    device.find(0, "570", 1000.0)
-    answers.update(failing(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPowerUsage"))
-    assert device.read(0.0, 1000.0, "none").util_pct is None
-    answers.update(CORE)
-    assert device.read(1.0, 1001.0, "none").util_pct == 90
-
-
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NO_PERMISSION])
 def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any], code: int) -> None:
     device = Device(0, MachineOptions(), lambda _: [])
@@ -135,18 +128,6 @@ def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any]
     for t in range(5):
         sample = device.read(float(t), 1000.0 + t, "none")
         assert (sample.lost_reason, sample.unavailable["power_w"]) == (None, reason(code))
-
-
-def test_a_gpu_in_good_order_is_not_asked_for_its_facts_again(answers: dict[str, Any]) -> None:
-    device = Device(0, MachineOptions(), lambda _: [])
-    device.find(0, "570", 1000.0)
-    answers["nvmlDeviceGetName"] = "another name"
-    answers["nvmlDeviceGetHandleByIndex"] = "newer handle"
-    device.find(0, "570", 1001.0)
-    assert (device.static.name, device.handle.raw, device.times_found) == ("H100", "newer handle", 1)
-    device.stale = True
-    device.find(0, "580", 1002.0)
-    assert (device.static.name, device.static.driver, device.times_found) == ("another name", "580", 2)
 
 
 def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(answers: dict[str, Any]) -> None:
@@ -165,59 +146,6 @@ def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(answers: di
     answers["nvmlDeviceGetMigMode"] = (0, 0)
     assert device.mig_devices(100.0, 1100.0) == {}
     assert device.static.mig_enabled is False
-
-
-def test_a_byte_counter_is_of_the_moment_at_which_it_was_asked(
-    answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first read of a slow driver takes long before it comes to the counters, the second does not."""
-    field = pynvml.c_nvmlFieldValue_t()
-    field.fieldId, field.valueType = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-    clock = [0.0]
-    monkeypatch.setattr("gputop.sources.nvml.gpu_device.monotonic", lambda: clock[0])
-    device = Device(0, MachineOptions(), lambda _: [])
-    device.find(0, "570", 1000.0)
-    answers["nvmlDeviceGetFieldValues"] = [field]
-    asked = Handle.run_bare
-
-    def slowly(handle: Handle, name: str, *arguments: Any) -> Any:
-        clock[0] += 0.2 if name == "nvmlDeviceGetPowerUsage" and clock[0] < 0.1 else 0.0
-        return asked(handle, name, *arguments)
-
-    monkeypatch.setattr(Handle, "run_bare", slowly)
-    field.value.ullVal = 0
-    device.read(0.0, 1000.0, "none")
-    clock[0], field.value.ullVal = 0.45, 250_000
-    assert device.read(0.45, 1000.45, "none").pcie_tx_bytes_per_s == pytest.approx(1e6)
-
-
-def test_what_a_gpu_is_built_for_is_asked_once_a_minute_and_again_when_it_was_found_anew(
-    answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    run_bare = Handle.run_bare
-
-    def counting(handle: Handle, name: str, *arguments: Any) -> Any:
-        asked.append(name)
-        return run_bare(handle, name, *arguments)
-
-    monkeypatch.setattr(Handle, "run_bare", counting)
-    answers["nvmlDeviceGetMaxPcieLinkGeneration"] = 5
-    answers["nvmlDeviceGetPerformanceState"] = 0
-    device = Device(0, MachineOptions(), lambda _: [])
-    device.find(0, "570", 1000.0)
-    for second in range(0, 60, 5):
-        device.ask_seldom(float(second), 1000.0 + second)
-        sample = device.read(float(second), 1000.0 + second, "none")
-        assert (sample.pcie_gen_max, sample.pstate) == (5, 0)
-    assert asked.count("nvmlDeviceGetMaxPcieLinkGeneration") == 1
-    assert asked.count("nvmlDeviceGetPerformanceState") > 10
-    device.ask_seldom(61.0, 1061.0)
-    assert asked.count("nvmlDeviceGetMaxPcieLinkGeneration") == 2
-    device.lose("gone", 1062.0)
-    device.find(0, "570", 1063.0)
-    device.ask_seldom(63.0, 1063.0)
-    assert asked.count("nvmlDeviceGetMaxPcieLinkGeneration") == 3
 
 
 # Which GPUs there are, asked again and again, with pynvml's calls replaced.
@@ -262,28 +190,6 @@ class Driver:
         return [(d.static.index, d.static.uuid, d.why) for d in self.inventory.devices]
 
 
-def test_nothing_new_costs_one_call_and_one_a_gpu_that_could_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(monkeypatch, "A", "B")
-    assert driver.take() == [(0, "A", None), (1, "B", None)]
-    handles = driver.inventory.handles()
-    driver.take()
-    assert driver.asked == ["nvmlDeviceGetCount", "nvmlDeviceGetMigMode", "nvmlDeviceGetMigMode"]
-    driver.take()
-    assert driver.asked == ["nvmlDeviceGetCount"]
-    assert driver.inventory.handles() == handles
-
-
-def test_a_gpu_that_comes_first_takes_nobody_s_place_and_every_handle_is_renewed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = Driver(monkeypatch, "A", "B")
-    driver.take()
-    driver.uuids.insert(0, "N")
-    assert driver.take() == [(0, "A", None), (1, "B", None), (2, "N", None)]
-    assert [device.handle.raw[0] for device in driver.inventory.devices] == ["A", "B", "N"]
-    assert [device.times_found for device in driver.inventory.devices] == [2, 2, 1]
-
-
 def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(monkeypatch, "A", "B", "C")
     driver.take()
@@ -292,35 +198,6 @@ def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypa
     driver.uuids = ["C", "B", "A"]
     assert driver.take() == [(0, "A", None), (1, "B", None), (2, "C", None)]
     assert [device.handle.raw[0] for device in driver.inventory.devices] == ["A", "B", "C"]
-
-
-def test_a_gpu_of_which_nothing_is_known_is_forgotten_when_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(monkeypatch, "A")
-    driver.failing["nvmlDeviceGetHandleByIndex"] = pynvml.NVML_ERROR_GPU_IS_LOST
-    ((index, uuid, lost),) = driver.take()
-    assert (index, uuid, "GPU is lost" in str(lost)) == (0, "GPU-unknown-0", True)
-    driver.failing.clear()
-    assert driver.take() == [(0, "A", None)]
-    driver.failing["nvmlDeviceGetHandleByIndex"] = pynvml.NVML_ERROR_GPU_IS_LOST
-    driver.uuids.append("B")
-    assert [uuid for _, uuid, _ in driver.take()] == ["A", "GPU-unknown-1"]
-    driver.failing.clear()
-    driver.uuids.pop()
-    assert driver.take() == [(0, "A", None)]
-
-
-def test_a_call_that_was_left_behind_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(monkeypatch, "A", "B")
-    driver.failing["nvmlDeviceGetCount"] = pynvml.NVML_ERROR_UNKNOWN
-    with pytest.raises(pynvml.NVMLError):
-        driver.take()
-    driver.failing.clear()
-    assert driver.take() == [(0, "A", None), (1, "B", None)]
-    assert "nvmlInit" not in driver.asked
-    driver.inventory.devices[1].stuck = True
-    driver.inventory.shut(0)
-    driver.inventory.take(0, 0.0, 0.0)
-    assert [device.stale for device in driver.inventory.devices] == [False, True]
 
 
 def test_mig_instances_made_anew_again_and_again_leave_few_numbers_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,23 +220,48 @@ def test_mig_instances_made_anew_again_and_again_leave_few_numbers_behind(monkey
     assert max(size for size, _ in held(driver.inventory)) <= MOST_LEFT + 6
 
 
-def test_what_the_kernel_shows_is_compared_with_when_nvml_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(monkeypatch, "A")
-    driver.take()
-    assert not driver.inventory.kernel_has_changed()
-    driver.shown = frozenset({"a", "b"})
-    assert driver.inventory.kernel_has_changed()
-    driver.inventory.shut(0)
-    driver.take()
-    assert driver.asked[0] == "nvmlInit"
-    assert not driver.inventory.kernel_has_changed()
+@pytest.mark.nvml
+@pytest.mark.parametrize(("links", "wanted"), [(0, (None, "no NVLink on this GPU")), (18, (0.0, None))])
+def test_traffic_of_links_that_are_not_there_is_not_0(
+    nvml_scenario: Callable[..., Scenario], links: int, wanted: tuple[float | None, str | None]
+) -> None:
+    """An H200 in a virtual machine has none of its links, and GPM gives 0 MiB/s of them."""
+    scenario = nvml_scenario(1)
+    scenario.gpus[0].set(nvlink_links=links, nvlink_active=links)
+    scenario.gpus[0].gpm.update({60: 0, 61: 0})
+    sample = Run(scenario, "once").gpu(0)
+    assert sample["sm_source"] == "gpm"
+    assert (sample["nvlink_rx_bytes_per_s"], sample["unavailable"].get("nvlink_rx_bytes_per_s")) == wanted
 
 
-def test_the_kernel_shows_gpus_by_address_and_by_device_node(tmp_path: Path) -> None:
-    (tmp_path / "proc" / "driver" / "nvidia" / "gpus" / "0000:1a:00.0").mkdir(parents=True)
-    dev = tmp_path / "dev"
-    dev.mkdir()
-    for name in ("nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "null"):
-        (dev / name).touch()
-    assert kernel_gpus(str(tmp_path / "proc"), str(dev)) == {"0000:1a:00.0", "nvidia0", "nvidia12"}
-    assert kernel_gpus(str(tmp_path / "none"), str(tmp_path / "none")) == frozenset()
+GIB = 2.0**30
+WITH_RESERVE, WITHOUT = 40.6, 40.0
+
+
+def used(handle: Handle, now: float, v2_error: int | None, monkeypatch: pytest.MonkeyPatch) -> float | None:
+    def answer(name: str, raw: object, *arguments: object) -> Any:
+        if arguments and v2_error is not None:
+            raise pynvml.NVMLError(v2_error)
+        return SimpleNamespace(used=(WITHOUT if arguments else WITH_RESERVE) * GIB, total=80.0 * GIB)
+
+    monkeypatch.setattr(Handle, "run_bare", staticmethod(answer))
+    into = MetricAnswers()
+    assert ask_memory_into(handle, into, now)
+    value = into.values.get("mem_used_bytes")
+    assert value is not None or into.missing["mem_used_bytes"]
+    return None if value is None else value / GIB
+
+
+def test_failures_of_the_newer_question_never_give_the_older_ones_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Handle("gpu")
+    assert used(handle, 0.0, None, monkeypatch) == WITHOUT
+    for now in (1.0, 2.0, 3.0, 30.0, 61.0):
+        assert used(handle, now, pynvml.NVML_ERROR_UNKNOWN, monkeypatch) is None
+    assert used(handle, 150.0, None, monkeypatch) == WITHOUT
+
+
+def test_a_driver_without_the_newer_question_answers_the_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert used(Handle("gpu"), 0.0, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, monkeypatch) == WITH_RESERVE
+    known = Handle("gpu")
+    assert used(known, 0.0, None, monkeypatch) == WITHOUT
+    assert used(known, 1.0, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, monkeypatch) == WITH_RESERVE
