@@ -118,11 +118,13 @@ class Table(Struct, frozen=True):
 class Entries(Struct, frozen=True):
     """Rows to look up: a name, its text, and further columns.
 
-    A terminal shows the further columns after their heads.
+    A terminal shows the further columns after their heads. In Markdown, ``listed`` rows are sections, in which the
+    parts of the text between semicolons are a list.
     """
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    listed: bool = False
 
     def columns(self) -> list[int]:
         """Columns that have a cell."""
@@ -419,6 +421,8 @@ def _markdown_block(block: Block) -> list[str]:
             return [f"- {_inert(text)}" for text in texts]
         case Code(lines):
             return ["```", *(line.replace("`", "'") for line in lines), "```", ""]
+        case Entries(_, entries, True):
+            return [line for row in entries for line in _markdown_section(block.head, row)]
         case Entries(names, entries):
             shown = block.columns()
             cells = ([_escaped(row[i]).replace("|", r"\|") for i in shown] for row in (names, *entries))
@@ -439,6 +443,16 @@ def _markdown_block(block: Block) -> list[str]:
             )
             return [first, *(f"  - {_inert(text)}" for text in (*block.evidence, *below_evidence) if text)]
     return []
+
+
+def _markdown_section(head: Sequence[str], row: Sequence[str]) -> list[str]:
+    """Return a heading, the parts of the text as a list, and around it the other cells after their heads."""
+    name, text, *others = map(_escaped, row)
+    cells = [f"{title[0].upper()}{title[1:]}: {cell}." for title, cell in zip(head[2:], others, strict=True) if cell]
+    most = len(others) - 1
+    first, last = (wrapped(" ".join(part), _SOURCE_WIDTH, whole_words=True) for part in (cells[:most], cells[most:]))
+    blocks = ([f"### {name}"], first, [f"- {part}" for part in text.split("; ")], last)
+    return [line for block in blocks if block for line in (*block, "")]
 
 
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gputop.diagnosis import thresholds as at
+from gputop.diagnosis import thresholds
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.rules.remedy_rows import REMEDIES
 from gputop.diagnosis.signals import LEAST_SAMPLES
@@ -14,7 +14,7 @@ from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
 from gputop.model.sm import SM_SOURCES
-from gputop.output.document import Block, Document, page, section
+from gputop.output.document import Block, Document, Entries, Paragraph, page, part, section
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
 from gputop.paint.process_columns import ALIASES, COLUMNS
 
@@ -185,32 +185,47 @@ LEAST_RIGHT = 0.025 ** (1 / OF_H200)
 """Where n of n are right, the least share of right ones that agrees with it: exact binomial bound, 95 %, two-sided."""
 
 
+def _flags() -> tuple[tuple[str, str, str], ...]:
+    """Return flag, conditions and the place where it is left."""
+    a, b, c = thresholds.FLAG_A_SM, thresholds.FLAG_B_RATIO, thresholds.FLAG_C_RATIO
+    return (
+        ("A", f"util ≥ {thresholds.FLAG_A_UTIL:.0f} %; SM < {a:.0f} %", f"SM {a.leave:.0f} %"),
+        ("B", f"not A; util ≥ {thresholds.FLAG_B_UTIL:.0f} %; SM / util < {b:g}", f"SM / util {b.leave:g}"),
+        (
+            "C, hollow",
+            f"neither A nor B; util ≥ {thresholds.FLAG_C_UTIL:.0f} %; 0 < SM / util < {c:g}; a compute process and "
+            "nothing that renders, or no process is known at all",
+            f"SM / util {c.leave:g}",
+        ),
+    )
+
+
 def verdicts_page() -> Document:
-    verdicts = tuple((f"`{row.id}`", row.condition, row.remedy, row.level, row.title) for row in verdict_rows())
+    verdicts = tuple((f"`{row.id}`", row.condition, row.title, row.level, row.remedy) for row in verdict_rows())
     checked = tuple((f"`{row.id}`", row.checked) for row in verdict_rows() if row.checked)
     badges = tuple((f"`{row.id}`", row.condition, row.level) for row in badge_rows())
     return page(
         "Verdicts and badges",
         (
-            "A GPU has one verdict: the first row whose condition holds, except that `starved_unattributed` gives way "
-            "to the rows that need A, B or C. It is judged on the means over the last "
-            f"{WINDOW_S:.0f} s, from {LEAST_SAMPLES} samples on, unless its row says otherwise, and shown "
-            "with its evidence and its remedy. Any number of badges may accompany it.",
-            "A, B and C are the flags of a GPU that is busy, not working. "
-            f"A: util ≥ {at.FLAG_A_UTIL:.0f} % and SM < {at.FLAG_A_SM:.0f} % (it leaves at {at.FLAG_A_SM.leave:.0f} "
-            f"%). B, where A is not: util ≥ {at.FLAG_B_UTIL:.0f} % and SM / util < {at.FLAG_B_RATIO:g} (leaves at "
-            f"{at.FLAG_B_RATIO.leave:g}). C, hollow, where neither is: util ≥ {at.FLAG_C_UTIL:.0f} % and 0 < SM / util "
-            f"< {at.FLAG_C_RATIO:g} (leaves at {at.FLAG_C_RATIO.leave:g}), with a compute process and nothing that "
-            "renders, or where no process is known at all. A flag is shown only where the verdict's state is busy, not "
-            "working; the time of `communication` under a flag counts there too, with that cause.",
-            "Ratios are of means over the same samples, so that a window with idle time in it moves SM activity and "
-            "not its ratio to util. Where a second number is given, the rule leaves there: on a steady load no verdict "
-            "comes and goes. A confidence is high only where what is claimed was itself measured.",
-            "A level is the verdict's colour and glyph in every output: red where a GPU is busy and does not work, "
-            "yellow where it waits.",
+            "A GPU has one verdict: the first of these whose conditions hold. `starved_unattributed` gives way to "
+            f"verdicts that need a flag. A verdict is judged on the means of the last {WINDOW_S:.0f} s, from "
+            f"{LEAST_SAMPLES} samples on, unless its conditions say otherwise. It is shown with its evidence and its "
+            "remedy. A GPU may have any number of badges beside it.",
+            "The level is the colour in every output: red where a GPU is busy and does not work, yellow where it "
+            "waits.",
+            "Ratios are of means over the same samples, so idle time in the window changes SM activity and not its "
+            "ratio leaves atConfidence is high only where the claim itself was measured.",
         ),
         (
-            section("Verdicts", (), ("verdict", "when", "what helps", "level", "shown as"), verdicts),
+            part(
+                "Flags of a GPU that is busy, not working",
+                Paragraph(
+                    "A flag is shown only where the verdict's state is busy, not working. The time of `communication` "
+                    "under a flag counts there, too, with that cause."
+                ),
+                Entries(("flag", "when", "leaves at"), _flags(), listed=True),
+            ),
+            part("Verdicts", Entries(("verdict", "when", "shown as", "level", "what helps"), verdicts, listed=True)),
             section(
                 "What a remedy wins at most",
                 (

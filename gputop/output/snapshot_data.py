@@ -23,7 +23,7 @@ from gputop.model.snapshot import SIMULATED, GpuSample, HostSample, Snapshot, va
 from gputop.model.source import UsageError
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
-from gputop.paint.glyphs import ascii_only, level_glyph
+from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.view import View
 from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
@@ -193,10 +193,11 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if len(shown) > LONGEST_PROCESS_LIST:
             remainder = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
             rows.append(text_row(remainder, width, "dim"))
-    rows += [text_row(terminal_safe(notice)[:width], width, "level.yellow") for notice in snapshot.notices]
-    if view.glyphs.name == "ascii":
-        return [tuple((ascii_only(text), name) for text, name in row) for row in rows]
-    return rows
+    return rows + _notices(snapshot, width)
+
+
+def _notices(snapshot: Snapshot, width: int) -> list[Row]:
+    return [text_row(terminal_safe(notice)[:width], width, "level.yellow") for notice in snapshot.notices]
 
 
 def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> list[Row]:
@@ -212,11 +213,7 @@ def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> l
         if clock:
             line.add(f"{clock_time(snapshot.t, view.utc_offset_s)} ", "dim")
         line.add(f"{gpu_label(gpu):>2}  {names[gpu.static.uuid]:<{room}}  ", "strong")
-        if gpu.lost_reason is not None:
-            line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red")
-        elif gpu.asleep:
-            line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim")
-        else:
+        if not _is_silent(gpu, line):
             words, role = samples[gpu.static.uuid]
             level = LEVEL_OF_ROLE[role]
             line.add(f"UTIL {number(gpu.util_pct, 3)}  SM {number(gpu.sm_active_pct, 3)}  {memory(gpu)}  ", "value")
@@ -225,22 +222,24 @@ def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> l
             owner = [(terminal_safe(" ".join(users)), "dim")] if users else []
             line.add_all(fields([*owner, *board(gpu)], width - line.width, gap="  "))
         rows.append(line.row(width))
-    if not clock:
-        rows += [text_row(terminal_safe(notice)[:width], width, "level.yellow") for notice in snapshot.notices]
-    return (
-        [tuple((ascii_only(text), name) for text, name in row) for row in rows] if view.glyphs.name == "ascii" else rows
-    )
+    return rows if clock else rows + _notices(snapshot, width)
+
+
+def _is_silent(gpu: GpuSample, line: Line) -> bool:
+    """Whether a GPU is lost or asleep; the line then says so."""
+    if gpu.lost_reason is not None:
+        line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red")
+    elif gpu.asleep:
+        line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim")
+    return gpu.lost_reason is not None or bool(gpu.asleep)
 
 
 def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator[Line]:
     """Lines of one GPU; for a lost or sleeping one the reason."""
     line = Line().add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
     line.add(" ").to(_INDENT)
-    if gpu.lost_reason is not None:
-        yield line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red")
-        return
-    if gpu.asleep:
-        yield line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim")
+    if _is_silent(gpu, line):
+        yield line
         return
     sm = number(gpu.sm_active_pct, 3)
     if gpu.sm_active_pct is None:

@@ -231,7 +231,7 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("low_sm", "A, B or C, DRAM not measured"),
+        ("low_sm", "A, B or C; DRAM not measured"),
         ("util_pct", "unit: pct"),
         ("F8", "picture of the screen"),
         ("quit", "q  Q  F10"),

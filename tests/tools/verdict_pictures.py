@@ -1,4 +1,4 @@
-"""``docs/pictures.md``: each verdict with its condition and the picture of a scenario that reaches it.
+"""``docs/pictures.md``: each verdict with the picture of a scenario that reaches it.
 
 Made after the pictures: what has none yet is left out.
 """
@@ -14,7 +14,7 @@ from tests.support.expected_verdicts import EXPECTED
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Pictures of verdicts
 
-Each verdict as the demo shows it: `gputop demo SCENARIO`. The conditions of all of them: [verdicts](verdicts.md).
+Each verdict as the demo shows it.
 """
 
 
@@ -27,10 +27,9 @@ def page(made_by: str) -> str:
         name = row.id if row.id in own else own[0] if own else ""
         if row.id == "collecting" or not (DOCS / picture_of(name)).is_file():
             continue
-        parts.append(
-            f"## {row.title[:1].upper()}{row.title[1:]}\n\n{row.condition}\n\n→ {row.remedy or 'nothing to do'}\n"
-        )
-        parts.append(f"![{SCENARIOS[name].title}]({picture_of(name)})\n\n`gputop demo {name}`\n")
+        parts.append(f"## {row.title[:1].upper()}{row.title[1:]}\n")
+        parts.append(f"![{SCENARIOS[name].title}]({picture_of(name)})\n")
+        parts.append(f"`gputop demo {name}`; when and what helps: [{row.id}](verdicts.md#{row.id})\n")
     return "\n".join(parts)
 
 

@@ -156,15 +156,11 @@ def _starting(s: Signals) -> RuleResult:
 STARTUP = Rule(
     id="startup",
     title="starting up",
-    condition=f"the GPU's process is younger than {YOUNG_S:.0f} s and its kernels ran in less than {WORKED_S:.0f} of "
-    "the "
-    f"last {WORKED_OF_S:.0f} s and do not come again and again (what it waits for is named once they ran in "
-    f"{BEGUN_S:.0f} "
-    f"of {BEGUN_OF_S:.0f} s), or the GPU is idle while its process (≥ {HELD_BYTES / 2**30:.0f} GiB held) computes on "
-    "the CPU "
-    "(main "
-    f"thread ≥ {100 * BUSY_MAIN:.0f} % or tree ≥ {BUSY_CORES:g} core); not where "
-    f"a kernel ran in {STEPS_S:.0f} of {WORKED_OF_S:.0f} s while the main thread waited for workers that work",
+    condition=f"the GPU's process is younger than {YOUNG_S:.0f} s; its kernels ran in less than {WORKED_S:.0f} of the "
+    f"last {WORKED_OF_S:.0f} s and do not come again and again; or the GPU is idle while its process, which holds ≥ "
+    f"{HELD_BYTES / 2**30:.0f} GiB, computes on the CPU (main thread ≥ {100 * BUSY_MAIN:.0f} % or tree ≥ "
+    f"{BUSY_CORES:g} core); not where a kernel ran in {STEPS_S:.0f} of {WORKED_OF_S:.0f} s while the main thread "
+    f"waited for workers that work; the wait is named once kernels ran in {BEGUN_S:.0f} of {BEGUN_OF_S:.0f} s",
     level="grey",
     state="unmeasured",
     holds=_startup,

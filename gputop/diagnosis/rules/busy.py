@@ -49,8 +49,8 @@ def _tell_memory(s: Signals) -> RuleResult:
 MEMORY_BANDWIDTH = Rule(
     id="memory_bandwidth",
     title="memory-bandwidth-bound",
-    condition=f"util ≥ {at.MEMORY_UTIL:.0f} %, DRAM / util ≥ {at.MEMORY_RATIO:g} (leaves at "
-    f"{at.MEMORY_RATIO.leave:g}); where util is not measured, DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
+    condition=f"util ≥ {at.MEMORY_UTIL:.0f} %; DRAM / util ≥ {at.MEMORY_RATIO:g} (leaves at "
+    f"{at.MEMORY_RATIO.leave:g}); where util is not measured: DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
     level="info",
     state="working",
     holds=lambda s: s.conditions.memory,
@@ -90,10 +90,9 @@ def _tell_communication(s: Signals) -> RuleResult:
 COMMUNICATION = Rule(
     id="communication",
     title="communication",
-    condition=f"A, B or C, tensor < {at.COMM_TENSOR:.0f} % and (NVLink ≥ {100 * at.COMM_NVLINK:.0f} % or PCIe both "
-    "ways ≥ "
-    f"{100 * at.COMM_PCIE:.0f} %); suspected with NCCL threads, DRAM < {at.COMM_DRAM:.0f} % and power < "
-    f"{100 * at.COMM_POWER:.0f} %",
+    condition=f"A, B or C; tensor < {at.COMM_TENSOR:.0f} %; NVLink ≥ {100 * at.COMM_NVLINK:.0f} %, or PCIe ≥ "
+    f"{100 * at.COMM_PCIE:.0f} % both ways; suspected without that traffic: NCCL threads run, DRAM < "
+    f"{at.COMM_DRAM:.0f} %, power < {100 * at.COMM_POWER:.0f} % of its limit",
     level="red",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
@@ -144,11 +143,11 @@ HANG = Rule(
     id="hang",
     title="hang: waits inside a kernel",
     short="hang",
-    condition=f"for {WAITS_S:.0f} s util ≥ {at.LOW_POWER_UTIL:.0f} %, SM < {at.FLAG_A_SM:.0f} % within 3 points, pipes "
-    "and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; and the job worked otherwise before (30 s, or announced "
-    "steps that have stopped); and another rank of it is idle or has ended, or for 120 s its main thread slept in ≥ 95 "
-    "% of the time and it has NCCL's threads or steps that have stopped. Not while a rank works, for two minutes also "
-    "on the CPU or writing, nor for less than twice the longest such wait that ended",
+    condition=f"for {WAITS_S:.0f} s: util ≥ {at.LOW_POWER_UTIL:.0f} %, SM < {at.FLAG_A_SM:.0f} % and steady within 3 "
+    "points, pipes and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; the job worked otherwise before for 30 s, "
+    "or its announced steps have stopped; another rank of it is idle or has ended, or its main thread slept for 120 s "
+    "in ≥ 95 % of the time while it has NCCL's threads or stopped steps; not while a rank works, for two minutes also "
+    "on the CPU or writing; not for less than twice the longest such wait that ended",
     level="red",
     state="busy_not_working",
     holds=lambda s: s.spin is not None and s.spin.is_hang,
@@ -201,8 +200,8 @@ def _tell_small(s: Signals) -> RuleResult:
 SMALL_KERNELS = Rule(
     id="small_kernels",
     title="small kernels",
-    condition="A, B or C, not memory-bound, not communication; with the main thread ≥ "
-    f"{100 * at.LAUNCH_BOUND_MAIN:.0f} % runnable: launch-bound",
+    condition="A, B or C; neither memory-bound nor communication; launch-bound where the main thread is ≥ "
+    f"{100 * at.LAUNCH_BOUND_MAIN:.0f} % runnable",
     level="red for A and C, yellow for B",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
@@ -226,7 +225,7 @@ LOW_SM = replace(
     SMALL_KERNELS,
     id="low_sm",
     title="low SM activity",
-    condition="A, B or C, DRAM not measured",
+    condition="A, B or C; DRAM not measured",
     holds=lambda s: s.flag is not None and s.mean.dram is None,
     tell=_tell_low_sm,
     remedy="as for small kernels",
@@ -246,8 +245,9 @@ STALLED = Rule(
     id="stalled",
     title="warps resident, nothing computed",
     short="nothing computed",
-    condition=f"SM ≥ {at.STALLED_SM:.0f} % (leaves at {at.STALLED_SM.leave:.0f} %), and tensor, FP64, FP32, FP16, INT, "
-    f"DRAM, PCIe and NVLink all measured and each < {at.STALLED_PIPE:.0f} % (leaves at {at.STALLED_PIPE.leave:.0f} %)",
+    condition=f"SM ≥ {at.STALLED_SM:.0f} % (leaves at {at.STALLED_SM.leave:.0f} %); tensor, FP64, FP32, FP16, INT, "
+    f"DRAM, PCIe and NVLink are all measured, and each is < {at.STALLED_PIPE:.0f} % (leaves at "
+    f"{at.STALLED_PIPE.leave:.0f} %)",
     level="yellow",
     state="working",
     holds=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
@@ -301,8 +301,8 @@ def _tell_low_clock(s: Signals) -> RuleResult:
 LOW_CLOCK = Rule(
     id="low_clock",
     title="low clock",
-    condition=f"util ≥ {at.LOW_CLOCK_UTIL:.0f} %, SM clock < {100 * at.LOW_CLOCK:.0f} % of its maximum (leaves at "
-    f"{100 * at.LOW_CLOCK.leave:.0f} %), power < {100 * at.LOW_CLOCK_POWER:.0f} % of its limit, a thermal or power "
+    condition=f"util ≥ {at.LOW_CLOCK_UTIL:.0f} %; SM clock < {100 * at.LOW_CLOCK:.0f} % of its maximum (leaves at "
+    f"{100 * at.LOW_CLOCK.leave:.0f} %); power < {100 * at.LOW_CLOCK_POWER:.0f} % of its limit; a thermal or power "
     f"reason in < {100 * at.SLOWED:.0f} % of the samples; or impossible power",
     level="yellow",
     state="working",
@@ -346,9 +346,9 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
 NO_TENSOR_CORES = Rule(
     id="no_tensor_cores",
     title="no tensor cores",
-    condition=f"SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / SM < {at.LITTLE_TENSOR_RATIO:g} "
-    f"(leaves at {at.LITTLE_TENSOR_RATIO.leave:g}) and DRAM / util < {at.MUCH_DRAM_RATIO:g} for {at.TENSOR_FOR_S:.0f} "
-    f"s; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
+    condition=f"for {at.TENSOR_FOR_S:.0f} s: SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / "
+    f"SM < {at.LITTLE_TENSOR_RATIO:g} (leaves at {at.LITTLE_TENSOR_RATIO.leave:g}), DRAM / util < "
+    f"{at.MUCH_DRAM_RATIO:g}; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
     level=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
     state="working",
     holds=lambda s: s.little_tensor_s >= at.TENSOR_FOR_S and not s.tick.draws,
@@ -409,8 +409,8 @@ FEWER_WAITS = f"{HIDE_COMMUNICATION}; with a pipeline: more micro-batches, stage
 HALF_WORKING = Rule(
     id="half_working",
     title="half working",
-    condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL.leave:.0f} %), SM / util < {at.HALF_RATIO:g} "
-    f"(leaves at {at.HALF_RATIO.leave:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
+    condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL.leave:.0f} %); SM / util < {at.HALF_RATIO:g} "
+    f"(leaves at {at.HALF_RATIO.leave:g}); DRAM / util < {at.MUCH_DRAM_RATIO:g}",
     level="yellow; info where it waits for a straggler",
     state="working",
     holds=lambda s: s.conditions.half,
@@ -447,9 +447,9 @@ def _few_warps(s: Signals) -> tuple[str, ...]:
 HEALTHY = Rule(
     id="healthy",
     title="working",
-    condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM ≥ {at.HEALTHY_SM:.0f} % (or tensor ≥ {at.HEALTHY_TENSOR:.0f} %), "
-    f"and a second witness: tensor / SM ≥ {at.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ {at.MUCH_DRAM_RATIO:g}, or FP64, "
-    f"FP32, FP16 or INT ≥ {at.WITNESS_PIPE:.0f} %; nothing else",
+    condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %; SM ≥ {at.HEALTHY_SM:.0f} %, or tensor ≥ {at.HEALTHY_TENSOR:.0f} %; a "
+    f"second witness: tensor / SM ≥ {at.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ {at.MUCH_DRAM_RATIO:g}, or FP64, FP32, "
+    f"FP16 or INT ≥ {at.WITNESS_PIPE:.0f} %; nothing else",
     level="green",
     state="working",
     holds=lambda s: s.conditions.broad and s.conditions.witness,
@@ -496,10 +496,10 @@ def _tell_unexplained(s: Signals) -> RuleResult:
 WORKING = Rule(
     id="working",
     title="working",
-    condition=f"util ≥ {at.WORKING_UTIL:.0f} %, SM measured, nothing else. Green with one witness: a tensor, FP or INT "
-    f"pipe ≥ {at.SEEN_PIPE:.0f} %, DRAM ≥ {at.SEEN_DRAM:.0f} %, or power ≥ {100 * at.SEEN_POWER:.0f} % of its limit, "
-    f"the last not at SM ≥ {at.UNEXPLAINED_SM:.0f} % with all that is measured below {at.UNEXPLAINED_PIPE:.0f} %; "
-    f"confidence medium below SM {at.HEALTHY_SM:.0f} % or without a second witness",
+    condition=f"util ≥ {at.WORKING_UTIL:.0f} %; SM measured; nothing else; green with one witness: a tensor, FP or "
+    f"INT pipe ≥ {at.SEEN_PIPE:.0f} %, DRAM ≥ {at.SEEN_DRAM:.0f} %, or power ≥ {100 * at.SEEN_POWER:.0f} % of its "
+    f"limit (not at SM ≥ {at.UNEXPLAINED_SM:.0f} % with all that is measured below {at.UNEXPLAINED_PIPE:.0f} %); "
+    f"medium confidence below SM {at.HEALTHY_SM:.0f} % or without a second witness",
     level=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
     holds=lambda s: s.util_pct >= at.WORKING_UTIL and s.mean.sm is not None,
@@ -527,8 +527,8 @@ NO_BOTTLENECK_SEEN = Rule(
     id="no_bottleneck_seen",
     title=f"{STATE_WORDS['unmeasured']}: no bottleneck seen",
     short="no bottleneck seen",
-    condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM not measured. Power is the only witness: from "
-    f"{100 * at.FULL_POWER:.0f} % of its limit on the GPU works hard; below {100 * at.LOW_POWER:.0f} % with util ≥ "
+    condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %; SM not measured; power is the only witness: from "
+    f"{100 * at.FULL_POWER:.0f} % of its limit on the GPU works hard, below {100 * at.LOW_POWER:.0f} % with util ≥ "
     f"{at.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
     level="grey-green, grey where it draws little",
     state="unmeasured",

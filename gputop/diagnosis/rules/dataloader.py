@@ -103,12 +103,11 @@ DATALOADER_CPU = Rule(
     id="dataloader_cpu",
     title="starved: dataloader, CPU-bound",
     short="starved: dataloader CPU",
-    condition=f"idle ≥ {IDLE_PCT:.0f} %, the busiest feeder (loader, helper or host thread) busy with the next batch "
-    "in at "
-    f"least {100 * MOSTLY:.0f} % of the idle time (interval by interval, leaves below {100 * NO_LONGER:.0f} %) and "
-    "most of that runnable, the main thread neither "
-    f"running in as much of it nor in a wait of its own; or all loaders run ≥ {100 * ALL_COMPUTE:.0f} % and what the "
-    f"main thread waits for was not read (low); a job that was seen starting has trained for {TRAINS_S:.0f} s",
+    condition=f"idle ≥ {IDLE_PCT:.0f} %; the busiest feeder (loader, helper or host thread) is busy with the next "
+    f"batch in ≥ {100 * MOSTLY:.0f} % of the idle time (leaves below {100 * NO_LONGER:.0f} %), and runnable in most "
+    "of that; the main thread neither runs in as much of it nor is in a wait of its own; or all loaders run ≥ "
+    f"{100 * ALL_COMPUTE:.0f} % and what the main thread waits for was not read (low confidence); a job that was seen "
+    f"starting has trained for {TRAINS_S:.0f} s",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_cpu,
@@ -189,12 +188,10 @@ DATALOADER_DISK = Rule(
     id="dataloader_io",
     title="starved: dataloader, I/O-bound",
     short="starved: dataloader I/O",
-    condition=f"idle ≥ {IDLE_PCT:.0f} % and the busiest feeder in disk or network wait in at least {100 * MOSTLY:.0f} "
-    "% of "
-    f"the idle time (interval by interval, leaves below {100 * NO_LONGER:.0f} %; workers in turns count together; "
-    "polling counts where its sockets receive "
-    "data); or by elimination: main waits for a batch, no feeder runs "
-    "or waits for a disk, and they poll",
+    condition=f"idle ≥ {IDLE_PCT:.0f} %; the busiest feeder waits for a disk or the network in ≥ {100 * MOSTLY:.0f} % "
+    f"of the idle time (leaves below {100 * NO_LONGER:.0f} %), where workers in turns count together, and polling "
+    "counts where its sockets receive data; or by elimination: the main thread waits for a batch, no feeder runs or "
+    "waits for a disk, and they poll",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_disk,

@@ -118,9 +118,8 @@ def _tell_holding(s: Signals) -> RuleResult:
 IDLE_HOLDING_MEMORY = Rule(
     id="idle_holding_memory",
     title=HOLDING,
-    condition=f"p95(util) < {LOUD_UTIL:.0f} % for ≥ {HOLDING_S:.0f} s, the GPU's processes hold ≥ "
-    f"{HELD_BYTES / 2**30:.0f} GiB, use "
-    f"< {BUSY_CORES:g} core and serve no requests",
+    condition=f"p95(util) < {LOUD_UTIL:.0f} % for ≥ {HOLDING_S:.0f} s; the GPU's processes hold ≥ "
+    f"{HELD_BYTES / 2**30:.0f} GiB, use < {BUSY_CORES:g} core and serve no requests",
     level=f"yellow, red from {ALARM_S / 60:.0f} min",
     state="idle_allocated",
     holds=_holding,
@@ -150,9 +149,8 @@ def _tell_idle(s: Signals) -> RuleResult:
 IDLE = Rule(
     id="idle",
     title="idle",
-    condition=f"p95(util) < {LOUD_UTIL:.0f} % (leaves where p90 is not); not while requests come and go, nor while "
-    "steps do, each "
-    "after a wait for workers that work",
+    condition=f"p95(util) < {LOUD_UTIL:.0f} % (leaves where p90 is not); not while requests come and go; not while "
+    "steps do, each after a wait for workers that work",
     level="grey",
     state="idle",
     holds=lambda s: s.quiet and not s.comes_and_goes and not is_fed(s),

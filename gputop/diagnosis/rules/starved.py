@@ -68,7 +68,7 @@ KV_CACHE_FULL = Rule(
     id="kv_cache_full",
     title="short of memory: the KV cache is full",
     short="KV cache full",
-    condition=f"idle ≥ {IDLE:.0f} %, and the server on this GPU (--server-url) says that its KV cache is at least "
+    condition=f"idle ≥ {IDLE:.0f} %; the server on this GPU (--server-url) says that its KV cache is ≥ "
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
@@ -120,10 +120,8 @@ LOW_DEMAND = Rule(
     id="low_demand",
     title=f"low demand: {HOLDING_MEMORY}",
     short="low demand",
-    condition=f"idle ≥ {IDLE:.0f} %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the "
-    "main thread "
-    f"waits for connections on a listening socket in {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a "
-    "parent that has one",
+    condition=f"idle ≥ {IDLE:.0f} %; no loaders; the command is a server (vllm, sglang, tritonserver, …), or the main "
+    f"thread waits for connections in ≥ {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a parent that does",
     level="info",
     state="idle_allocated",
     holds=_low_demand,
@@ -167,11 +165,9 @@ CHECKPOINT_PAUSE = Rule(
     id="checkpoint_pause",
     title="starved: checkpoint pause",
     short="starved: checkpoint",
-    condition=f"a pause of {PAUSE_S[0]:.0f}–{PAUSE_S[1]:.0f} s without a kernel in which the job's processes write ≥ "
-    f"{CHECKPOINT_BYTES / 1e6:.0f} MB/s, or at any rate while the main thread waits for what it writes in ≥ "
-    f"{100 * SAVING:.0f} "
-    "% of "
-    "it",
+    condition=f"a pause of {PAUSE_S[0]:.0f}–{PAUSE_S[1]:.0f} s without a kernel; the job's processes write ≥ "
+    f"{CHECKPOINT_BYTES / 1e6:.0f} MB/s in it, or the main thread waits for what it writes in ≥ {100 * SAVING:.0f} % "
+    "of it",
     level="info",
     state="starved",
     holds=lambda s: _checkpoint(s) is not None,
@@ -208,8 +204,7 @@ def _tell_worker_restart(s: Signals) -> RuleResult:
 WORKER_RESTART = Rule(
     id="worker_restart",
     title="starved: worker restarts",
-    condition=f"idle ≥ {IDLE_PCT:.0f} %, ≥ {CHURN_PER_MIN:.0f} new loaders a minute, and pauses of ≥ "
-    f"{BIRTH_GAP_S:.0f} s "
+    condition=f"idle ≥ {IDLE_PCT:.0f} %; ≥ {CHURN_PER_MIN:.0f} new loaders a minute; pauses of ≥ {BIRTH_GAP_S:.0f} s "
     "without a kernel when they start",
     level="yellow",
     state="starved",
@@ -260,8 +255,8 @@ PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the G
 PCIE_TRANSFER = Rule(
     id="pcie_transfer",
     title="starved: PCIe transfers",
-    condition=f"PCIe ≥ {100 * PCIE_BUSY:.0f} % of the link and ≥ idle/2 with idle ≥ {IDLE_PCT:.0f} %, or ≥ "
-    f"{100 * PCIE_FULL:.0f} %; one direction only (both are NCCL); a full link below its best is named",
+    condition=f"PCIe ≥ {100 * PCIE_BUSY:.0f} % of the link and ≥ idle/2, with idle ≥ {IDLE_PCT:.0f} %; or PCIe ≥ "
+    f"{100 * PCIE_FULL:.0f} %; one direction only (both are NCCL)",
     level="yellow",
     state="starved",
     holds=_pcie,
@@ -372,7 +367,7 @@ def _unattributed_cause(s: Signals) -> Cause:
 STARVED_UNATTRIBUTED = Rule(
     id="starved_unattributed",
     title="starved: cause not seen",
-    condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE.leave:.0f} %) and none of the above; without a visible process "
+    condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE.leave:.0f} %); none of the above; without a visible process "
     "and without the host's side idle is a fact, and is counted as idle",
     level="yellow; grey without processes",
     state="starved",
@@ -430,12 +425,10 @@ def _tell_main(s: Signals) -> RuleResult:
 MAIN_PROCESS = Rule(
     id="main_process",
     title="starved: main process",
-    condition=f"idle ≥ {IDLE_PCT:.0f} % and the main thread runnable, or waiting for a disk, the network, a full pipe "
-    "or a "
-    f"timer of its own, in at least {100 * MOSTLY:.0f} % of the idle time (interval by interval, leaves below "
-    f"{100 * NO_LONGER:.0f} %); for a disk, the network or a full pipe it may be up to ≥ {100 * PURE_WAIT:.0f} % of "
-    "it; or running and such waits together fill half of it while no "
-    "feeder works",
+    condition=f"idle ≥ {IDLE_PCT:.0f} %; the main thread is runnable, or waits for a disk, the network, a full pipe or "
+    f"a timer of its own, in ≥ {100 * MOSTLY:.0f} % of the idle time (leaves below {100 * NO_LONGER:.0f} %); or it may "
+    f"have waited for a disk, the network or a full pipe in ≥ {100 * PURE_WAIT:.0f} % of it; or running and such waits "
+    "together fill half of it while no feeder works",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_main_process,

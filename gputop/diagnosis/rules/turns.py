@@ -54,10 +54,10 @@ TAKE_TURNS = Rule(
     id="take_turns",
     title="starved: GPUs take turns",
     short="starved: take turns",
-    condition=f"≥ 2 GPUs of one process or job whose util adds up to ≤ {thresholds.TURNS_SUM:.0f} % in ≥ "
-    f"{100 * thresholds.TURNS_SHARE:.0f} % of the samples, ≥ {thresholds.TURNS_SEEN_SUM:.0f} % in the mean, one after "
-    f"the other at work; if turns are shorter than a sample, ≥ {thresholds.TURNS_FAST_SUM:.0f} % in as many samples, "
-    "and no loader computes or waits for data",
+    condition="≥ 2 GPUs of one process or job, one after the other at work: their util adds up to ≤ "
+    f"{thresholds.TURNS_SUM:.0f} % in ≥ {100 * thresholds.TURNS_SHARE:.0f} % of the samples, and to ≥ "
+    f"{thresholds.TURNS_SEEN_SUM:.0f} % in the mean; if turns are shorter than a sample: ≥ "
+    f"{thresholds.TURNS_FAST_SUM:.0f} % in as many samples, and no loader computes or waits for data",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     holds=_holds,
