@@ -97,7 +97,14 @@ def our_program(module: str, *words: str) -> list[str]:
     The program ends with the calling thread or this process. It imports what this process can, but nothing from the
     folder where gputop was started.
     """
-    return [sys.executable, "-I", "-c", _main_of(module, repr(_import_path())), *words]
+    left_out = {_PACKAGE}
+    # A folder that was deleted holds nothing to import.
+    with suppress(OSError):
+        left_out.add(os.getcwd())
+    path = [_PACKAGE, *(folder for folder in sys.path if os.path.isabs(folder) and folder not in left_out)]
+    die = _DIE_WITH_PARENT.format(parent=os.getpid())
+    code = f"import sys; sys.path[:] = {path!r}{die}{_RUN_MAIN.format(module=module)}"
+    return [sys.executable, "-I", "-c", code, *words]
 
 
 def until_we_end(program: str, *words: str) -> list[str]:
@@ -122,21 +129,6 @@ def die_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(126)
-
-
-def _main_of(module: str, path: str) -> str:
-    """Return a program's code; ``path`` becomes its import path."""
-    die = _DIE_WITH_PARENT.format(parent=os.getpid())
-    return f"import sys; sys.path[:] = {path}{die}{_RUN_MAIN.format(module=module)}"
-
-
-def _import_path() -> list[str]:
-    """Return this process's import path without the current folder."""
-    left_out = {_PACKAGE}
-    # A folder that was deleted holds nothing to import.
-    with suppress(OSError):
-        left_out.add(os.getcwd())
-    return [_PACKAGE, *(folder for folder in sys.path if os.path.isabs(folder) and folder not in left_out)]
 
 
 KILLED_S = 1.0

@@ -31,18 +31,16 @@ def why_no_thread() -> str:
 
     A thread needs a process number, and memory for its stack.
     """
-    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    stack, most = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_STACK, resource.RLIMIT_AS))
     needed = _STACK_BYTES if stack == resource.RLIM_INFINITY else stack
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
     is_memory = most != resource.RLIM_INFINITY and most - address_space_bytes() < 2 * needed
     return f"no thread can be started: {_memory_limit() if is_memory else _PROCESSES}"
 
 
 def _memory_limit() -> str:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most == resource.RLIM_INFINITY:
-        return ""
-    return f"the limit on memory is reached, {most >> 20} MiB of address space (ulimit -v)"
+    words = f"the limit on memory is reached, {most >> 20} MiB of address space (ulimit -v)"
+    return "" if most == resource.RLIM_INFINITY else words
 
 
 def address_space_bytes() -> int:

@@ -50,12 +50,10 @@ def load_plain(path: str) -> Any:
         try:
             with _bounded(BYTES_A_BYTE * size + BYTES_MORE):
                 return _Plain(file).load()
-        except NotPlain:
+        except (NotPlain, OSError):
             raise
         except MemoryError:
             raise NotPlain("asks for more memory than its size explains") from None
-        except OSError:
-            raise
         except Exception:  # noqa: BLE001 - a damaged pickle can raise anything
             raise NotPlain("is a damaged pickle, or cut off: write it again") from None
 
@@ -65,8 +63,7 @@ def _bounded(growth_bytes: int) -> Iterator[None]:
     """Limit the growth of the address space within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = address_space_bytes() + growth_bytes
-    if soft != resource.RLIM_INFINITY:
-        limit = min(limit, soft)
+    limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield

@@ -78,7 +78,14 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
     except FileNotFoundError:
         before = S_IFREG | 0o600
     if not S_ISREG(before):
-        _write_into(path, content)
+        try:
+            with open(path, "wb", opener=without_waiting) as device:
+                os.set_blocking(device.fileno(), True)
+                device.write(content)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise OSError(error.errno, "a pipe that nobody reads", os.fspath(path)) from error
+            raise
         return
     unfinished = f"{target}.{os.getpid()}.tmp"
     try:
@@ -92,15 +99,4 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
         if isinstance(error, OSError):
             # The error must name the file that was asked for.
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-        raise
-
-
-def _write_into(path: str | os.PathLike[str], content: bytes) -> None:
-    try:
-        with open(path, "wb", opener=without_waiting) as device:
-            os.set_blocking(device.fileno(), True)
-            device.write(content)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise OSError(error.errno, "a pipe that nobody reads", os.fspath(path)) from error
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
@@ -18,29 +18,14 @@ from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import HOUR_S, typed_number
 from gputop.model.snapshot import GpuSample, value
 
-Kind = Literal["badge", "verdict", "state"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS = ("badge", "verdict", "state")
 _GAP_WORDS = "UTIL − SM in points: time in which the GPU was busy and its SMs were not"
 GAP = Metric("gap_pct", "pct", "GAP", _GAP_WORDS, kind="ratio", low=0.0, high=100.0)
 
 
-class Condition(Struct, frozen=True):
-    """A condition on one GPU, such as ``badge:ecc or temp_c > 85``."""
-
-    expression: Expression
-
-    @property
-    def text(self) -> str:
-        return self.expression.text
-
-    def holds(self, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
-        """Evaluate the condition; None where the result depends on an unknown value."""
-        return self.expression.holds(lambda term: _evaluate(term, gpu, diagnosis))
-
-    @property
-    def is_badges(self) -> bool:
-        """Whether the condition consists of badges alone, which have delays of their own."""
-        return all(term.field == "badge" for term in self.expression.terms)
+def holds_on(when: Expression, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
+    """Evaluate a condition on a GPU; None where the result depends on an unknown value."""
+    return when.holds(lambda term: _evaluate(term, gpu, diagnosis))
 
 
 def _evaluate(term: Term, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
@@ -83,9 +68,9 @@ def vocabulary() -> Vocabulary:
     )
 
 
-def parse(text: str) -> Condition:
-    """Parse a condition. Raises ExpressionError."""
-    return Condition(parse_expression(text, vocabulary()))
+def parse(text: str) -> Expression:
+    """Parse a condition, such as ``badge:ecc or temp_c > 85``. Raises ExpressionError."""
+    return parse_expression(text, vocabulary())
 
 
 LONGEST_S = 30 * 86400.0
@@ -107,7 +92,7 @@ class Alert(Struct, frozen=True):
     """
 
     name: str
-    when: Condition
+    when: Expression
     for_s: float
     again_s: float = AGAIN_S
     run: tuple[str, ...] = ()
@@ -151,21 +136,23 @@ def _read(tables: Iterable[Mapping[str, Any]]) -> tuple[tuple[Alert, ...], list[
             if alert.name in alerts:
                 raise AlertError("another alert has the same name")
             alerts[alert.name] = alert
-        except (AlertError, ExpressionError) as error:
+        except AlertError as error:
             subject = name if isinstance(name, str) and _NAME.fullmatch(name) else number
-            prefix = "when: " if isinstance(error, ExpressionError) else ""
-            mistakes.append(f"alert {subject}: {prefix}{error}")
+            mistakes.append(f"alert {subject}: {error}")
     return tuple(alerts.values()), mistakes
 
 
 def _alert(table: Mapping[str, Any]) -> Alert:
-    """Read one table. Raises AlertError and ExpressionError."""
+    """Read one table. Raises AlertError."""
     fields = _Table.__struct_encode_fields__
     for field in table:
         if field not in fields:
             raise AlertError(f"unknown field {field!r}{nearest(field, fields, 'fields: ' + ', '.join(fields))}")
     try:
         read = convert(dict(table), _Table)
+        when = parse(read.when)
+    except ExpressionError as error:
+        raise AlertError(f"when: {error}") from None
     except ValidationError as error:
         # The value is not quoted: it may hold a token.
         problem, _, path = str(error).partition(" - at `$.")
@@ -173,10 +160,11 @@ def _alert(table: Mapping[str, Any]) -> Alert:
         raise AlertError(f"{field}: must be {_MUST_BE.get(field, 'a text')}" if field else problem) from None
     if any("\0" in word for word in read.run or ()):
         raise AlertError("run: holds a zero byte")
-    when = parse(read.when)
-    if not when.expression:
+    if not when:
         raise AlertError("when: is empty")
-    for_s = _seconds("for", read.for_, 0.0 if when.is_badges else FOR_S, 0.0)
+    # Badges have delays of their own.
+    usual_s = 0.0 if all(term.field == "badge" for term in when.terms) else FOR_S
+    for_s = _seconds("for", read.for_, usual_s, 0.0)
     return Alert(read.name, when, for_s, _seconds("again", read.again, AGAIN_S, 1.0), read.run or ())
 
 
@@ -191,7 +179,9 @@ def _seconds(field: str, given: str | float | None, default: float, least: float
     return float(seconds)
 
 
-EXAMPLES = """\
+def examples() -> str:
+    """Return a commented example for ``gputop config --init``."""
+    return """\
 # Each alert is a table of its own, below everything else. Its program gets GPUTOP_ALERT, GPUTOP_GPUS, GPUTOP_HOST and
 # more in its environment, a JSON object on its stdin. `gputop alerts FILE` says what would have fired in a recording.
 #[[alert]]
@@ -200,8 +190,3 @@ EXAMPLES = """\
 #for = "10m"
 #run = ["sh", "-c", 'logger -t gputop "$GPUTOP_ALERT: GPUs $GPUTOP_GPUS, job $GPUTOP_JOB_ID"']
 """
-
-
-def examples() -> str:
-    """Return a commented example for ``gputop config --init``."""
-    return EXAMPLES

@@ -129,6 +129,7 @@ def alerts_here(
     if not settings.alert:
         return None
     from gputop.features.alerts.node_alerts import FiringLock, NodeAlerts
+    from gputop.sources.runtime_directories import login_directories, prepare
 
     alerts = alerts_of(settings.alert)
     if not fire:
@@ -138,7 +139,10 @@ def alerts_here(
             tell(REDACTED)
         return None
     refuse_unsafe(args, alerts)
-    node_alerts = NodeAlerts(alerts, FiringLock(_runtime_directory()), tell)
+    directory = login_directories()[0]
+    with suppress(OSError):
+        prepare(directory)
+    node_alerts = NodeAlerts(alerts, FiringLock(directory), tell)
     if why_not := node_alerts.why_not():
         (tell or node_alerts.messages.append)(f"alerts: {why_not}")
     return node_alerts
@@ -180,20 +184,10 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
     """Return the alerts for `gputop doctor`, without secrets."""
     if not settings.alert:
         return {}
-    alerts, problems = alerts_of(settings.alert), []
+    alerts, problems = alerts_of(settings.alert), list[str]()
     try:
         refuse_unsafe(args, alerts)
     except ConfigError as error:
-        problems = [str(error)]
+        problems.append(str(error))
     names = [{"name": alert.name, "when": alert.when.text, "runs": bool(alert.run)} for alert in alerts]
     return {"alerts": {"configured": names}, "problems": problems}
-
-
-def _runtime_directory() -> str:
-    """Return the directory of this user's lock file."""
-    from gputop.sources.runtime_directories import login_directories, prepare
-
-    directory = login_directories()[0]
-    with suppress(OSError):
-        prepare(directory)
-    return directory

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.alerts.alert_table import Alert
+from gputop.features.alerts.alert_table import Alert, holds_on
 from gputop.model.quantity import which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot
 from gputop.monitor import Frame
@@ -77,14 +77,10 @@ class AlertEvaluator:
         longest_gap = GAP_INTERVALS * snapshot.interval_s
         firings = []
         for alert in self.alerts:
-            positions = [
-                position
-                for position, (gpu, diagnosis) in enumerate(zip(snapshot.gpus, frame.diagnoses, strict=False))
-                if self._fires(alert, gpu, diagnosis, snapshot.t, longest_gap)
-            ]
+            rows = enumerate(zip(snapshot.gpus, frame.diagnoses, strict=False))
+            positions = [at for at, (gpu, d) in rows if self._fires(alert, gpu, d, snapshot.t, longest_gap)]
             if positions:
-                uuids = [snapshot.gpus[position].static.uuid for position in positions]
-                since = min(self._states[alert.name, uuid].since for uuid in uuids)
+                since = min(self._states[alert.name, snapshot.gpus[at].static.uuid].since for at in positions)
                 firings.append(firing(alert, frame, positions, since))
         self._forget(snapshot)
         return firings
@@ -95,17 +91,13 @@ class AlertEvaluator:
 
     def silent_until(self, alert: Alert) -> float | None:
         """Return when a holding alert may fire again; None where it is not silent."""
-        ends = [
-            self._fired[place] + alert.again_s
-            for place in self._states
-            if place[0] == alert.name and place in self._fired
-        ]
-        return min(ends, default=None)
+        fired = [self._fired[place] for place in self._states if place[0] == alert.name and place in self._fired]
+        return min(fired) + alert.again_s if fired else None
 
     def _fires(self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, gap: float) -> bool:
         """Update an alert's state on a GPU; return whether it fires now."""
         place = (alert.name, gpu.static.uuid)
-        holds = alert.when.holds(gpu, diagnosis)
+        holds = holds_on(alert.when, gpu, diagnosis)
         if holds is False:
             self._states.pop(place, None)
         if not holds:
@@ -141,8 +133,7 @@ def firing(alert: Alert, frame: Frame, positions: Sequence[int], since: float, *
 
     snapshot = frame.snapshot
     rows = [(snapshot.gpus[position].static, frame.diagnoses[position]) for position in positions]
-    indices = tuple(static.index for static, _ in rows)
-    uuids = tuple(static.uuid for static, _ in rows)
+    indices, uuids = tuple(static.index for static, _ in rows), tuple(static.uuid for static, _ in rows)
     owners = [process for process in snapshot.processes if process.role == "gpu" and process.gpu in indices]
     jobs = {process.static.batch_job.id for process in owners if process.static.batch_job is not None}
     job_id = jobs.pop() if len(jobs) == 1 else None

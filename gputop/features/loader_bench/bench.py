@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Room
-from gputop.features.loader_bench.loader_factory import LoaderFactory
-from gputop.features.loader_bench.measure_setting import measure_setting
+from gputop.features.loader_bench.measure_setting import LoaderFactory, measure_setting
 from gputop.features.loader_bench.plan import (
     ENOUGH,
     MIN_GAIN,
@@ -72,7 +73,8 @@ class _Bench:
         self.rows: list[BenchRow] = []
         self.notes: list[str] = []
         self.begun = time.monotonic()
-        if factory.uses_cuda:
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
             raise TypeError(
                 "CUDA is in use in this process and does not survive a fork: measure before the model is on the GPU, "
                 "or with `gputop loader MODULE:FUNCTION`"
@@ -155,18 +157,14 @@ def room_here() -> Room:
 
 
 def _shm() -> float | None:
-    try:
+    with suppress(OSError):
         status = os.statvfs("/dev/shm")
-    except OSError:
-        return None
-    return float(status.f_bavail * status.f_frsize)
+        return float(status.f_bavail * status.f_frsize)
+    return None
 
 
 def _pressure() -> float | None:
     """Return the kernel's mean CPU pressure over ten seconds, percent (Documentation/accounting/psi.rst)."""
-    try:
-        with open("/proc/pressure/cpu", encoding="ascii") as file:
-            words = file.readline().split()
-        return float(words[1].partition("=")[2])
-    except (OSError, IndexError, ValueError):
-        return None
+    with suppress(OSError, IndexError, ValueError), open("/proc/pressure/cpu", encoding="ascii") as file:
+        return float(file.readline().split()[1].partition("=")[2])
+    return None

@@ -6,17 +6,24 @@ Exit status 0: found, 1: nothing could be measured.
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
+import signal
 import sys
 import time
+from contextlib import redirect_stdout
+from typing import Any
 
 from gputop.commands.shared_options import prints_ascii, seconds
 from gputop.config import Settings
+from gputop.model.quantity import error_words
 from gputop.model.source import UsageError
 from gputop.output.document import plain
 from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
 
 NOTHING_MEASURED = 1
+MAX_REASON_CHARS = 300
 _BAR_CELLS = 24
 
 
@@ -40,7 +47,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
     from gputop.features.loader_bench.bench import BenchRequest, dataloader_bench
     from gputop.features.loader_bench.bench_report import loader_document
-    from gputop.features.loader_bench.user_function import make_data
 
     begun = time.monotonic()
     counts = _counts(args.workers)
@@ -77,3 +83,52 @@ def _step_s(text: str) -> float:
     if text.strip().lower().endswith("ms"):
         return seconds(text.strip()[:-2] + "s", "--step") / 1000.0
     return seconds(text, "--step")
+
+
+def make_data(function: str, limit_s: float) -> Any:
+    """Return what MODULE:FUNCTION makes. Raises UsageError if it cannot be imported, fails or takes too long.
+
+    It runs in the main thread of this process, and what it prints goes to stderr: stdout may be JSON.
+    """
+    module, name = split_name(function)
+
+    def give_up(*_: object) -> None:
+        raise UsageError(
+            f"{function}() has not returned within the budget of {limit_s:g} s: make less in it, or give more with "
+            "--budget"
+        )
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        with redirect_stdout(sys.stderr):
+            return _call(module, name)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _call(module: str, name: str) -> Any:
+    sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(importlib.import_module(module), name, None)
+    except UsageError:
+        raise
+    except BaseException as error:
+        raise UsageError(f"{module} cannot be imported: {error_words(error)[:MAX_REASON_CHARS]}") from error
+    if not callable(function):
+        raise UsageError(f"{module} has no function {name}")
+    try:
+        return function()
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UsageError(f"{module}:{name}() raised {error_words(error)[:MAX_REASON_CHARS]}") from error
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Split MODULE:FUNCTION. Raises UsageError for anything else."""
+    module, _, name = text.partition(":")
+    if not module or not name.isidentifier():
+        raise UsageError(f"{text!r} must be MODULE:FUNCTION, as in train:make_dataset")
+    return module, name

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.commands.config import ConfigWatch, problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
-from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of, parse
+from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of, holds_on, parse
 from gputop.features.alerts.evaluator import AlertEvaluator
 from gputop.model.expression import ExpressionError
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
@@ -115,10 +115,10 @@ def test_an_unknown_value_neither_fires_nor_resolves() -> None:
     assert Watch(alert(**{"for": "3s"})).feed(90, *[None] * 5, 90) == [], "over a gap nobody knows that it held"
     assert Watch(alert(**{"for": "3s"})).feed(*[90] * 20, repeats=("nvml",)) == [], "repeated is not measured again"
     unjudged = diagnosis(0, "collecting", "unmeasured")
-    assert parse("verdict:healthy").holds(sample(), unjudged) is None
-    assert parse("verdict:healthy or power_w > 5").holds(sample(power_w=9.0), unjudged) is True
-    assert parse("verdict:healthy and power_w > 5").holds(sample(power_w=1.0), unjudged) is False
-    assert parse("power_w > 5").holds(sample(), diagnosis()) is None
+    assert holds_on(parse("verdict:healthy"), sample(), unjudged) is None
+    assert holds_on(parse("verdict:healthy or power_w > 5"), sample(power_w=9.0), unjudged) is True
+    assert holds_on(parse("verdict:healthy and power_w > 5"), sample(power_w=1.0), unjudged) is False
+    assert holds_on(parse("power_w > 5"), sample(), diagnosis()) is None
 
 
 def test_a_clock_that_is_set_back_a_little_fires_nothing_twice_and_by_a_year_silences_nothing() -> None:
@@ -200,7 +200,7 @@ def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: s
 )
 def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(when: str, holds: bool | None) -> None:
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), temp_c=90.0)
-    assert parse(when).holds(gpu, diagnosis(0, "working", "working", "thermal")) is holds
+    assert holds_on(parse(when), gpu, diagnosis(0, "working", "working", "thermal")) is holds
 
 
 @pytest.mark.parametrize(
