@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import compress
 from statistics import mean, median, quantiles
 from typing import Literal
@@ -12,6 +13,8 @@ from msgspec import Struct
 from gputop.diagnosis.thresholds import SLOW_STEP
 from gputop.features.traces.columns import (
     ABSENT,
+    ANNOTATION,
+    COMPUTE,
     COPY,
     PYTHON,
     Interval,
@@ -28,8 +31,9 @@ from gputop.features.traces.columns import (
 )
 from gputop.features.traces.device_events import Busy, DeviceEvents, busiest_stream_ns, busy, device_events, launches
 from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
-from gputop.features.traces.host_stack import underneath
+from gputop.features.traces.host_stack import sync_rows, underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
+from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.kernels import (
     category_rows,
     fp32_gemm_pct,
@@ -39,7 +43,6 @@ from gputop.features.traces.kernels import (
     sm_high_pct,
     spent_by_kind,
 )
-from gputop.features.traces.sync_calls import sync_rows
 from gputop.features.traces.trace_report import (
     HOST_CAUSES,
     SHARES,
@@ -53,7 +56,6 @@ from gputop.features.traces.trace_report import (
 )
 from gputop.features.traces.trace_steps import HostStep, TraceStep, host_steps, proposed_range, step_rows
 from gputop.features.traces.trace_verdict import judged
-from gputop.features.traces.unknown_comm import unknown_communication
 
 MOST_UNDER = 5
 MOST_WARNINGS = 3
@@ -62,6 +64,14 @@ _LEAST_WORK_NS = 1_000_000
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
+
+
+LEAST_NS = 1_000_000
+"""Duration from which a kernel on few multiprocessors is suspected."""
+FEW_BLOCKS = 0.2
+"""Blocks per multiprocessor: communication leaves most of the chip to compute (DeepEP: 20 to 24 of 132)."""
+OWN_STREAM = 0.9
+"""Share of a stream's kernel time in such kernels from which on the stream is theirs."""
 
 
 class StepChoice(Struct, frozen=True):
@@ -136,13 +146,12 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
     if choice.first is not None and not steps:
         raise TraceError(f"{trace.path}: no steps to choose from: call profiler.step() after each one")
     launched = launches(trace)
-    pageable = {number for number, text in enumerate(trace.names.texts) if "Pageable" in text}
-    bus = {number for number, text in enumerate(trace.names.texts) if _BUS.search(text)}
-    blocking: set[int] = set()
-    if pageable:
-        copies = map(pageable.__contains__, trace.gpu.name)
-        blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
-    iterators = {match[1] for text in trace.names.texts if (match := DATA_LOADER.match(text))}
+    texts = trace.names.texts
+    pageable = {number for number, text in enumerate(texts) if "Pageable" in text}
+    bus = {number for number, text in enumerate(texts) if _BUS.search(text)}
+    copies = map(pageable.__contains__, trace.gpu.name) if pageable else ()
+    blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
+    iterators = {match[1] for text in texts if (match := DATA_LOADER.match(text))}
     threads = HostCauses(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
     return _Host(
         steps, launched, threads, min(iterators, default=None), pageable, bus, PYTHON in trace.spans.kind,
@@ -151,9 +160,8 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
 
 
 def _ranges(trace: Trace) -> str:
-    named = sorted(
-        {trace.names.texts[name] for name, kind in zip(trace.spans.name, trace.spans.kind, strict=True) if kind == 1}
-    )
+    numbers = set(compress(trace.spans.name, map(ANNOTATION.__eq__, trace.spans.kind)))
+    named = sorted(trace.names.texts[number] for number in numbers)
     return f"it has {', '.join(map(repr, named[:5]))}" if named else "it has no named ranges"
 
 
@@ -206,6 +214,7 @@ def _measures(
     queue_empty_pct, launch_delay_us = queue(trace, events, begin, end)
     once = happened_once(idle, window, named=named)
     under, at_work, gaps, in_once = _underneath(trace, idle, window, begin, once)
+    waits = [StreamWaitRow(*wait, times, 100.0 * spent / window) for wait, (times, spent) in idle.waits.items()]
     unix = trace.begin_unix_s
     not_recorded = idle.by_cause()["not_recorded"]
     standing = window - sum(sums) - not_recorded
@@ -241,24 +250,18 @@ def _measures(
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
         gaps=gaps,
         categories=tuple(category_rows(trace, spent, window)),
-        stream_waits=_stream_waits(idle, window),
+        stream_waits=tuple(sorted(waits, key=lambda row: (-row.pct, row.kernel))[:_MOST_WAITS]),
         at_work=at_work,
         once=tuple(
             OnceRow(row.cause, name, row.spent / 1e6, 100.0 * row.spent / window)
             for row, name in zip(once, in_once, strict=True)
         ),
         other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
-        unknown_comm=unknown_communication(trace, events, when, begin, end),
+        unknown_comm=_unknown_communication(trace, events, when, begin, end),
         range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
     )  # fmt: skip
-
-
-def _stream_waits(idle: IdleTime, window: int) -> tuple[StreamWaitRow, ...]:
-    """Waits on the device, the longest first."""
-    rows = [StreamWaitRow(*wait, times, 100.0 * spent / window) for wait, (times, spent) in idle.waits.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.pct, row.kernel))[:_MOST_WAITS])
 
 
 def _bus_copies(host: _Host, events: DeviceEvents, begin: int, end: int) -> Intervals:
@@ -316,3 +319,36 @@ def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:
     return tuple(
         Under(_ADDRESS.sub("", name.removeprefix(_LOADER_PREFIX)), 100.0 * spent / whole) for name, spent in rows
     )
+
+
+def _unknown_communication(trace: Trace, events: DeviceEvents, when: Busy, begin: int, end: int) -> Under | None:
+    """Time in which only suspected kernels run, in percent.
+
+    The name is the largest one's.
+
+    None for a trace of one rank, or without such a kernel.
+    """
+    if (trace.world_size or 1) < 2:
+        return None
+    rows = list(zip(events.start, events.end, events.kind, strict=True))
+    spent, taken, times = Counter[int](), Counter[int](), Counter[str]()
+    suspects: dict[int, list[int]] = {}
+    for at, (first, last, kind) in enumerate(rows):
+        if kind == COMPUTE:
+            stream = trace.gpu.stream[events.number[at]]
+            spent[stream] += last - first
+            if last - first >= LEAST_NS and ABSENT < events.blocks[at] <= FEW_BLOCKS:
+                suspects.setdefault(stream, []).append(at)
+                taken[stream] += last - first
+    chosen: set[int] = set()
+    for stream, places in suspects.items():
+        if len(spent) > 1 and taken[stream] >= OWN_STREAM * spent[stream]:
+            chosen.update(places)
+            for at in places:
+                times[short_name(trace.names.texts[events.name[at]])] += events.end[at] - events.start[at]
+    if not chosen:
+        return None
+    suspected = clip(union(rows[at][:2] for at in sorted(chosen)), begin, end)
+    known = union(row[:2] for at, row in enumerate(rows) if at not in chosen and row[2] == COMPUTE)
+    alone = length(subtract(subtract(suspected, known), when.comm))
+    return Under(max(times, key=times.__getitem__), 100.0 * alone / (end - begin)) if alone else None

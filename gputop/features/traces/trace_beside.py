@@ -38,13 +38,13 @@ class MeasurePair(Struct, frozen=True):
     key: str
     label: str
     unit: str
-    before: float | None
-    after: float | None
+    first: float | None
+    second: float | None
 
     @property
     def change(self) -> float | None:
-        """After minus before."""
-        return None if self.before is None or self.after is None else self.after - self.before
+        """Second minus first."""
+        return None if self.first is None or self.second is None else self.second - self.first
 
 
 class TraceComparison(Struct, frozen=True):
@@ -54,8 +54,8 @@ class TraceComparison(Struct, frozen=True):
     rank and GPU compared, of ``pairs`` that are in both.
     """
 
-    before: TraceGpuReport
-    after: TraceGpuReport
+    first: TraceGpuReport
+    second: TraceGpuReport
     names: tuple[str, str]
     rows: tuple[MeasurePair, ...]
     change_pct: float | None
@@ -66,13 +66,12 @@ class TraceComparison(Struct, frozen=True):
     def headline(self) -> str:
         """Slower or faster, by how much; or why that cannot be said."""
         step = self.rows[0]
-        if self.change_pct is None or step.before is None or step.after is None:
-            who = "both have" if step.before is None and step.after is None else "one has"
+        if self.change_pct is None or step.first is None or step.second is None:
+            who = "both have" if step.first is None and step.second is None else "one has"
             return f"cannot be judged: only steps can be compared, and {who} none (profiler.step(), or --step NAME)"
         word = "slower" if self.change_pct > 0 else "faster"
         word = "about the same" if abs(self.change_pct) < SAME_STEP_PCT else word
-        change = f"{self.change_pct:+.0f}".replace("-", "−")
-        return f"{word}: {ms(step.before)} → {ms(step.after)} ms a step ({change} %)"
+        return f"{word}: {ms(step.first)} → {ms(step.second)} ms a step ({_signed(self.change_pct, 0)} %)"
 
     @property
     def gpus(self) -> str | None:
@@ -80,7 +79,7 @@ class TraceComparison(Struct, frozen=True):
 
         That may be all of the difference.
         """
-        names = [gpu.measures.name or "unknown" for gpu in (self.before, self.after)]
+        names = [gpu.measures.name or "unknown" for gpu in (self.first, self.second)]
         return f"different GPUs: {names[0]} → {names[1]}" if names[0] != names[1] else None
 
 
@@ -172,18 +171,18 @@ def comparison_document(comparison: TraceComparison) -> Document:
     """The comparison as a document, the result first."""
     of_several = f", which changed most of {comparison.pairs}" if comparison.pairs > 1 else ""
     gpus = [f"compared: {comparison.gpu}{of_several}", *([comparison.gpus] if comparison.gpus else [])]
-    both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
+    both = zip(("before", "after"), comparison.names, (comparison.first, comparison.second), strict=True)
     verdicts = [Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name) for when, name, gpu in both]
     rows = tuple(
-        (row.label, number(row.before, decimals=1), number(row.after, decimals=1), _change_words(row), row.unit)
+        (row.label, number(row.first, decimals=1), number(row.second, decimals=1), _signed(row.change, 1), row.unit)
         for row in comparison.rows
     )
     table = Table(("", "before", "after", "change", ""), rows, "~>>><")
     return Document(comparison.headline, (*verdicts, table), (comparison.headline, *gpus))
 
 
-def _change_words(row: MeasurePair) -> str:
-    return NOT_MEASURED if row.change is None else f"{row.change:+.1f}".replace("-", "−")
+def _signed(change: float | None, decimals: int) -> str:
+    return NOT_MEASURED if change is None else f"{change:+.{decimals}f}".replace("-", "−")
 
 
 def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
@@ -196,10 +195,11 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
         "headline": comparison.headline,
         "gpu": comparison.gpu,
         "different_gpus": comparison.gpus is not None,
-        "before": gpu_data(comparison.before),
-        "after": gpu_data(comparison.after),
+        "before": gpu_data(comparison.first),
+        "after": gpu_data(comparison.second),
         "differences": [
-            {key: getattr(row, key) for key in ("key", "unit", "before", "after", "change")} for row in comparison.rows
+            {"key": row.key, "unit": row.unit, "before": row.first, "after": row.second, "change": row.change}
+            for row in comparison.rows
         ],
     }
 

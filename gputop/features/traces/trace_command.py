@@ -128,19 +128,13 @@ def _ranks(text: str | None) -> list[int] | None:
 
 
 def _report(paths: list[str], choice: StepChoice) -> TraceReport:
-    from_folder = any(os.path.isdir(path) for path in paths)
-    return report_traces(trace_files(paths), choice, _Progress(), from_folder=from_folder)
+    begun = time.monotonic()
 
-
-class _Progress:
-    """A line on stderr from the first second on, where that is a terminal."""
-
-    def __init__(self) -> None:
-        self._begun = time.monotonic()
-
-    def __call__(self, done: int, whole: int) -> None:
-        if time.monotonic() - self._begun >= _PROGRESS_AFTER_S and whole:
+    def progress(done: int, whole: int) -> None:
+        if time.monotonic() - begun >= _PROGRESS_AFTER_S and whole:
             show_progress(f"reading {min(100.0, 100.0 * done / whole):3.0f} %")
+
+    return report_traces(trace_files(paths), choice, progress, from_folder=any(map(os.path.isdir, paths)))
 
 
 def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Settings) -> int:

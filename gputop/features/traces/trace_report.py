@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
 from gputop.features.traces.kernels import CategoryRow, KernelRow
-from gputop.features.traces.sync_calls import SyncRow
 from gputop.features.traces.trace_steps import Phase
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")
@@ -61,6 +60,20 @@ class Under(Struct, frozen=True):
 
     name: str
     pct: float
+
+
+class SyncRow(Struct, frozen=True):
+    """Waiting calls of one kind.
+
+    ``op`` is the operator that asked for it, or the call itself.
+
+    ``host_ms`` is how long the host waited, ``idle_after_ms`` how long the GPU then stood without work.
+    """
+
+    op: str
+    calls: int
+    host_ms: float
+    idle_after_ms: float
 
 
 class StreamWaitRow(Struct, frozen=True):

@@ -14,6 +14,7 @@ from glob import escape
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import HOST_WORK_NS, LATENCY_NS
 from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, Trace, length, union
@@ -64,21 +65,14 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
     """
     spans = trace.spans
     labels = _labels(trace.names.texts, name)
-    if not labels:
-        return []
     by_thread: dict[int, list[HostStep]] = {}
     for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
         if number in labels and kind in (ANNOTATION, OPERATOR):
             phase = None if name is None else phase_of(trace.names.texts[number])
             step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at], phase)
             by_thread.setdefault(step.thread, []).append(step)
-    if not by_thread:
-        return []
-    outermost = {thread: _outermost(steps) for thread, steps in by_thread.items()}
-    steps = max(outermost.values(), key=len)
-    if name is not None:
-        steps = [HostStep(f"#{at}", s.begin, s.end, s.thread, s.phase) for at, s in enumerate(steps)]
-    return steps
+    steps = max(map(_outermost, by_thread.values()), key=len, default=[])
+    return steps if name is None else [replace(step, name=f"#{at}") for at, step in enumerate(steps)]
 
 
 def _labels(texts: list[str], name: str | None) -> dict[int, str]:
@@ -132,16 +126,12 @@ def proposed_range(trace: Trace) -> str | None:
     calls, spans, texts = trace.calls, trace.spans, trace.names.texts
     if not len(calls):
         return None
-    families: dict[int, str] = {}
-    for number, text in enumerate(texts):
-        family = _FAMILY.match(text)
-        if family and not _NO_STEP.match(text):
-            families[number] = family[0]
+    matches = ((number, _FAMILY.match(text)) for number, text in enumerate(texts) if not _NO_STEP.match(text))
+    families = {number: family[0] for number, family in matches if family}
     ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
         if kind == ANNOTATION and number in families:
-            key = (families[number], spans.thread[at])
-            ranges.setdefault(key, []).append((spans.start[at], spans.end[at]))
+            ranges.setdefault((families[number], spans.thread[at]), []).append((spans.start[at], spans.end[at]))
     launching = max(calls.end) - min(calls.start)
     covered = {key: length(union(sorted(intervals))) for key, intervals in ranges.items()}
     best = max(covered, key=lambda key: (covered[key], -len(ranges[key])), default=None)
