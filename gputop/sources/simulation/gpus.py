@@ -11,7 +11,7 @@ from math import floor, inf
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from gputop.model.derived import IDLE
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
@@ -96,8 +96,7 @@ class GpuPlan(Struct, frozen=True):
 def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str | None) -> GpuPlan:
     """Return a GPU's facts, with reasons for values it does not have."""
     missing: dict[str, str] = {"temp_slowdown_c": _NO_MARGIN}
-    if not chip.has_fan:
-        missing["fan_pct"] = "this board has no fan"
+    missing |= {} if chip.has_fan else {"fan_pct": "this board has no fan"}
     if chip.nvlink_gb_per_s is None:
         missing |= dict.fromkeys(("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), "this board has no NVLink")
     if chip.unified:
@@ -114,33 +113,21 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
         missing |= dict.fromkeys(("util_pct", "mem_util_pct", *ACTIVITY_KEYS), _SPLIT)
     if parent_uuid is not None:
         missing = dict.fromkeys(GPU_METRICS.keys() - set(ACTIVITY_KEYS) - _OF_INSTANCE, _WHOLE)
-    uuid = _uuid(seed, index, "MIG" if parent_uuid else "GPU")
     static = GpuStatic(
-        index,
-        uuid,
-        chip.name if parent_uuid is None else f"{chip.name} MIG {MIG_PROFILE}",
-        chip.architecture,
-        chip.sm_count if parent_uuid is None else MIG_SM_COUNT,
-        f"00000000:{0x18 + 0x11 * index:02X}:00.0",
-        DRIVER,
-        None if chip.nvlink_gb_per_s is None else chip.nvlink_gb_per_s * GB,
-        bool(life.mig_instances) or parent_uuid is not None,
-        parent_uuid,
-        f"{index}/0" if parent_uuid else None,
-        chip.unified or None,
-    )
+        index, _uuid(seed, index, "GPU"), chip.name, chip.architecture, chip.sm_count,
+        f"00000000:{0x18 + 0x11 * index:02X}:00.0", DRIVER,
+        None if chip.nvlink_gb_per_s is None else chip.nvlink_gb_per_s * GB, bool(life.mig_instances),
+        unified_memory=chip.unified or None,
+    )  # fmt: skip
+    if parent_uuid is not None:
+        name, uuid = f"{chip.name} MIG {MIG_PROFILE}", _uuid(seed, index, "MIG")
+        static = replace(
+            static, uuid=uuid, name=name, sm_count=MIG_SM_COUNT, mig_enabled=True, mig_parent=parent_uuid,
+            mig_instance=f"{index}/0",
+        )  # fmt: skip
     mean_power = life.resting.power_w + (life.busy.power_w - life.resting.power_w) * life.duty
-    period = life.period_s or 1.0
-    return GpuPlan(
-        static,
-        life,
-        chip,
-        seed,
-        series=(index + 1) * _SERIES_PER_GPU,
-        offset_s=float(floor(chance(seed, 0 if life.in_step else index, 0) * period)),
-        mean_power_w=mean_power,
-        unavailable=missing,
-    )
+    offset_s = float(floor(chance(seed, 0 if life.in_step else index, 0) * (life.period_s or 1.0)))
+    return GpuPlan(static, life, chip, seed, (index + 1) * _SERIES_PER_GPU, offset_s, mean_power, missing)
 
 
 def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share: float) -> GpuSample:
@@ -153,11 +140,8 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
             plan.static, sm_lack=SmLack((ASLEEP,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, ASLEEP)
         )
     life, chip, counter = plan.life, plan.chip, plan.life.counter
-    now = (
-        life.busy
-        if share == 1.0
-        else Load(*(r + (b - r) * share for b, r in zip(astuple(life.busy), astuple(life.resting), strict=True)))
-    )
+    pairs = zip(astuple(life.busy), astuple(life.resting), strict=True)
+    now = life.busy if share == 1.0 else Load(*(rest + (busy - rest) * share for busy, rest in pairs))
     wobble = drift(plan.seed, plan.series + _UTIL, t)
     util = float(round(_around(now.util, wobble)))
     counters = _read_counters(plan, now, util, t)

@@ -16,18 +16,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.serving import ServerRow
-from gputop.model.snapshot import SIMULATED_BOOT, Event, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.snapshot import SIMULATED_BOOT, Event, FabricPort, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import CLOSE_S
 from gputop.model.steps import StepRow
-from gputop.sources.fabric import FabricReading
+from gputop.sources.fabric import NO_FABRIC, FabricReading, without
+from gputop.sources.fabric_port import DEGRADED, DOWN, DROPS, LINK_ERRORS, PEAK, RETRANSMITS, RX, TX
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.selection import choose, with_gpus
 from gputop.sources.simulation.eight_gpu_node import FREED, node
 from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
-from gputop.sources.simulation.life import GpuLife, NodeLife
+from gputop.sources.simulation.life import FabricLife, GpuLife, NodeLife
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.scenarios import DEFAULT, find
-from gputop.sources.simulation.simulated_fabric import sample_fabric
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
 from gputop.system.worker import Worker
 
@@ -79,10 +79,9 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
     for plan in plans:
         mine = []
         for job in plan.life.jobs:
-            planned = plan_job(job, plan, taken)
-            if job.workers is not None:
-                taken.update(range(planned.first_worker, planned.first_worker + job.workers.count))
-            mine.append(planned)
+            mine.append(plan_job(job, plan, taken))
+            first, count = mine[-1].first_worker, 0 if job.workers is None else job.workers.count
+            taken.update(range(first, first + count))
         jobs.append(tuple(mine))
     machine = Machine(life.hostname, f"{SIMULATED_BOOT}{seed}", DRIVER, "simulated")
     return _Plan(machine, life, tuple(plans), tuple(jobs), seed)
@@ -125,7 +124,7 @@ def snapshot_at(
         if gpu.lost_reason is None:
             for job in jobs:
                 processes += sample_job(job, t, started, share, gpu.util_pct)
-    fabric = sample_fabric(plan.life.fabric, plan.seed, t, started)
+    fabric = _fabric(plan.life.fabric, plan.seed, t, started)
     return Snapshot(
         t,
         plan.machine,
@@ -181,12 +180,11 @@ def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:
     host, seed = plan.life.host, plan.seed
     wobble, traffic = drift(seed, _HOST_SERIES, t), 1.0 + 0.15 * drift(seed, _HOST_SERIES + 1, t)
     cpu = min(100.0, max(0.0, host.cpu + wobble * (0.5 + 0.03 * host.cpu)))
+    load_pct = host.cpu + 0.4 * host.psi_cpu + 2.0 * ripple(seed, _HOST_SERIES, t, 30.0)
     return HostSample(
         cpu_pct=round(cpu, 1),
         cpu_count=float(host.cores),
-        load1=round(host.cores * (host.cpu + 0.4 * host.psi_cpu + 2.0 * ripple(seed, _HOST_SERIES, t, 30.0)) / 100.0, 2)
-        if host.cpu >= 2.0
-        else 0.1,
+        load1=round(host.cores * load_pct / 100.0, 2) if host.cpu >= 2.0 else 0.1,
         mem_used_bytes=(host.memory_gib + 0.4 * wobble) * GIB,
         mem_total_bytes=host.total_gib * GIB,
         swap_used_bytes=0.0,
@@ -203,23 +201,65 @@ def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:
     )
 
 
+_FABRIC_SERIES = 7
+_COUNTED_SINCE_S = 86400.0
+"""How long before the start the counters began."""
+
+
+def _fabric(life: FabricLife | None, seed: int, t: float, started: float) -> FabricReading:
+    """Return the fabric at Unix time ``t``, a pure function of its arguments."""
+    if life is None:
+        return without(NO_FABRIC)
+    ports = tuple(_port(life, number, seed, t, started) for number in range(life.ports))
+    up = [port for port in ports if port.up]
+    return FabricReading(
+        {
+            RX: sum(port.rx_bytes_per_s or 0.0 for port in ports),
+            TX: sum(port.tx_bytes_per_s or 0.0 for port in ports),
+            PEAK: sum(port.peak_bytes_per_s or 0.0 for port in ports) or None,
+            DROPS: sum(port.drops or 0 for port in ports),
+            RETRANSMITS: sum(port.retransmits or 0 for port in ports),
+            LINK_ERRORS: sum(port.link_errors or 0 for port in ports),
+            DOWN: len(ports) - len(up),
+            DEGRADED: 0,
+        },
+        ports=ports,
+    )
+
+
+def _port(life: FabricLife, number: int, seed: int, t: float, started: float) -> FabricPort:
+    last = number == life.ports - 1
+    up = not (last and life.down_after_s is not None and t >= started + life.down_after_s)
+    peak = life.gigabits * 1e9 / 8.0
+    wobble = 1.0 + 0.1 * drift(seed, _FABRIC_SERIES + number, t)
+    counted = max(0.0, t - started + _COUNTED_SINCE_S) / life.ports
+    return FabricPort(
+        name=f"mlx5_{number}/1",
+        kind="InfiniBand",
+        state="active" if up else "down",
+        up=up,
+        width=life.width if up else "",
+        peak_bytes_per_s=peak if up else None,
+        rx_bytes_per_s=peak * life.rx / 100.0 * wobble if up else 0.0,
+        tx_bytes_per_s=peak * life.tx / 100.0 * wobble if up else 0.0,
+        drops=int(life.drops_per_s * counted),
+        retransmits=int(life.retransmits_per_s * counted),
+        link_errors=0,
+        trouble="" if up else "link down",
+    )
+
+
 def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event, ...]:
     """Return the events since the snapshot before."""
     events = []
     for gpu in plan.gpus:
         index, life = gpu.static.index, gpu.life
-        if life.lost_after_s is not None and after < started + life.lost_after_s <= t:
+        if life.lost_after_s is not None:
             events.append(Event(started + life.lost_after_s, "gpu_lost", LOST_REASON, index))
-        if life.ecc_after_s is not None and after < started + life.ecc_after_s <= t:
-            at, xid = started + life.ecc_after_s, XID_CONTAINED_ECC
-            events.append(Event(at, "xid", f"Xid {xid}", index, xid=xid))
-    return tuple(events)
-
-
-def _steady_clock() -> Callable[[], float]:
-    """Unix time that advances with the monotonic clock."""
-    offset_s = time.time() - time.monotonic()
-    return lambda: offset_s + time.monotonic()
+        if life.ecc_after_s is not None:
+            text, xid = f"Xid {XID_CONTAINED_ECC}", XID_CONTAINED_ECC
+            events.append(Event(started + life.ecc_after_s, "xid", text, index, xid=xid))
+    return tuple(event for event in events if after < event.t <= t)
 
 
 class SimulatedSource:
@@ -255,7 +295,8 @@ class SimulatedSource:
             statics = [gpu.static for gpu in plan.gpus]
             self._only = frozenset(statics[i].uuid for i in choose(statics, only, None))
         self._hostname = hostname
-        self._clock = _steady_clock() if clock is None else clock
+        offset_s = time.time() - time.monotonic()
+        self._clock = clock or (lambda: offset_s + time.monotonic())
         self._started = self._begun = self._clock()
         last_event_s = plan.last_event_s() if events_past else None
         if last_event_s is not None:

@@ -53,7 +53,9 @@ class SimulatedThreads:
             times = (process.main_run_pct, process.main_wait_pct) if thread.tid == process.pid else (0.0, 0.0)
             threads.append(ThreadSample(thread.tid, thread.name, thread.state, *times, thread.waiting_on))
         count = int(process.threads or len(threads))
-        self.latest = ThreadList(now.t, tuple(threads), count, sockets=_sockets(process, now.t))
+        is_client = process.waiting_on == "network" and process.role == "loader"
+        groups = (SocketGroup(443, False, False, 4, SIMULATED_RX),) if is_client else ()
+        self.latest = ThreadList(now.t, tuple(threads), count, sockets=SocketList(now.t, groups))
 
     def close(self) -> None:
         """Do nothing: no file is open."""
@@ -87,8 +89,9 @@ class SimulatedAccess:
         if process is None:
             return DeepLook(InspectedProcess(identity, reason=GONE), exists=False)
         words = tuple((process.static.command or "").split())
-        other = None if worker is None else _inspected(worker)
-        return DeepLook(_inspected(process), other, words, note=SIMULATED, exists=False)
+        return DeepLook(
+            _inspected(process), None if worker is None else _inspected(worker), words, note=SIMULATED, exists=False
+        )
 
     def command(self, identity: ProcessIdentity) -> str:
         """Return nothing: a simulated command line has no secret."""
@@ -104,13 +107,6 @@ def _find(source: SimulatedSource, identity: ProcessIdentity) -> ProcessSample |
     return next((p for p in processes if (p.pid, p.starttime) == (identity.pid, identity.starttime)), None)
 
 
-def _sockets(process: ProcessSample, t: float) -> SocketList:
-    """Return a client's connections for a worker that reads the network."""
-    if process.waiting_on != "network" or process.role != "loader":
-        return SocketList(t)
-    return SocketList(t, (SocketGroup(443, False, False, 4, SIMULATED_RX),))
-
-
 def _inspected(process: ProcessSample) -> InspectedProcess:
     identity = ProcessIdentity(process.pid, process.starttime)
     return InspectedProcess(identity, _threads(process), reason="stacks are not simulated")
@@ -123,10 +119,6 @@ def _threads(process: ProcessSample) -> tuple[InspectedThread, ...]:
     main = InspectedThread(process.pid, name, process.state or "S", waits, _CHANNELS.get(waits or ""))
     if process.role != "gpu":
         return (main,)
-    names = ["cuda-EvtHandlr"]
-    names += ["pt_nccl_watchdg"] if process.nccl else []
-    names += ["pt_data_pin"] if process.pin_memory else []
-    others = [
-        InspectedThread(process.pid + 1 + i, name, "S", "queue", "futex_wait_queue") for i, name in enumerate(names)
-    ]
-    return (main, *others)
+    runs = {"cuda-EvtHandlr": True, "pt_nccl_watchdg": process.nccl, "pt_data_pin": process.pin_memory}
+    names = enumerate((name for name, is_there in runs.items() if is_there), process.pid + 1)
+    return (main, *(InspectedThread(tid, name, "S", "queue", "futex_wait_queue") for tid, name in names))

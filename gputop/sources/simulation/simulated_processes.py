@@ -24,21 +24,15 @@ _WORKERS_AFTER_S = 4.0
 _PID_SPAN = 5000
 _IDLE_SHARE = 0.03
 """What a worker does while another one keeps it waiting."""
+_MIXED = ("run", "wait", "main", "disk", "read_mb", "write_mb")
+"""What a mean of two phases can be taken of."""
 _LOOKS = 5
 """Looks at the main thread between two readings."""
 _HIDDEN = "not visible in /proc: the process lives in another PID namespace"
 _HIDDEN_KEYS = (
-    "starttime",
-    "ppid",
-    "cpu_pct",
-    "run_pct",
-    "wait_pct",
-    "main_run_pct",
-    "main_wait_pct",
-    "state",
-    "rss_bytes",
+    "starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "rss_bytes",
     "age_s",
-)
+)  # fmt: skip
 _HIDDEN_MISSING: Mapping[str, str] = dict.fromkeys(_HIDDEN_KEYS, _HIDDEN)
 
 
@@ -93,7 +87,8 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     gpu_time = None if util_pct is None else float(round(util_pct * job.util_share))
     gpu_mem = _memory(job, gpu.life, gpu.chip.memory_gib, t, started)
     if not job.visible:
-        return [_hidden(plan, index, gpu_mem, gpu_time)]
+        hidden = ProcessSample(job.pid, gpu=index, type="C", static=plan.static, unavailable=_HIDDEN_MISSING)
+        return [replace(hidden, gpu_mem_bytes=gpu_mem, gpu_time_pct=gpu_time)]
     seed = gpu.seed
     cpu = _mix(job.busy, job.resting, share)
     noise = 1.0 + 0.02 * ripple(seed, plan.series, t)
@@ -129,36 +124,21 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             framework="torch" if job.pin_memory or (job.workers is not None and job.workers.kind == "torch") else None,
         )
     ]
-    if job.workers is not None:
-        _add_workers(rows, plan, job.workers, t, started, share)
-    return rows
+    return rows if job.workers is None else rows + _workers(plan, job.workers, t, started, share)
 
 
-def _hidden(plan: JobPlan, index: int, gpu_mem: float, gpu_time: float | None) -> ProcessSample:
-    """Return a process hidden from /proc, as the driver lists it."""
-    return ProcessSample(
-        plan.job.pid,
-        gpu=index,
-        gpu_mem_bytes=gpu_mem,
-        gpu_time_pct=gpu_time,
-        type="C",
-        static=plan.static,
-        unavailable=_HIDDEN_MISSING,
-    )
-
-
-def _add_workers(
-    rows: list[ProcessSample], plan: JobPlan, workers: Workers, t: float, started: float, share: float
-) -> None:
+def _workers(plan: JobPlan, workers: Workers, t: float, started: float, share: float) -> list[ProcessSample]:
+    """Return a job's workers at ``t``; none before they are born."""
     job, gpu = plan.job, plan.gpu
     seed, index = gpu.seed, gpu.static.index
     cpu = _mix(workers.busy, workers.resting, share)
     age, first = job.age_s - _WORKERS_AFTER_S + t - started, plan.first_worker
     if workers.reborn_every_s is not None:
         generation, age = _generation(gpu, workers.reborn_every_s, t)
-        first = plan.job.pid + 8 + workers.count * (generation % _PID_SPAN)
+        first = job.pid + 8 + workers.count * (generation % _PID_SPAN)
     if age < 0.0:
-        return
+        return []
+    rows = []
     starttime = floor(_TICKS_PER_S * (t - started + UP_BEFORE_S - age) + 0.5)
     tick = floor(4.0 * t)
     for i in range(workers.count):
@@ -188,6 +168,7 @@ def _add_workers(
                 feed=_feed(cpu, round(run, 1), wait),
             )
         )
+    return rows
 
 
 _SHARE_OF_WAIT = {"queue": "poll", "gpu": "other"}
@@ -242,19 +223,9 @@ def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
     """
     if rest is None or share in (0.0, 1.0):
         return busy if rest is None or share else rest
-
-    def mean(at_rest: float, at_work: float) -> float:
-        return at_rest + (at_work - at_rest) * share
-
-    return Cpu(
-        mean(rest.run, busy.run),
-        mean(rest.wait, busy.wait),
-        None if busy.main is None or rest.main is None else mean(rest.main, busy.main),
-        mean(rest.disk, busy.disk),
-        busy.waits if share >= 0.5 else rest.waits,
-        mean(rest.read_mb, busy.read_mb),
-        mean(rest.write_mb, busy.write_mb),
-    )
+    pairs = {key: (getattr(rest, key), getattr(busy, key)) for key in _MIXED}
+    mixed = {key: low + (high - low) * share for key, (low, high) in pairs.items() if None not in (low, high)}
+    return Cpu(waits=busy.waits if share >= 0.5 else rest.waits, **mixed)
 
 
 def _state(draw: float, run: float, cpu: Cpu) -> str:
