@@ -200,17 +200,18 @@ class PageChoice(Struct, frozen=True):
     without: tuple[str, ...] = ()
 
 
-_GPU, _HOST = "gputop_gpu_", "gputop_host_"
 FAMILIES = {
-    "throttle": (f"{_GPU}throttle_seconds_total",),
-    "ecc": (f"{_GPU}ecc_errors_total", f"{_GPU}remap_pending", f"{_GPU}remap_failed"),
-    "clocks": (f"{_GPU}clock_hertz", f"{_GPU}pstate", f"{_GPU}fan_ratio"),
-    "pipes": tuple(f"{_GPU}{pipe}*" for pipe in ("fp", "int", "hmma", "imma", "dmma", "mma")),
-    "links": (f"{_GPU}pcie_*", f"{_GPU}nvlink_*"),
-    "codecs": (f"{_GPU}encoder_ratio", f"{_GPU}decoder_ratio"),
-    "hours": tuple(f"{_GPU}{kind}_seconds_total" for kind in ("state", "busy_not_working", "lost")),
+    "throttle": ("gputop_gpu_throttle_seconds_total",),
+    "ecc": ("gputop_gpu_ecc_errors_total", "gputop_gpu_remap_pending", "gputop_gpu_remap_failed"),
+    "clocks": ("gputop_gpu_clock_hertz", "gputop_gpu_pstate", "gputop_gpu_fan_ratio"),
+    "pipes": tuple(f"gputop_gpu_{pipe}*" for pipe in ("fp", "int", "hmma", "imma", "dmma", "mma")),
+    "links": ("gputop_gpu_pcie_*", "gputop_gpu_nvlink_*"),
+    "codecs": ("gputop_gpu_encoder_ratio", "gputop_gpu_decoder_ratio"),
+    "hours": tuple(f"gputop_gpu_{kind}_seconds_total" for kind in ("state", "busy_not_working", "lost")),
     "loaders": ("gputop_loader*", "gputop_main_thread*"),
-    "host": tuple(f"{_HOST}{part}*" for part in ("cpu", "load", "mem", "swap", "disk", "net", "psi", "fabric", "tcp")),
+    "host": tuple(
+        f"gputop_host_{part}*" for part in ("cpu", "load", "mem", "swap", "disk", "net", "psi", "fabric", "tcp")
+    ),
 }
 """What a large fleet may do without: groups of families by the word for ``--without``. What the fleet's screen and its
 rules ask of every GPU is in none of them, but for the hours."""
@@ -269,11 +270,11 @@ Present = Sequence[tuple[GpuSample, str]]
 
 def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     infos = [(_info(gpu, named, snapshot.machine.driver), 1.0) for gpu, named in present]
-    page.family(f"{_GPU}info", "What a GPU is", infos)
+    page.family("gputop_gpu_info", "What a GPU is", infos)
     text = "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such"
-    page.family(f"{_GPU}share", text, _shares(present))
+    page.family("gputop_gpu_share", text, _shares(present))
     lost = [(named, 1.0) for gpu, named in present if gpu.lost_reason is not None]
-    page.family(f"{_GPU}lost", "GPUs that the driver cannot read at present", lost)
+    page.family("gputop_gpu_lost", "GPUs that the driver cannot read at present", lost)
     _families(page, [series for series in gpu_series() if series.key not in SM_PROVENANCE], present)
     # The other sources give a mean over one interval, up to date every second.
     elsewhere = [row for row in present if SM_SOURCES[row[0].sm_source].slow or row[0].sm_source not in MEASURED]
@@ -319,18 +320,20 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
 def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
     judged = [(named, d) for (_, named), d in zip(present, reading.frame.diagnoses, strict=False)]
     states = [(f'{named},state="{d.state}"', 1.0) for named, d in judged]
-    page.family(f"{_GPU}state", "The state that the GPU's time counts as now", states)
+    page.family("gputop_gpu_state", "The state that the GPU's time counts as now", states)
     verdicts = [
         (f'{named},verdict="{verdict}"', float(verdict == d.verdict))
         for named, d in judged
         for verdict in (d.verdict, *_recent(counters, d.uuid, d.verdict))
     ]
-    page.family(f"{_GPU}verdict", "Verdicts of the last hour: 1 for the one that stands, 0 for the others", verdicts)
+    page.family(
+        "gputop_gpu_verdict", "Verdicts of the last hour: 1 for the one that stands, 0 for the others", verdicts
+    )
     badges = [(f'{named},badge="{badge.id}"', 1.0) for named, d in judged for badge in d.badges if badge.about is None]
-    page.family(f"{_GPU}badge", "Remarks beside the verdict that stand at present", badges)
+    page.family("gputop_gpu_badge", "Remarks beside the verdict that stand at present", badges)
     scores = [(named, d.efficiency_pct / 100.0) for named, d in judged if d.efficiency_pct is not None]
     text = "SM activity as a share of utilisation, over the window of the diagnosis"
-    page.family(f"{_GPU}efficiency_ratio", text, scores)
+    page.family("gputop_gpu_efficiency_ratio", text, scores)
 
 
 def _recent(counters: RunCounters, uuid: str, current: str) -> list[str]:
@@ -381,26 +384,26 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
 
 
 COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]], ...] = (
-    ("state_seconds", "Time of a GPU by state since gputop began to watch it", "state", lambda of: of.states.risen),
-    ("busy_not_working_seconds",
+    ("gputop_gpu_state_seconds_total", "Time of a GPU by state since gputop began to watch it", "state", lambda of: of.states.risen),
+    ("gputop_gpu_busy_not_working_seconds_total",
      "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood", "cause",
      lambda of: of.causes.risen),
-    ("lost_seconds",
+    ("gputop_gpu_lost_seconds_total",
      "Time that a GPU lost by verdict: of each second the part without a kernel, or the part of the chip unused",
      "cause", lambda of: of.lost.risen),
-    ("throttle_seconds", "Time in which something held the clocks down", "reason", lambda of: of.throttled or {}),
-    ("xid_errors", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
+    ("gputop_gpu_throttle_seconds_total", "Time in which something held the clocks down", "reason", lambda of: of.throttled or {}),
+    ("gputop_gpu_xid_errors_total", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
 )  # fmt: skip
 """Counters of a GPU: name, help, the label that tells its series apart, and their values by that label."""
 _WAIT = "Of the steps that jobs announce, the time in which the rank waited for"
 STEPS = (
-    ("seconds", "summary", "sum_s", "Training steps that jobs announce, and how long they took"),
-    ("last_timestamp_seconds", "gauge", "seen_t", "Unix time at which the newest of these steps was heard of"),
-    ("wait_seconds", "summary", "wait_s", f"{_WAIT} others, where a job says it"),
-    ("data_wait_seconds", "summary", "data_wait_s", f"{_WAIT} its batches, where a job says it"),
-    ("samples_total", "counter", "samples", "Training samples in the announced steps, where a job says it"),
-    ("tokens_total", "counter", "tokens", "Tokens in the announced steps, where a job says it"),
-    ("mfu_ratio", "gauge", "mfu",
+    ("gputop_step_seconds", "summary", "sum_s", "Training steps that jobs announce, and how long they took"),
+    ("gputop_step_last_timestamp_seconds", "gauge", "seen_t", "Unix time at which the newest of these steps was heard of"),
+    ("gputop_step_wait_seconds", "summary", "wait_s", f"{_WAIT} others, where a job says it"),
+    ("gputop_step_data_wait_seconds", "summary", "data_wait_s", f"{_WAIT} its batches, where a job says it"),
+    ("gputop_step_samples_total", "counter", "samples", "Training samples in the announced steps, where a job says it"),
+    ("gputop_step_tokens_total", "counter", "tokens", "Tokens in the announced steps, where a job says it"),
+    ("gputop_step_mfu_ratio", "gauge", "mfu",
      "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out"),
 )  # fmt: skip
 """Of the steps that a rank announces: name, type, the sum's key, of a gauge the attribute; and help."""
@@ -409,14 +412,14 @@ STEPS = (
 def _counters(page: TextPage, counters: RunCounters) -> None:
     """Families that rise over the run; they stay while a frame is late."""
     rows = [(gpu_labels(counts.static), counts) for counts in counters.gpus.values()]
-    for word, text, label, of_gpu in COUNTED:
+    for name, text, label, of_gpu in COUNTED:
         counted = [(f'{named},{label}="{key}"', n) for named, of in rows for key, n in of_gpu(of).items()]
-        page.family(f"{_GPU}{word}_total", text, counted, "counter")
+        page.family(name, text, counted, "counter")
     ranks = [
         (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
     ]
-    for word, kind, key, text in STEPS:
-        name, having = f"gputop_step_{word}", [(named, of) for named, of in ranks if key in of.sums]
+    for name, kind, key, text in STEPS:
+        having = [(named, of) for named, of in ranks if key in of.sums]
         if kind == "summary":
             page.summary(name, text, [(named, of.sums[key], of.counts[key]) for named, of in having])
         elif kind == "counter":
