@@ -384,21 +384,24 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
 
 
 COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]], ...] = (
-    ("gputop_gpu_state_seconds_total", "Time of a GPU by state since gputop began to watch it", "state", lambda of: of.states.risen),
+    ("gputop_gpu_state_seconds_total", "Time of a GPU by state since gputop began to watch it", "state",
+     lambda of: of.states.risen),
     ("gputop_gpu_busy_not_working_seconds_total",
      "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood", "cause",
      lambda of: of.causes.risen),
     ("gputop_gpu_lost_seconds_total",
      "Time that a GPU lost by verdict: of each second the part without a kernel, or the part of the chip unused",
      "cause", lambda of: of.lost.risen),
-    ("gputop_gpu_throttle_seconds_total", "Time in which something held the clocks down", "reason", lambda of: of.throttled or {}),
+    ("gputop_gpu_throttle_seconds_total", "Time in which something held the clocks down", "reason",
+     lambda of: of.throttled or {}),
     ("gputop_gpu_xid_errors_total", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
 )  # fmt: skip
 """Counters of a GPU: name, help, the label that tells its series apart, and their values by that label."""
 _WAIT = "Of the steps that jobs announce, the time in which the rank waited for"
 STEPS = (
     ("gputop_step_seconds", "summary", "sum_s", "Training steps that jobs announce, and how long they took"),
-    ("gputop_step_last_timestamp_seconds", "gauge", "seen_t", "Unix time at which the newest of these steps was heard of"),
+    ("gputop_step_last_timestamp_seconds", "gauge", "seen_t",
+     "Unix time at which the newest of these steps was heard of"),
     ("gputop_step_wait_seconds", "summary", "wait_s", f"{_WAIT} others, where a job says it"),
     ("gputop_step_data_wait_seconds", "summary", "data_wait_s", f"{_WAIT} its batches, where a job says it"),
     ("gputop_step_samples_total", "counter", "samples", "Training samples in the announced steps, where a job says it"),
