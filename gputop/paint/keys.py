@@ -116,14 +116,10 @@ processes
   page_down            pagedown,ctrl+f    a page down
   half_up              ctrl+u             half a page up
   half_down            ctrl+d             half a page down
-  first                home               first row
-  last                 end                last row
-  top                  g                  first row
-  bottom               G                  last row
-  command_left         left               scroll long commands back
-  command_right        right              scroll long commands
-  command_back         shift+left         scroll long commands back, also while paused
-  command_on           shift+right        scroll long commands, also while paused
+  first                home,g             first row
+  last                 end,G              last row
+  command_left         left,shift+left    scroll long commands back; while paused with shift
+  command_right        right,shift+right  scroll long commands; while paused with shift
   details              enter              the process in full; after Tab, the next GPU of a count or the GPU
   tree                 t,f5               show loaders and helpers: automatic, all, none
   sort                 o,f6               sort: a letter, or the list (g GPU, m memory, c CPU, n name)
@@ -135,10 +131,8 @@ processes
   invert               I                  reverse the order
   filter               f,f4               filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D
   search               slash              search in command, user, pid, job
-  match_next           n                  next match
-  match_previous       N                  previous match
-  search_next          f3                 next match
-  search_previous      shift+f3,f15       previous match
+  match_next           n,f3               next match
+  match_previous       N,shift+f3,f15     previous match
   tag                  space,insert       tag for the next signal and move down
   tag_tree             B                  tag or untag a process with everything below it: its branch
   untag                U                  untag all
@@ -164,7 +158,7 @@ paused or replaying
   begin                g                  to the beginning
   end                  G                  to the end
 """)
-"""Keys that count only while the screen shows the past."""
+"""Keys that count only while the screen shows the past, before all others of the same name."""
 FAR = 10**6
 """More rows than any page has."""
 PAGE_KEYS = _table("""
@@ -284,7 +278,6 @@ for _preset, _action, _keys in table_rows("""
     nvitop  slower             <
     nvitop  faster             >
     nvitop  search             f3
-    nvitop  search_next        -
     nvitop  filter             f4,backslash
     nvitop  command_left       left,[
     nvitop  command_right      right,]
@@ -295,7 +288,6 @@ for _preset, _action, _keys in table_rows("""
     htop    up                 up
     htop    sort               f6,<,>,o
     htop    search             slash,f3
-    htop    search_next        -
     htop    filter             backslash,f4
     htop    columns            f2,S,C
     htop    sort_cpu           P

@@ -27,9 +27,7 @@ MOVES = {key: (int(direction), float(pages)) for key, direction, pages in table_
     half_up    -1        0.5
     half_down  1         0.5
     first      -1000000  0
-    top        -1000000  0
     last       1000000   0
-    bottom     1000000   0
 """)}  # fmt: skip
 """Direction and pages of a move through the processes, or one by one through GPUs or counts while the focus is there.
 Less than a row is one row.
@@ -50,8 +48,8 @@ SET: Mapping[str, Mapping[str, object]] = {
 }  # fmt: skip
 """Fields of the view and the values that a key gives them."""
 STEPS: Mapping[str, int] = {
-    "previous_gpu": -1, "next_gpu": 1, "command_left": -1, "command_right": 1, "command_back": -1, "command_on": 1,
-    "sort_previous": -1, "sort_next": 1, "shorter": -1, "longer": 1,
+    "previous_gpu": -1, "next_gpu": 1, "command_left": -1, "command_right": 1, "sort_previous": -1,
+    "sort_next": 1, "shorter": -1, "longer": 1,
 }  # fmt: skip
 """Keys that go one on (1) or back (-1)."""
 VIEW_KEYS = (*MOVES, *CYCLES, *SET, *STEPS, "invert", "release")

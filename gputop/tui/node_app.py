@@ -19,18 +19,20 @@ from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
 from gputop.paint.header import WASTE
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
+from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound, unknown_key, wanted_keys
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import column_at, existing_columns
-from gputop.paint.process_table import ShownProcess
+from gputop.paint.process_columns import BY_VERDICT, column_at, existing_columns
+from gputop.paint.process_table import ShownProcess, order_words
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View, density
-from gputop.paint.view_changes import after_key, next_counted
+from gputop.paint.view_changes import VIEW_KEYS, after_key, next_counted
+from gputop.paint.words import gpu_label
 from gputop.session.playback import Playback
 from gputop.session.screen_files import end_if_failed
-from gputop.tui.keys.key_handlers import KeyTable
-from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
-from gputop.tui.screens import MainScreen
+from gputop.tui.keys.process_keys import ProcessKeys
+from gputop.tui.keys.screen_keys import ScreenKeys
+from gputop.tui.keys.time_keys import PLAYER_KEYS, TimeKeys
+from gputop.tui.painted_app import ALWAYS, LATE_INTERVALS, bindings, keymap
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
 
@@ -39,15 +41,23 @@ RIGHT = 3
 """The number of the right mouse button."""
 DRAGGED = 3
 """Cells between pressing and releasing a button that are no click."""
+LAYOUT_WORDS: Mapping[str, str] = {
+    "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
+}  # fmt: skip
+LEAST_WATCH_S = 0.5
+"""However fast a source is, it is not checked for silence more often than this."""
+PLAYING = frozenset(key.id for key in REPLAY_KEYS)
+"""Keys that count only while the past shows."""
+USUAL = Settings()
+"""The settings of somebody who has none."""
 
 
 class NodeView(LiveRows):
     """Shows a frame and handles the mouse on it."""
 
-    def __init__(self, main: MainScreen, keys: KeyTable) -> None:
+    def __init__(self, main: GputopApp) -> None:
         super().__init__()
         self._main = main
-        self._keys = keys
         self._painter = Painter()
         self._pressed_at = (0, 0)
 
@@ -95,30 +105,19 @@ class NodeView(LiveRows):
         if target.kind in ("gpu", "process"):
             self._main.change(**{target.kind: target.key})
             if opens:
-                (self._keys.screen.open_gpu if target.kind == "gpu" else self._keys.screen.open_process)()
-        elif target.kind == "count" and target.key == WASTE:
-            await self.run_action("app.act('findings')")
-        elif target.kind == "count" and target.key is not None and self._main.playback.frame is not None:
-            self._main.see(next_counted(view, self._main.playback.frame, str(target.key)))
+                (self._main.press_gpu_details if target.kind == "gpu" else self._main.open_process)()
         elif target.kind == "key" and target.key is not None:
             await self.run_action(f"app.act('{target.key}')")
+        elif target.kind == "count" and target.key == WASTE:
+            await self.run_action("app.act('findings')")
+        elif target.kind == "count" and target.key is not None and self._main.frame is not None:
+            self._main.see(next_counted(view, self._main.frame, str(target.key)))
         elif target.kind == "time":
             label, columns, begin, end = cast("tuple[int, int, float, float]", target.key)
             share = (event.screen_x - label + 0.5) / columns
-            self._keys.time.play_on(lambda player: player.seek(begin + max(0.0, min(1.0, share)) * (end - begin)))
+            self._main.play_on(lambda player: player.seek(begin + max(0.0, min(1.0, share)) * (end - begin)))
         elif target.kind == "header" and (column := column_at(event.screen_x, self.size.width, view.columns)):
             self._main.change(sort=column, inverted=column == view.sort and not view.inverted)
-
-
-LAYOUT_WORDS: Mapping[str, str] = {
-    "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
-}  # fmt: skip
-LEAST_WATCH_S = 0.5
-"""However fast a source is, it is not checked for silence more often than this."""
-
-
-USUAL = Settings()
-"""The settings of somebody who has none."""
 
 
 class SnapshotReady(Message):
@@ -128,12 +127,13 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(PaintedApp[View]):
+class GputopApp(ScreenKeys, ProcessKeys, TimeKeys):
     """Shows a playback's frames according to a view.
 
     Keys and mouse change the view or open a screen above."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *REPLAY_KEYS))
+    # Those of the past come first: while it shows they have precedence over others of the same key.
+    BINDINGS: ClassVar[list[BindingType]] = bindings((*REPLAY_KEYS, *KEYS))
 
     def __init__(
         self,
@@ -146,15 +146,7 @@ class GputopApp(PaintedApp[View]):
         settings: Settings = USUAL,
         reload: Callable[[float], Reload | None] | None = None,
     ) -> None:
-        super().__init__(guard)
-        self.view = view
-        self.look = THEMES[theme]
-        self.playback = playback
-        self.access = access
-        self.toggle_counters: Callable[[], str] | None = None
-        """Releases the GPUs' hardware counters or takes them again; None where they are not this machine's."""
-        self.remedied: Callable[[], Frame] | None = None
-        """The node of the demo after every remedy, for its tour; None where there is no tour."""
+        super().__init__(view, theme, playback, access, guard)
         self.opening = ""
         """What is said first, such as where a recording was opened."""
         self.save: Callable[[str, object], str] | None = None
@@ -165,15 +157,8 @@ class GputopApp(PaintedApp[View]):
         self._has_bell = settings.bell
         self._reload = reload
         self._heard = self._clock()
-        keys = wanted_keys(settings.key_preset, settings.keys)
-        self._keys = KeyTable(self, self._change_view, keys)
-        self._bind(keys)
-        self._node_view = NodeView(self, self._keys)
-
-    @property
-    def frame(self) -> Frame | None:
-        """The frame that shows."""
-        return self.playback.frame
+        self._bind(wanted_keys(settings.key_preset, settings.keys))
+        self._node_view = NodeView(self)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -185,11 +170,11 @@ class GputopApp(PaintedApp[View]):
         self.set_interval(max(LEAST_WATCH_S, self.playback.interval_s), self._watch)
         self._take()
         self.paint()
-        self._keys.time.work_later()
+        self.work_later()
         if self.opening:
             self.say(self.opening)
         if self.begins_with:
-            self.call_after_refresh(self._keys.press, self.begins_with)
+            self.call_after_refresh(self.press, self.begins_with)
 
     def on_unmount(self) -> None:
         self.playback.close()
@@ -252,8 +237,15 @@ class GputopApp(PaintedApp[View]):
         self.say("; ".join(change.messages) or "configuration reloaded")
 
     def _bind(self, user_keys: Mapping[str, str]) -> None:
-        self.set_keymap(self._keys.bind(user_keys))
-        self.page_keys = self._keys.pages
+        """Apply the user's own keys."""
+        main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
+        self.keys = (*rebound(KEYS, user_keys, past)[0], *rebound(REPLAY_KEYS, user_keys, main)[0])
+        self.page_keys = {key.id: key for key in page_keys(user_keys)}
+        if user_keys or self.view.past_keys:
+            from gputop.paint.replay_bar import shown_keys
+
+            self.view = replace(self.view, past_keys=shown_keys(self.keys))
+        self.set_keymap(keymap((*KEYS, *REPLAY_KEYS, *PAGE_KEYS), (*self.keys, *self.page_keys.values())))
 
     def _show_secrets(self, shows: bool) -> None:
         """Show or mask secrets on command lines.
@@ -293,13 +285,21 @@ class GputopApp(PaintedApp[View]):
             self.say(unknown_key(event.key))
 
     def counts(self, key_id: str) -> bool:
-        return self._keys.counts(key_id)
+        if key_id in ALWAYS:
+            return True
+        # While another screen is open, letters are not commands.
+        return len(self.screen_stack) == 1 and (self.playback.shows_past or key_id not in PLAYING)
 
     def press(self, key_id: str) -> None:
-        self._keys.press(key_id)
+        if key_id in PLAYER_KEYS:
+            self.play_on(PLAYER_KEYS[key_id])
+        elif key_id in VIEW_KEYS:
+            self._change_view(key_id)
+        else:
+            getattr(self, f"press_{key_id}")()
 
     def offered(self) -> Iterable[Key]:
-        return self._keys.offered()
+        return [key for key in self.keys if key.id not in PLAYING or self.playback.shows_past]
 
     def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
         yield from self.themes()
@@ -307,7 +307,10 @@ class GputopApp(PaintedApp[View]):
             yield "save these columns in the configuration", partial(self._save, "columns")
             if not self.look.colourless:
                 yield "save this theme in the configuration", partial(self._save, "theme")
-        yield from self._keys.choices()
+        for key in (BY_VERDICT, *self.view.columns):
+            yield f"sort by {order_words(key)}", partial(self.change, sort=key, inverted=False)
+        for gpu in () if self.frame is None else self.frame.snapshot.gpus:
+            yield f"go to GPU {gpu_label(gpu)}", partial(self.change, gpu=gpu.static.uuid)
 
     def _save(self, name: str) -> None:
         if self.save is not None:
@@ -315,7 +318,7 @@ class GputopApp(PaintedApp[View]):
 
     def _change_view(self, key_id: str) -> None:
         if key_id == "release" and self.playback.shows_past and self.playback.session is not None:
-            self._keys.press("pause")
+            self.press_pause()
         elif self.frame is not None:
             rows = self._node_view.process_rows(self.frame, self.view)
             self.see(after_key(self.view, key_id, self.frame, self._node_view.page, rows))

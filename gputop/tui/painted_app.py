@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -55,13 +54,15 @@ def _action(key: Key) -> str:
     return "command_palette" if key.id == "palette" else f"act('{key.id}')"
 
 
-class PaintDue(Message):
-    """Changes since the last painting are due to be shown."""
+def keymap(usual: Iterable[Key], now: Iterable[Key]) -> dict[str, str]:
+    """Return Textual's keymap of the user's own keys.
 
-
-def _later(app: App[int], seconds: float) -> None:
-    # Not by one of Textual's timers: each is a task of its own.
-    asyncio.get_running_loop().call_later(seconds, app.post_message, PaintDue())
+    Textual removes a key together with everything else that is bound to it: whatever shares a key with a changed
+    command is named as well.
+    """
+    usual, keys = tuple(usual), {key.id: key.keys for key in now}
+    changed = {name for key in usual if keys[key.id] != key.keys for name in key.keys.split(",")}
+    return {key.id: keys[key.id] or f"unbound_{key.id}" for key in usual if changed & {*key.keys.split(",")}}
 
 
 def palette_commands() -> type[Provider]:
@@ -71,6 +72,8 @@ def palette_commands() -> type[Provider]:
     return Commands
 
 
+ALWAYS = frozenset(("interrupt", "suspend", "palette"))
+"""Keys that count in every screen, whatever is awaited."""
 ENDING = ("quit", "interrupt")
 """Keys that end the program."""
 Shown = TypeVar("Shown", bound=Struct)
@@ -104,7 +107,8 @@ class PaintedApp(App[int], Generic[Shown]):
         self.crash: BaseException | None = None
         """What ended the screen, if it was not the user."""
         self._clock = time.monotonic
-        self._paints_soon = False
+        self._due: asyncio.TimerHandle | None = None
+        """The painting that changes of this moment wait for."""
         self._painted = 0.0
         self._forgets: Timer | None = None
         self._opened: Awaitable[None] | None = None
@@ -160,13 +164,13 @@ class PaintedApp(App[int], Generic[Shown]):
 
     def paint(self) -> None:
         """Draw now, or once the terminal has taken the last picture."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         terminal = self.terminal
         if terminal is not None and terminal.is_behind:
-            if not self._paints_soon:
-                self._paints_soon = True
-                _later(self, LEAST_REPAINT_S)
+            self._paint_in(LEAST_REPAINT_S)
             return
-        self._paints_soon = False
         if terminal is not None and terminal.has_dropped:
             terminal.has_dropped = False
             self.refresh()
@@ -177,19 +181,15 @@ class PaintedApp(App[int], Generic[Shown]):
 
     def paint_soon(self) -> None:
         """Paint now, or together with changes of the next moment."""
-        if self._paints_soon:
-            return
-        wait = self._painted + LEAST_REPAINT_S - self._clock()
-        if wait <= 0:
+        wait_s = self._painted + LEAST_REPAINT_S - self._clock()
+        if wait_s <= 0 and self._due is None:
             self.paint()
-        else:
-            self._paints_soon = True
-            _later(self, wait)
+        elif self._due is None:
+            self._paint_in(wait_s)
 
-    def on_paint_due(self) -> None:
-        if self._paints_soon:
-            self._paints_soon = False
-            self.paint()
+    def _paint_in(self, seconds: float) -> None:
+        # Not by one of Textual's timers: each is a task of its own.
+        self._due = asyncio.get_running_loop().call_later(seconds, self.paint)
 
     def on_resize(self) -> None:
         self.paint_soon()
@@ -236,7 +236,22 @@ class PaintedApp(App[int], Generic[Shown]):
                 if not theme.colourless:
                     yield f"theme: {name}", partial(self.apply_theme, theme)
 
-    def open_palette(self) -> None:
+    def press_quit(self) -> None:
+        self.leave()
+
+    def press_interrupt(self) -> None:
+        self.leave()
+
+    def press_suspend(self) -> None:
+        self.action_suspend_process()
+
+    def press_theme(self) -> None:
+        """Ask for a theme, on a screen that previews it."""
+        from gputop.tui.screens.menu import choose_theme
+
+        choose_theme(self)
+
+    def press_palette(self) -> None:
         """Open the command palette, unless it is open."""
         from gputop.tui.screens.box import coloured
         from gputop.tui.screens.palette import Palette
@@ -268,12 +283,11 @@ class PaintedApp(App[int], Generic[Shown]):
 
     async def action_act(self, key_id: str) -> None:
         """Run a key's command; wait for a screen that it opens."""
-        if self.counts(key_id):
-            with self.show_errors():
-                self.press(key_id)
-            if self._opened is not None:
-                await self._opened
-                self._opened = None
+        with self.show_errors():
+            self.press(key_id)
+        if self._opened is not None:
+            await self._opened
+            self._opened = None
 
     async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
         await self.action_act("palette")

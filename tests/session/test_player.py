@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from gputop.session.playback import Playback
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.keys.key_handlers import TimeKeys
+from gputop.tui.keys.time_keys import PLAYER_KEYS, TimeKeys
 from tests.support.frames import MOMENT
 from tests.support.recording_frames import rounded
 
@@ -88,12 +89,12 @@ def test_of_keys_that_come_while_a_frame_is_made_only_the_last_is_made(monkeypat
     playback = Playback(player=player)
     playback.take_past()
     asked: list[str] = []
-    screen = SimpleNamespace(playback=playback, paint_soon=lambda: asked.append("paint"), set_timer=lambda *_: None)
-    keys, made = TimeKeys(screen), list[float]()  # type: ignore[arg-type]
+    screen: Any = SimpleNamespace(playback=playback, paint_soon=lambda: asked.append("paint"), work_later=lambda: None)
+    made = list[float]()
     real = Player._rebuild
     monkeypatch.setattr(Player, "_rebuild", lambda p: made.append(p.source.position) or real(p))
     for _ in range(4):
-        keys.handlers()["back"]()
+        TimeKeys.play_on(screen, PLAYER_KEYS["back"])
     assert asked == ["paint"] * 4 and made == []
     assert playback.take_past()
     assert made == [MOMENT + 25] and playback.frame is not None

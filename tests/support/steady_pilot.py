@@ -65,7 +65,7 @@ def _name(character: str) -> str:
 
 
 def _paints_soon(app: App[Any]) -> bool:
-    return isinstance(app, PaintedApp) and app.is_running and app._paints_soon
+    return isinstance(app, PaintedApp) and app.is_running and app._due is not None
 
 
 @asynccontextmanager

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.app import App
 from textual.command import CommandList, Hit
-from textual.containers import VerticalScroll
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from gputop.paint.glyphs import ASCII
 from gputop.paint.process_columns import may_become_field
@@ -15,7 +14,8 @@ from gputop.paint.view import View
 from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Commands
 from gputop.tui.screens.prompt import Prompt
-from gputop.tui.screens.text_box import TextBox
+from gputop.tui.screens.text_page import TextPage
+from gputop.tui.terminal.rows_widget import RowsPage
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.steady_pilot import shown
 
@@ -86,9 +86,9 @@ async def test_in_an_ascii_terminal_frames_and_texts_are_of_its_characters() -> 
         assert isinstance(app.screen, Menu)
         assert app.screen._box.styles.border_top[0] == "ascii"
         await pilot.press("escape")
-        await app.push_screen(TextBox("copied", "util ≥ 95 % → a larger batch"))
+        await app.push_screen(TextPage("copied", "util ≥ 95 % → a larger batch"))
         await pilot.pause()
-        assert str(app.screen.query_one(Static).content) == "util >= 95 % => a larger batch"
+        assert screen_rows(app)[1].rstrip() == "util > 95 % > a larger batch"
 
 
 @pytest.mark.parametrize(("size", "height"), [((120, 40), 3), ((60, 15), 1)])
@@ -112,16 +112,16 @@ async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None
             assert app.view.sort == "pid" and len(app.screen_stack) == 1
 
 
-async def test_a_copy_is_a_box_that_scrolls_and_whose_frame_is_not_marked_with_the_text() -> None:
+async def test_a_copy_is_a_page_that_scrolls_and_has_no_frame_beside_the_text() -> None:
     app, _ = app_on()
     async with shown(app, (80, 16)) as pilot:
         await pilot.press("y")
-        assert isinstance(app.screen, TextBox) and "evidence" in app.screen.text
-        box = app.screen.query_one(VerticalScroll)
-        assert str(box.border_title).startswith("not copied"), "without a terminal nothing was sent to one"
-        assert box.styles.border_top[0] == "round" and box.styles.border_left[0] == "blank"
+        assert isinstance(app.screen, TextPage) and "evidence" in app.screen.text
+        title, first, *_ = screen_rows(app)
+        assert "not copied" in title, "without a terminal nothing was sent to one"
+        assert app.screen.text.startswith(first.rstrip())
         await pilot.press("q", "Y", "G")
-        assert app.screen.query_one(VerticalScroll).scroll_offset.y > 0
+        assert app.screen.query_one("#page", RowsPage).first > 0
         await pilot.press("q")
         assert len(app.screen_stack) == 1
 

@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 from importlib import import_module
-from typing import Any
 
 import pytest
 
-from gputop.features.fleet.fleet_app import FleetApp
+from gputop.config import Settings
+from gputop.features.fleet.fleet_app import HANDLERS
+from gputop.features.fleet.fleet_view import FLEET_KEYS
 from gputop.paint.glyphs import ASCII, COLOUR, keys_shown
 from gputop.paint.help_rows import key_rows
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key
 from gputop.tui import screens
-from gputop.tui.keys import key_handlers, process_keys
-from gputop.tui.keys.key_handlers import KeyTable, KeyTableError, check
+from gputop.tui.keys.time_keys import PLAYER_KEYS
 from gputop.tui.node_app import GputopApp
-from gputop.tui.painted_app import PaintedApp
 from gputop.tui.screens.detail_screens import DetailsScreen
 from gputop.tui.screens.scrolling import ListScreen, RowsScreen
-from tests.support.fake_app import app_on
+from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
-ALL = (*KEYS, *REPLAY_KEYS)
-HANDLED = tuple(key.id for key in ALL)
-MOST_METHODS, MOST_SHARED = 22, 28
-NEW = Key("teleport", "x", "nothing yet", "everywhere")
+
+def test_every_key_has_one_handler_and_every_handler_a_key() -> None:
+    pressed = [name.removeprefix("press_") for name in dir(GputopApp) if name.startswith("press_")]
+    handled = [*pressed, *PLAYER_KEYS, *VIEW_KEYS]
+    assert sorted(handled) == sorted(key.id for key in (*KEYS, *REPLAY_KEYS))
+    assert sorted(HANDLERS) == sorted(key.id for key in FLEET_KEYS)
 
 
 @pytest.mark.parametrize(
-    ("keys", "handled", "named"),
+    ("user_keys", "shows_past", "key", "command"),
     [
-        ((*ALL, NEW), HANDLED, "without a handler: ['teleport']"),
-        (ALL, (*HANDLED, "teleport"), "without a key: ['teleport']"),
-        (ALL, (*HANDLED, "filter"), "twice: ['filter']"),
+        ({}, False, "n", "match_next"),
+        ({}, True, "n", "next_change"),
+        ({}, True, "f3", "match_next"),
+        ({"match_next": "x"}, True, "n", "next_change"),
+        ({"match_next": "x"}, False, "n", None),
+        ({"match_next": "x", "next_change": "x"}, True, "x", "next_change"),
+        ({"theme": ""}, False, "T", None),
     ],
 )
-def test_a_key_or_a_handler_too_many_is_named_when_the_screen_is_made(
-    keys: tuple[Key, ...], handled: tuple[str, ...], named: str
+async def test_a_key_means_one_command_also_where_the_user_has_moved_another(
+    user_keys: dict[str, str], shows_past: bool, key: str, command: str | None
 ) -> None:
-    check(ALL, HANDLED)
-    with pytest.raises(KeyTableError) as caught:
-        check(keys, handled)
-    assert named in str(caught.value)
+    app, source = app_on(frame := demo_frame(), settings=Settings(keys=user_keys))
+    async with shown(app, (120, 40)) as pilot:
+        if shows_past:
+            source.next = later(frame)
+            app.ready()
+            await pilot.pause()
+            await pilot.press("p")
+        pressed: list[str] = []
+        app.press = pressed.append  # type: ignore[method-assign]
+        await pilot.press(key)
+        assert pressed == [command] * (command is not None)
 
 
 @pytest.mark.parametrize("key_id", VIEW_KEYS)
@@ -63,27 +75,6 @@ def test_a_key_that_the_view_does_not_know_is_an_error_and_not_silence() -> None
         after_key(View(), "teleport", demo_frame(), 10, [])
 
 
-@pytest.mark.parametrize("group", [key_handlers, process_keys])
-def test_the_handlers_are_plain_classes_that_are_handed_the_screen(group: Any) -> None:
-    classes = [c for _, c in inspect.getmembers(group, inspect.isclass) if c.__module__ == group.__name__]
-    assert {c.__bases__ for c in classes} - {(Exception,)} == {(object,)}
-    app, _ = app_on()
-    assert isinstance(app._keys, KeyTable) and {*app._keys._handlers} == {*HANDLED}
-
-
-def test_each_app_is_one_class_of_few_methods_over_what_both_share() -> None:
-    assert GputopApp.__bases__ == FleetApp.__bases__ == (PaintedApp,)
-    for app, most in ((PaintedApp, MOST_SHARED), (GputopApp, MOST_METHODS), (FleetApp, MOST_METHODS)):
-        methods = [n for n, value in vars(app).items() if inspect.isfunction(value) or isinstance(value, property)]
-        assert len(methods) <= most, methods
-
-
-def test_what_both_apps_do_is_said_once() -> None:
-    shared = {"see", "say", "check_action", "action_act", "action_command_palette", "get_system_commands"}
-    assert shared <= set(vars(PaintedApp))
-    assert not shared & (set(vars(GputopApp)) | set(vars(FleetApp)))
-
-
 def test_every_screen_that_opens_has_what_its_base_leaves_open() -> None:
     for module in pkgutil.iter_modules(screens.__path__, f"{screens.__name__}."):
         import_module(module.name)
@@ -98,7 +89,7 @@ def test_every_screen_that_opens_has_what_its_base_leaves_open() -> None:
 
 def test_an_ascii_terminal_is_told_the_cursor_keys_by_name() -> None:
     rows = ["".join(text for text, _ in row) for row in key_rows((*KEYS, *REPLAY_KEYS), 100, ASCII)]
-    heads = {row[:16].strip() for row in rows}
-    assert {"up  k", "down  j", "left", "right", "shift+left", "shift+right"} <= heads
+    heads = {row[:18].strip() for row in rows}
+    assert {"up  k", "down  j", "left  shift+left"} <= heads
     assert not any(arrow in row for row in rows for arrow in "↑↓←→")
     assert keys_shown("↑ ↓", ASCII) == "up down" and keys_shown("↑ ↓", COLOUR) == "↑ ↓"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.config import Reload, Settings
 from gputop.tui.node_app import SnapshotReady
-from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
+from gputop.tui.painted_app import LEAST_REPAINT_S
 from gputop.tui.screens.pages import FindingsScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
@@ -48,7 +48,6 @@ async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
         app.paint_soon()
         app.paint_soon()
         await app.query_one(LiveRows).remove()
-        app.post_message(PaintDue())
         await pilot.pause(0.2)
         assert app.crash is None
 
@@ -144,7 +143,7 @@ async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_
                 assert rows[-1].startswith(" internal error: ZeroDivisionError: division by zero (test_tui.py:")
             assert "internal error" not in (await pushed())[-1]
         with monkeypatch.context() as patched:
-            patched.setattr(app._keys, "press", lambda _: 1 / 0)
+            patched.setattr(app, "press", lambda _: 1 / 0)
             await pilot.press("p")
             assert "internal error" in screen_rows(app)[-1]
         assert app.crash is None

@@ -28,8 +28,7 @@ from gputop.paint.theme import THEMES, Theme
 from gputop.recording.moments import moment
 from gputop.session.screen_files import saved_picture
 from gputop.system.children import in_our_terminal
-from gputop.tui.keys.key_handlers import ALWAYS, check
-from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
+from gputop.tui.painted_app import ALWAYS, LATE_INTERVALS, PaintedApp, bindings, keymap
 from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
@@ -123,8 +122,7 @@ class FleetApp(PaintedApp[FleetView]):
         self.look = THEMES[theme]
         self.watched = watch
         self.table = rebound(FLEET_KEYS, keys)[0]
-        usual = {key.id: key.keys for key in FLEET_KEYS}
-        self.set_keymap({key.id: key.keys for key in self.table if key.keys != usual[key.id]})
+        self.set_keymap(keymap(FLEET_KEYS, self.table))
         self.frame: FleetFrame | None = None
         self.filtered_before: tuple[str, ...] = ()
         self.canvas = FleetRows(self)
@@ -220,12 +218,6 @@ class FleetApp(PaintedApp[FleetView]):
         return time.time() if present is None else present
 
 
-def choose_theme(app: FleetApp) -> None:
-    from gputop.tui.screens.menu import choose_theme
-
-    choose_theme(app)
-
-
 def save_picture(app: FleetApp) -> None:
     if app.frame is not None:
         rows = fleet_screen(app.frame, app.view, *app.size).rows
@@ -233,7 +225,7 @@ def save_picture(app: FleetApp) -> None:
 
 
 def _copied(app: FleetApp, text: str) -> None:
-    from gputop.tui.screens.text_box import show_copied
+    from gputop.tui.screens.text_page import show_copied
 
     show_copied(app, text)
 
@@ -357,16 +349,16 @@ def ask_for_time(app: FleetApp) -> None:
 
 
 HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
-    "quit": FleetApp.leave,
-    "interrupt": FleetApp.leave,
+    "quit": FleetApp.press_quit,
+    "interrupt": FleetApp.press_interrupt,
     "help": lambda app: app.push_screen(FleetHelpScreen(app.table)),
-    "palette": FleetApp.open_palette,
+    "palette": FleetApp.press_palette,
     "release": release,
     "copy": copy_ticket,
     "copy_ssh": copy_ssh,
     "screenshot": save_picture,
-    "theme": choose_theme,
-    "suspend": FleetApp.action_suspend_process,
+    "theme": FleetApp.press_theme,
+    "suspend": FleetApp.press_suspend,
     "open": open_row,
     "jobs": next_grouping,
     **{panel: partial(toggle, panel=panel) for panel in ("stragglers", "waste", "alerts")},
@@ -384,5 +376,4 @@ HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "on": partial(step_in_time, minutes=1),
     "jump": ask_for_time,
 })  # fmt: skip
-"""What each key does: a handler for each id of the table, checked at import."""
-check(FLEET_KEYS, HANDLERS)
+"""What each key does: a handler for each id of the table."""

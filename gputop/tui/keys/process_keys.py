@@ -7,7 +7,7 @@ only: without one (a demo, a recording) the keys that need it say so.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from gputop.model.expression import ExpressionError
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample
-from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_columns import BY_VERDICT, COLUMNS, may_become_field, parse, remembered
 from gputop.paint.view import View
-from gputop.tui.screens import MainScreen
+from gputop.tui.main_screen import MainScreen
 
 NO_ACCESS = "these processes cannot be reached from here: a recording or a browser shows them"
 NONE = "no process is selected"
@@ -27,75 +26,52 @@ NONE_LEFT = "no process to send a signal to: those that were tagged have ended"
 READ_ONLY = "read-only: start gputop without --read-only to send signals"
 
 
-class ProcessKeys:
+class ProcessKeys(MainScreen):
     """Sorts, finds, chooses and reaches processes."""
 
-    def __init__(self, screen: MainScreen) -> None:
-        self._screen = screen
-        self._past_filters: tuple[str, ...] = ()
-        self._past_searches: tuple[str, ...] = ()
-
-    def handlers(self) -> dict[str, Callable[[], object]]:
-        """Return the handlers by key id."""
-        return {
-            "sort": self.sort,
-            "filter": self.filter,
-            "search": self.search,
-            "match_next": partial(self.search_again, 1),
-            "match_previous": partial(self.search_again, -1),
-            "search_next": partial(self.search_again, 1),
-            "search_previous": partial(self.search_again, -1),
-            "tag": self.tag,
-            "tag_tree": self.tag_tree,
-            "untag": self.untag,
-            "signal": self.signal,
-            "terminate": partial(self.signal, signal.SIGTERM),
-            "kill": partial(self.signal, signal.SIGKILL),
-            "interrupt_process": partial(self.signal, signal.SIGINT),
-            "environment": self.environment,
-            "stacks": self.stacks,
-            "users": self.users,
-            "columns": self.columns,
-        }
+    _past_filters: tuple[str, ...] = ()
+    _past_searches: tuple[str, ...] = ()
 
     # -- sorting ----------------------------------------------------------------------------------------------------
 
-    def sort(self) -> None:
+    def press_sort(self) -> None:
         """Ask for a column, by its letter or from the list."""
         from gputop.tui.screens.menu import Menu
 
-        screen = self._screen
-        view = screen.view
-        keys = sorted(view.columns, key=lambda key: not COLUMNS[key].letter)
+        keys = sorted(self.view.columns, key=lambda key: not COLUMNS[key].letter)
         choices = [("", BY_VERDICT, BY_VERDICT), *((COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys)]
-        at = 1 + keys.index(view.sort) if view.sort in keys else 0
-        footer = "Shift and a letter: reversed"
-        screen.push_screen(Menu("sort by", choices, at, footer=footer), self._sort_by)
+        at = 1 + keys.index(self.view.sort) if self.view.sort in keys else 0
 
-    def _sort_by(self, chosen: tuple[str, bool] | None) -> None:
-        if chosen is not None:
-            key, inverted = chosen
-            self._screen.change(sort=key, inverted=inverted)
+        def sort_by(chosen: tuple[str, bool] | None) -> None:
+            if chosen is not None:
+                self.change(sort=chosen[0], inverted=chosen[1])
+
+        self.push_screen(Menu("sort by", choices, at, footer="Shift and a letter: reversed"), sort_by)
 
     # -- filter and search ------------------------------------------------------------------------------------------
 
-    def filter(self) -> None:
+    def press_filter(self) -> None:
         from gputop.tui.screens.prompt import Prompt
 
-        screen = self._screen
-        before = screen.view.filter
+        before = self.view.filter
 
         def taken(text: str | None) -> None:
             if text is None:
-                screen.change(filter=before)
+                self.change(filter=before)
             else:
-                screen.change(filter=parse(text), scroll=0)
-                self._past_filters = remembered(self._past_filters, text)
+                self.filter_by(text)
 
         question = "filter (gpu:3 user:ml mem>10G verdict:starved name~train !role:helper):"
-        if screen.size.width < 2 * len(question):
+        if self.size.width < 2 * len(question):
             question = "filter:"
-        screen.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
+        self.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
+
+    def filter_by(self, text: str) -> None:
+        """Show the processes that pass a filter."""
+        # The name of a job may hold quotes of both kinds.
+        with suppress(ExpressionError):
+            self.change(filter=parse(text), scroll=0)
+            self._past_filters = remembered(self._past_filters, text)
 
     def _try_filter(self, text: str) -> str | None:
         """Apply a filter while the user types; return its mistake.
@@ -104,173 +80,159 @@ class ProcessKeys:
         """
         try:
             expression = parse(text)
-            if may_become_field(text):
-                return None
-            self._screen.change(filter=expression, scroll=0)
+            if not may_become_field(text):
+                self.change(filter=expression, scroll=0)
         except ExpressionError as error:
             return str(error)
         return None
 
-    def search(self) -> None:
+    def press_search(self) -> None:
         from gputop.tui.screens.prompt import Prompt
 
-        screen = self._screen
-        before = screen.view
+        before = self.view
 
         def taken(text: str | None) -> None:
             if text is None:
-                screen.change(search=before.search, process=before.process)
+                self.change(search=before.search, process=before.process)
             else:
                 self._past_searches = remembered(self._past_searches, text)
 
         def tried(text: str) -> str | None:
-            has_match = text == "" or self._find(replace(screen.view, search=text, process=before.process), 0)
+            has_match = text == "" or self._find(replace(self.view, search=text, process=before.process), 0)
             return None if has_match else "not found"
 
-        screen.push_screen(Prompt("search in command, user, pid, job:", "", self._past_searches, tried), taken)
+        self.push_screen(Prompt("search in command, user, pid, job:", "", self._past_searches, tried), taken)
 
-    def search_again(self, step: int) -> None:
+    def press_match_next(self) -> None:
+        self._search_again(1)
+
+    def press_match_previous(self) -> None:
+        self._search_again(-1)
+
+    def _search_again(self, step: int) -> None:
         """Go to the next (1) or previous (-1) match."""
-        view = self._screen.view
-        if not view.search:
-            self.search()
-        elif not self._find(view, step):
-            self._screen.say(f"no process with {view.search!r} in its command, user, pid or job")
+        if not self.view.search:
+            self.press_search()
+        elif not self._find(self.view, step):
+            self.say(f"no process with {self.view.search!r} in its command, user, pid or job")
 
     def _find(self, view: View, step: int) -> bool:
         """Put the cursor on the next match.
 
         Step 0 begins at the cursor's own row."""
-        frame = self._frame
-        if frame is None:
+        if self.frame is None:
             return False
-        rows = process_table.shown_rows(frame, view)
-        at = process_table.cursor(rows, frame, view)
+        rows = process_table.shown_rows(self.frame, view)
+        at = process_table.cursor(rows, self.frame, view)
         to = process_table.next_match(rows, view.search, at if step else at - 1, step or 1)
         if to is not None:
-            self._screen.see(replace(view, process=process_table.key_of(rows[to].process)))
+            self.see(replace(view, process=process_table.key_of(rows[to].process)))
         return to is not None
 
     # -- choosing ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _frame(self) -> Frame | None:
-        return self._screen.playback.frame
-
     def _selected(self) -> ProcessSample | None:
-        return None if self._frame is None else process_table.selected_process(self._frame, self._screen.view)
+        return None if self.frame is None else process_table.selected_process(self.frame, self.view)
 
-    def tag(self) -> None:
+    def press_tag(self) -> None:
         """Toggle the tag of the selected process and move down."""
-        frame, view = self._frame, self._screen.view
-        if frame is None:
+        if self.frame is None:
             return
-        rows = process_table.shown_rows(frame, view)
-        at = process_table.cursor(rows, frame, view)
+        rows = process_table.shown_rows(self.frame, self.view)
+        at = process_table.cursor(rows, self.frame, self.view)
         if 0 <= at < len(rows):
             key = process_table.key_of(rows[at].process)
             below = process_table.key_of(rows[min(at + 1, len(rows) - 1)].process)
-            self._screen.see(replace(view, tagged=view.tagged ^ {key}, process=below))
+            self.change(tagged=self.view.tagged ^ {key}, process=below)
 
-    def tag_tree(self) -> None:
+    def press_tag_tree(self) -> None:
         """Toggle the tags of the selected process's branch."""
-        frame, view = self._frame, self._screen.view
-        selected = self._selected()
-        if frame is None or selected is None:
-            return
-        branch = {process_table.key_of(p) for p in process_table.branch_of(frame.snapshot.processes, selected)}
-        tagged = view.tagged - branch if branch <= view.tagged else view.tagged | branch
-        self._screen.see(replace(view, tagged=tagged))
+        selected, tagged = self._selected(), self.view.tagged
+        if self.frame is not None and selected is not None:
+            processes = self.frame.snapshot.processes
+            branch = {process_table.key_of(p) for p in process_table.branch_of(processes, selected)}
+            self.change(tagged=tagged - branch if branch <= tagged else tagged | branch)
 
-    def untag(self) -> None:
-        self._screen.change(tagged=frozenset())
+    def press_untag(self) -> None:
+        self.change(tagged=frozenset())
 
-    def columns(self) -> None:
+    def press_columns(self) -> None:
         from gputop.tui.screens.process_screens import ColumnsScreen
 
-        screen = self._screen
+        self.push_screen(ColumnsScreen(self.view.columns, lambda columns: self.change(columns=columns)))
 
-        def chosen(columns: tuple[str, ...]) -> None:
-            screen.change(columns=columns)
-
-        screen.push_screen(ColumnsScreen(screen.view.columns, chosen))
-
-    def users(self) -> None:
+    def press_users(self) -> None:
         from gputop.tui.screens.pages import UsersScreen
 
-        screen = self._screen
-
-        def chosen(text: str) -> None:
-            self._past_filters = remembered(self._past_filters, text)
-            self._try_filter(text)
-
-        screen.push_screen(UsersScreen(screen, chosen))
+        self.push_screen(UsersScreen(self, self.filter_by))
 
     # -- reaching the processes -------------------------------------------------------------------------------------
 
     def _addressed(self) -> list[ProcessSample]:
         """Return the tagged processes, or the selected one."""
-        frame, tagged = self._frame, self._screen.view.tagged
-        if not tagged or frame is None:
+        tagged = self.view.tagged
+        if not tagged or self.frame is None:
             return [selected] if (selected := self._selected()) is not None else []
-        by_identity = {(p.pid, p.starttime): p for p in frame.snapshot.processes if process_table.key_of(p) in tagged}
-        return list(by_identity.values())
+        processes = [p for p in self.frame.snapshot.processes if process_table.key_of(p) in tagged]
+        return list({_identity(p): p for p in processes}.values())
 
-    def signal(self, number: int | None = None) -> None:
+    def press_signal(self, number: int | None = None) -> None:
         """Ask for a signal, or confirm a given ``number``."""
-        screen, processes = self._screen, self._addressed()
-        if screen.view.read_only:
-            screen.say(READ_ONLY)
-        elif screen.access is None:
-            screen.say(NO_ACCESS)
+        processes = self._addressed()
+        if self.view.read_only:
+            self.say(READ_ONLY)
+        elif self.access is None:
+            self.say(NO_ACCESS)
         elif not processes:
-            screen.say(NONE_LEFT if screen.view.tagged else NONE)
+            self.say(NONE_LEFT if self.view.tagged else NONE)
         else:
             from gputop.paint.process_actions import Addressee
             from gputop.tui.screens.process_screens import SignalScreen
 
             addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in processes]
-            screen.push_screen(SignalScreen(addressees, screen.access.send, self._signalled, number))
+            self.push_screen(SignalScreen(addressees, self.access.send, self._signalled, number))
+
+    def press_terminate(self) -> None:
+        self.press_signal(signal.SIGTERM)
+
+    def press_kill(self) -> None:
+        self.press_signal(signal.SIGKILL)
+
+    def press_interrupt_process(self) -> None:
+        self.press_signal(signal.SIGINT)
 
     def _signalled(self, words: str) -> None:
-        self.untag()
-        self._screen.say(words)
+        self.press_untag()
+        self.say(words)
 
-    def environment(self) -> None:
-        screen, process = self._screen, self._reachable()
-        if process is not None and screen.access is not None:
+    def press_environment(self) -> None:
+        process = self._reachable()
+        if process is not None and self.access is not None:
             from gputop.tui.screens.process_screens import EnvironmentScreen
 
-            environment = screen.access.environment(_identity(process))
-            screen.push_screen(EnvironmentScreen(environment, _command(process)))
+            environment = self.access.environment(_identity(process))
+            self.push_screen(EnvironmentScreen(environment, _command(process)))
 
-    def stacks(self) -> None:
+    def press_stacks(self) -> None:
         """Open stacks of the selected process and its busiest loader."""
-        screen, process, frame = self._screen, self._reachable(), self._frame
-        access = screen.access
+        process, access, frame = self._reachable(), self.access, self.frame
         if process is None or access is None or frame is None:
             return
         from gputop.tui.screens.process_screens import StacksScreen
 
-        shown = process_table.shown_rows(frame, screen.view)
-        children = next((r.children for r in shown if r.process is process), ())
+        shown = process_table.shown_rows(frame, self.view)
+        children = next((row.children for row in shown if row.process is process), ())
         loaders = [p for p in children if p.role == "loader" and p.starttime is not None]
         busiest = max(loaders, key=lambda p: p.cpu_pct or 0.0, default=None)
         loader = None if busiest is None else _identity(busiest)
-        screen.push_screen(
-            StacksScreen(
-                process.pid,
-                _command(process),
-                lambda: access.look(_identity(process), loader),
-                may_copy=not screen.view.read_only,
-            )
-        )
+        look = partial(access.look, _identity(process), loader)
+        self.push_screen(StacksScreen(process.pid, _command(process), look, may_copy=not self.view.read_only))
 
     def _reachable(self) -> ProcessSample | None:
         """Return the selected process, or say why it is unreachable."""
         process = self._selected()
-        if process is None or self._screen.access is None:
-            self._screen.say(NO_ACCESS if self._screen.access is None else NONE)
+        if process is None or self.access is None:
+            self.say(NO_ACCESS if self.access is None else NONE)
             return None
         return process
 

@@ -20,7 +20,7 @@ from gputop.paint.gpu_page import gpu_details
 from gputop.paint.process_page import find, process_details
 from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
-from gputop.tui.screens import MainScreen
+from gputop.tui.main_screen import MainScreen
 from gputop.tui.screens.scrolling import ClosesOnce, press
 from gputop.tui.terminal.rows_widget import LiveRows
 
@@ -62,12 +62,12 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
         self.paint()
 
     def _look(self) -> None:
-        if self.main.playback.frame is not self._shown or self._view() != self.state.view:
+        if self.main.frame is not self._shown or self._view() != self.state.view:
             self.paint()
 
     def paint(self) -> None:
         """Draw the newest frame."""
-        frame = self._shown = self.main.playback.frame
+        frame = self._shown = self.main.frame
         width, height = self.app.size
         self.state = replace(self.state, view=self._view())
         if frame is not None and width and height:
@@ -122,7 +122,7 @@ class GpuDetailsScreen(DetailsScreen, keys="onegpu"):
 
     def action_other(self, step: int) -> None:
         """The next or previous GPU; the main screen selects it, too."""
-        frame = self.main.playback.frame
+        frame = self.main.frame
         if frame is not None and frame.snapshot.gpus:
             view = other_gpu(replace(self._view(), gpu=self._uuid), frame, step)
             self._uuid = view.gpu or self._uuid

@@ -12,7 +12,7 @@ from gputop.paint.line import Line, Row, text_row
 from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden_words, summary_head, summary_row
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
-from gputop.tui.screens import MainScreen
+from gputop.tui.main_screen import MainScreen
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
@@ -70,7 +70,7 @@ class TourScreen(RowsScreen, keys="tour"):
         self._at = 0
 
     def rows(self, width: int) -> list[Row]:
-        now = self._main.playback.frame
+        now = self._main.frame
         if now is None:
             return [text_row(" nothing was measured yet", width, "dim")]
         return tour_rows(now, self._after(), self._at, self._main.view, width, self.app.size.height - 1)
@@ -88,7 +88,7 @@ class TourScreen(RowsScreen, keys="tour"):
         self.paint_from_top()
 
     def action_close(self) -> None:
-        now = self._main.playback.frame
+        now = self._main.frame
         position = None if now is None else position_of(now, self._at)
         if now is not None and position is not None:
             self._main.change(gpu=now.snapshot.gpus[position].static.uuid)
@@ -118,7 +118,7 @@ class UsersScreen(ListScreen, keys="users"):
         return 2
 
     def rows(self, width: int) -> list[Row]:
-        frame = self._main.playback.frame
+        frame = self._main.frame
         if frame is None:
             return [text_row(" nothing was measured yet", width, "dim")]
         user_groups = groups(frame, self._by)
@@ -173,7 +173,7 @@ class FindingsScreen(RowsScreen, keys="findings"):
         self.show_rows(0 if self._cursor == 0 else first, end)
 
     def rows(self, width: int) -> list[Row]:
-        frame = self._main.playback.frame
+        frame = self._main.frame
         rows: list[Row] = []
         self._shown = []
         last = self._count(frame) - 1

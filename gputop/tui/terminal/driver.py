@@ -94,7 +94,8 @@ class TerminalDriver(Driver):
         self._take = SCREEN_ON + (MOUSE_ON if mouse else "") + ASK_SYNC + PASTE_ON
         self._writer: Writer | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._stop_asked = False
+        self._is_stopping = False
+        """Whether a stop was asked for and no SIGCONT has come since; the guard's thread alone changes it."""
         self.has_dropped = False
         """Whether a write was dropped, so that the screen has to be drawn again."""
 
@@ -174,19 +175,23 @@ class TerminalDriver(Driver):
         return True
 
     def start_application_mode(self) -> None:
-        self._writer = Writer(self._out_fd)
-        self._writer.start()
-        self._take_terminal()
-        # A handler that did the work itself could wait for a lock that its own thread holds.
+        # A handler that did the work itself could wait for a lock that its own thread holds. Before the terminal is
+        # taken: whoever sees that it was may send a signal at once.
         call = self._own_loop.call_soon_threadsafe
         self._guard.listen({
             signal.SIGWINCH: lambda: call(self._resize),
-            signal.SIGTSTP: lambda: self._ask_to_stop(True),
-            signal.SIGCONT: lambda: self._ask_to_stop(False),
+            signal.SIGTSTP: self._stop_asked,
+            signal.SIGCONT: self._go_on_asked,
         })  # fmt: skip
-        self._resize()
+        self._begin()
         self._handle(self._guard.early_input)
         self._guard.early_input = []
+
+    def _begin(self) -> None:
+        self._writer = Writer(self._out_fd)
+        self._writer.start()
+        self._take_terminal()
+        self._resize()
 
     def _take_terminal(self) -> None:
         """Set the terminal's modes, whatever was set in between."""
@@ -213,13 +218,16 @@ class TerminalDriver(Driver):
         self._own_loop.remove_reader(self._in_fd)
 
     def stop_application_mode(self) -> None:
-        if self._writer is None:
+        self._give_back()
+        self._guard.listen({})
+
+    def _give_back(self) -> None:
+        writer = self._writer
+        if writer is None:
             return
         self.disable_input()
         self.write(RESTORE.decode())
-        writer = self._writer
         self.close()
-        self._guard.listen({})
         if writer.is_alive() and self._guard.is_leaving:
             # A terminal that takes nothing: what waits for it is dropped.
             self._guard.restore()
@@ -233,29 +241,38 @@ class TerminalDriver(Driver):
 
     # -- suspending and being continued -------------------------------------------------------------------------------
 
-    def _ask_to_stop(self, stops: bool) -> None:
-        """Let the loop suspend or go on; called by the guard.
+    def _stop_asked(self) -> None:
+        """Suspend once; called by the guard, in the order of signals.
 
-        The newest of several signals counts."""
-        self._stop_asked = stops
-        self._own_loop.call_soon_threadsafe(self._suspend if stops else self._continued)
+        A second SIGTSTP before SIGCONT means nothing, however late it is read."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._own_loop.call_soon_threadsafe(self._suspend)
+
+    def _go_on_asked(self) -> None:
+        if not self._is_stopping:
+            # It was stopped without being asked.
+            self._own_loop.call_soon_threadsafe(self._continued)
+        self._is_stopping = False
 
     def _suspend(self) -> None:
         """Give the terminal back and stop, unless SIGCONT has come since."""
-        if self._stop_asked and not self._guard.is_leaving and self._writer is not None:
-            self.stop_application_mode()
+        if not self._is_stopping or self._guard.is_leaving or self._writer is None:
+            return
+        self._give_back()
+        if self._is_stopping:
             self._stop()
-            # From the background the terminal must not be touched: that would stop the process once more.
-            if not self._guard.is_leaving:
-                self.start_application_mode()
-                self._screen_app.refresh()
+        if not self._guard.is_leaving:
+            self._begin()
+            self._screen_app.refresh()
 
     def _stop(self) -> None:
-        """Stop until continued in the foreground."""
+        """Stop until continued in the foreground.
+
+        From the background the terminal must not be touched: that would stop the process once more."""
         os.kill(os.getpid(), signal.SIGSTOP)
         while in_background() and not self._guard.is_leaving:
             os.kill(os.getpid(), signal.SIGSTOP)
-        self._stop_asked = False
 
     def _continued(self) -> None:
         """Take the terminal again after an unannounced stop."""
