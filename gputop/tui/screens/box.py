@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from textual.app import App
 from textual.screen import Screen
@@ -11,7 +11,6 @@ from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as BoxTheme
 from textual.widget import Widget
 
-from gputop.model.text_table import table_rows
 from gputop.paint.theme import PALETTES, Theme
 from gputop.tui.screens.scrolling import is_ascii
 
@@ -22,6 +21,8 @@ LEAST_FRAMED = 16
 def framed(screen: Screen[Any], box: Widget) -> None:
     """Frame a box, in ASCII if needed, unless the screen is low."""
     coloured(screen.app)
+    look = getattr(screen.app, "look", None)
+    box.set_class(look is not None and look.colourless, "plain")
     if screen.app.size.height < LEAST_FRAMED:
         box.add_class("low")
     elif is_ascii(screen.app):
@@ -40,8 +41,7 @@ def coloured(app: App[Any]) -> None:
 
 
 def _box_theme(look: Theme, name: str) -> BoxTheme:
-    row = PALETTES[look.name]
-    colours = row.palette
+    row, colours = PALETTES[look.name], PALETTES[look.name].palette
     if row.terminal:
         # Named otherwise in the lowest Textual that is allowed.
         builtin = BUILTIN_THEMES.get("ansi-dark", BUILTIN_THEMES["textual-dark"])
@@ -49,36 +49,21 @@ def _box_theme(look: Theme, name: str) -> BoxTheme:
             return replace(builtin, name=name)
         plain = dict.fromkeys(("scrollbar", "scrollbar-hover", "scrollbar-active"), "ansi_default")
         return replace(builtin, name=name, primary="ansi_default", variables={**builtin.variables, **plain})
+    cursor = {f"block-cursor-{kind}background": colours["select"] for kind in ("", "blurred-")}
+    cursor |= {f"block-cursor-{kind}foreground": colours["bright"] for kind in ("", "blurred-")}
+    cursor |= {"input-cursor-background": colours["text"], "input-cursor-foreground": colours["background"]}
     return BoxTheme(
         name=name,
         dark=row.dark,
-        **cast("dict[str, Any]", {ours: colours[theirs] for ours, theirs in COLOURS.items()}),
-        variables={ours: colours[theirs] for ours, theirs in CURSORS.items()},
+        primary=colours["blue"],
+        secondary=colours["teal"],
+        warning=colours["amber"],
+        error=colours["red"],
+        success=colours["green"],
+        accent=colours["blue"],
+        foreground=colours["text"],
+        background=colours["background"],
+        surface=colours["bar"],
+        panel=colours["bar"],
+        variables=cursor,
     )
-
-
-COLOURS = dict(
-    table_rows("""
-    primary     blue
-    secondary   teal
-    warning     amber
-    error       red
-    success     green
-    accent      blue
-    foreground  text
-    background  background
-    surface     bar
-    panel       bar
-""")
-)
-"""Textual's name of a colour -> the palette's."""
-CURSORS = dict(
-    table_rows("""
-    block-cursor-background          select
-    block-cursor-foreground          bright
-    block-cursor-blurred-background  select
-    block-cursor-blurred-foreground  bright
-    input-cursor-background          text
-    input-cursor-foreground          background
-""")
-)

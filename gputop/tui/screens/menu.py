@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.widgets import OptionList
 
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.theme import THEMES
 from gputop.tui.screens.box import coloured, framed
-from gputop.tui.screens.scrolling import ClosesOnce, is_ascii
+from gputop.tui.screens.scrolling import ClosesOnce
+
+if TYPE_CHECKING:
+    from gputop.tui.painted_app import PaintedApp
 
 Choice = tuple[str, str, str]
 """(letter, words, what is returned)."""
@@ -36,6 +39,7 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
     }
     Menu OptionList.low { border: none; }
     Menu OptionList > .option-list--option-highlighted { text-style: bold; }
+    Menu OptionList.plain > .option-list--option-highlighted { text-style: bold reverse; }
     """
     # Not the list's own keys: with priority they take effect before the next key of the same burst is looked at.
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,7 +63,7 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
         self._chosen = chosen
         self._preview = preview
         # Kept here, because a screen that is closed before it is composed is mounted without it.
-        self._box = OptionList(*[Text(self._words(place, ">")) for place in range(len(choices))])
+        self._box = OptionList(*[Text(f"{letter or ' '}  {words}") for letter, words, _ in choices])
         self._box.can_focus = False
         self._box.border_title = title
         self._box.border_subtitle = footer
@@ -70,17 +74,6 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
     def on_mount(self) -> None:
         framed(self, self._box)
         self._box.highlighted = self._chosen
-        self._mark(self._chosen)
-
-    def _words(self, place: int, marker: str) -> str:
-        letter, words, _ = self._choices[place]
-        return f"{marker if place == self._chosen else ' '} {letter or ' '}  {words}"
-
-    def _mark(self, *places: int) -> None:
-        """Mark the choice at the cursor, also without colours."""
-        marker = ">" if is_ascii(self.app) else "▸"
-        for place in places:
-            self._box.replace_option_prompt_at_index(place, Text(self._words(place, marker)))
 
     def on_key(self, event: events.Key) -> None:
         """Take a choice by its letter; ignore other keys."""
@@ -102,9 +95,7 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
             self.dismiss(None)
 
     def action_move(self, step: int) -> None:
-        left, self._chosen = self._chosen, (self._chosen + step) % len(self._choices)
-        self._box.highlighted = self._chosen
-        self._mark(left, self._chosen)
+        self._chosen = self._box.highlighted = (self._chosen + step) % len(self._choices)
         if self._preview is not None:
             self._preview(self._choices[self._chosen][2])
             coloured(self.app)
@@ -116,17 +107,7 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
         self.dismiss(None)
 
 
-class ThemedScreen(Protocol):
-    """A screen whose theme can be chosen."""
-
-    look: Theme
-
-    def apply_theme(self, theme: Theme) -> None: ...
-    def say(self, text: str) -> None: ...
-    def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
-
-
-def choose_theme(screen: ThemedScreen) -> None:
+def choose_theme(screen: PaintedApp[Any]) -> None:
     """Ask for a theme, with a live preview."""
     before = screen.look
     if before.colourless:
@@ -135,18 +116,11 @@ def choose_theme(screen: ThemedScreen) -> None:
     names = [name for name, theme in THEMES.items() if not theme.colourless]
 
     def answered(chosen: Answer) -> None:
-        if chosen is None:
-            screen.apply_theme(before)
-            return
-        name, _ = chosen
-        screen.apply_theme(THEMES[name])
-        screen.say(f"theme {name}; the palette (:) saves it in the configuration")
+        screen.apply_theme(before if chosen is None else THEMES[chosen[0]])
+        if chosen is not None:
+            screen.say(f"theme {chosen[0]}; the palette (:) saves it in the configuration")
 
-    menu = Menu(
-        "theme",
-        [(name[0], name, name) for name in names],
-        names.index(before.name) if before.name in names else 0,
-        footer="the arrows try one, esc leaves it",
-        preview=lambda name: screen.apply_theme(THEMES[name]),
-    )
+    choices, at = [(name[0], name, name) for name in names], names.index(before.name)
+    footer = "the arrows try one, esc leaves it"
+    menu = Menu("theme", choices, at, footer=footer, preview=lambda name: screen.apply_theme(THEMES[name]))
     screen.push_screen(menu, answered)

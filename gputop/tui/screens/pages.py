@@ -114,8 +114,8 @@ class UsersScreen(ListScreen, keys="users"):
     def entries(self) -> int:
         return len(self._names)
 
-    def above(self) -> int:
-        return 2
+    def place(self) -> tuple[int, int]:
+        return 2 + self.cursor, 3 + self.cursor
 
     def rows(self, width: int) -> list[Row]:
         frame = self._main.frame
@@ -150,7 +150,7 @@ class UsersScreen(ListScreen, keys="users"):
 # The alerts, and the findings below: every change of a verdict or badge. Sticky ones can be acknowledged.
 
 
-class FindingsScreen(RowsScreen, keys="findings"):
+class FindingsScreen(ListScreen, keys="findings"):
     """List of alerts and findings, with a cursor."""
 
     KEYS: Hints = (("acknowledge", "findings_acknowledge"),)
@@ -159,61 +159,47 @@ class FindingsScreen(RowsScreen, keys="findings"):
         super().__init__()
         self._main = main
         self._alerts = None if main.playback.session is None else main.playback.session.alerts
-        self._cursor = 0
+        self.is_live = self._alerts is not None
+        self._listed: list[tuple[Finding | None, list[Row]]] = []
+        """What the cursor can be on, with its rows: alerts, then findings."""
         self._place = 0, 0
-        """First and end row of the entry at the cursor."""
-        self._shown: list[Finding | str] = []
-        """What the cursor can be on: names of alerts, then findings."""
-        if self._alerts is not None:
-            self.is_live = True
 
-    def paint(self) -> None:
-        super().paint()
-        first, end = self._place
-        self.show_rows(0 if self._cursor == 0 else first, end)
+    def entries(self) -> int:
+        return len(self._listed)
+
+    def place(self) -> tuple[int, int]:
+        return self._place
 
     def rows(self, width: int) -> list[Row]:
-        frame = self._main.frame
-        rows: list[Row] = []
-        self._shown = []
-        last = self._count(frame) - 1
-        self._cursor = max(0, min(self._cursor, last))
-        if self._alerts is not None and frame is not None:
-            board = self._alerts.board()
-            rows.append(alert_title(board, width))
-            for alert in board.rows:
-                block = alert_rows(alert, frame.snapshot.t, width, self._main.view.utc_offset_s)
-                self._add(rows, alert.name, block)
-            rows.append(Line().row(width))
-        blocks = [] if frame is None else finding_blocks(frame, width, self._main.view.utc_offset_s)
-        rows.append(text_row(f" findings {len(blocks)}", width, "title"))
-        if not blocks:
+        frame, offset_s = self._main.frame, self._main.view.utc_offset_s
+        board = None if self._alerts is None or frame is None else self._alerts.board()
+        alerts = [] if board is None else board.rows
+        found = [] if frame is None else finding_blocks(frame, width, offset_s)
+        now = 0.0 if frame is None else frame.snapshot.t
+        self._listed = [*((None, alert_rows(alert, now, width, offset_s)) for alert in alerts), *found]
+        self.cursor = max(0, min(self.cursor, len(self._listed) - 1))
+        rows: list[Row] = [] if board is None else [alert_title(board, width)]
+        for i, (_, block) in enumerate(self._listed):
+            if i == len(alerts):
+                rows += self._findings_title(len(found), width, apart=bool(rows))
+            if i == self.cursor:
+                self._place = len(rows), len(rows) + len(block)
+                block = [tuple((text, f"{style}|select") for text, style in row) for row in block]
+            rows += block
+        if not found:
+            rows += self._findings_title(0, width, apart=bool(rows))
             rows.append(text_row("  nothing was found yet: a verdict needs about half a minute", width, "dim"))
-        for finding, block in blocks:
-            self._add(rows, finding, block)
         return rows
 
-    def _count(self, frame: Frame | None) -> int:
-        if frame is None:
-            return 0
-        return len(frame.findings) + (0 if self._alerts is None else len(self._alerts.board().rows))
-
-    def _add(self, rows: list[Row], item: Finding | str, block: list[Row]) -> None:
-        """Append an entry's rows, marked under the cursor."""
-        if len(self._shown) == self._cursor:
-            self._place = len(rows), len(rows) + len(block)
-            block = [tuple((text, f"{style}|select") for text, style in row) for row in block]
-        self._shown.append(item)
-        rows += block
+    @staticmethod
+    def _findings_title(count: int, width: int, *, apart: bool) -> list[Row]:
+        return [*[Line().row(width)] * apart, text_row(f" findings {count}", width, "title")]
 
     def action_scroll(self, rows: int) -> None:
-        self._cursor = 0 if rows <= -FAR else self._cursor + (1 if rows > 0 else -1)
-        if rows >= FAR:
-            self._cursor = len(self._shown) - 1
-        self.paint()
+        super().action_scroll(rows if abs(rows) >= FAR else 1 if rows > 0 else -1)
 
     def action_acknowledge(self) -> None:
-        finding = self._shown[self._cursor] if self._shown else None
-        if isinstance(finding, Finding) and finding.kind == "badge" and finding.sticky:
+        finding = self._listed[self.cursor][0] if self._listed else None
+        if finding is not None and finding.kind == "badge" and finding.sticky:
             self._main.playback.acknowledge(finding.gpu, finding.id)
             self.paint()

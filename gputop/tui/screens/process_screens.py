@@ -139,9 +139,10 @@ class SignalScreen(ListScreen, keys="signals"):
     def entries(self) -> int:
         return len(self._choices)
 
-    def above(self) -> int:
+    def place(self) -> tuple[int, int]:
         # A title, the processes (one row more counts the rest), an empty row.
-        return 2 + min(len(self._addressees), MOST_NAMED + 1)
+        row = 2 + min(len(self._addressees), MOST_NAMED + 1) + self.cursor
+        return row, row + 1
 
     def rows(self, width: int) -> list[Row]:
         if self._outcomes:
@@ -206,8 +207,9 @@ class ColumnsScreen(ListScreen, keys="columns"):
     def entries(self) -> int:
         return len(listed(self._columns))
 
-    def above(self) -> int:
-        return len(heading_rows(self._columns, self.app.size.width))
+    def place(self) -> tuple[int, int]:
+        row = len(heading_rows(self._columns, self.app.size.width)) + self.cursor
+        return row, row + 1
 
     def rows(self, width: int) -> list[Row]:
         return column_rows(self._columns, self._key, width)

@@ -164,11 +164,6 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         self._page.scroll_to_row(0)
         self.paint()
 
-    def show_rows(self, first: int, end: int) -> None:
-        """Scroll as little as needed to see these rows."""
-        self._page.scroll_to_row(min(first, max(self._page.first, end - self.room)))
-        self._paint_keys()
-
     def _paint_keys(self) -> None:
         width, first, count = self.app.size.width, self._page.first, len(self._page.rows)
         where = self.where(first, min(count, first + self.room), count)
@@ -184,9 +179,7 @@ class RowsScreen(ClosesOnce[None], keys="list"):
 
 
 class ListScreen(RowsScreen):
-    """A page with a cursor, whose row stays visible.
-
-    ``entries`` and ``above`` give the list's size and place."""
+    """A page with a cursor, whose rows stay visible."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,8 +190,8 @@ class ListScreen(RowsScreen):
         """How many entries the list has."""
 
     @abstractmethod
-    def above(self) -> int:
-        """Return the number of rows above the list."""
+    def place(self) -> tuple[int, int]:
+        """Return the first and the end row of the entry at the cursor."""
 
     def where(self, first: int, last: int, count: int) -> str:
         return f"{min(self.cursor + 1, self.entries())} of {self.entries()}"
@@ -213,5 +206,6 @@ class ListScreen(RowsScreen):
 
     def paint(self) -> None:
         super().paint()
-        row = self.above() + self.cursor
-        self.show_rows(0 if self.cursor == 0 else row, row + 1)
+        first, end = self.place()
+        self._page.scroll_to_row(min(0 if self.cursor == 0 else first, max(self._page.first, end - self.room)))
+        self._paint_keys()

@@ -7,11 +7,9 @@ takes 18 kB/s; of the cells that changed 2 kB/s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import groupby
 
-from rich.color import Color, ColorSystem
-from rich.console import COLOR_SYSTEMS, Console
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -58,22 +56,7 @@ class RowStrip(Strip):
         if before is None or before.width != self.width or (start, end) != (0, self.width - 1):
             return super().crop(start, end)
         self._shown[self._place] = self
-        return Changes(changed_segments(before.row_cells, self.row_cells), self.width - 1)
-
-
-class Changes(Strip):
-    """Changed cells with cursor moves between them."""
-
-    def render(self, console: Console) -> str:
-        system = COLOR_SYSTEMS.get(console.color_system or "", ColorSystem.STANDARD)
-        parts: list[str] = []
-        before = Style()
-        for text, style, _ in self:
-            if style is not None:
-                parts.append(_change(before, style, system))
-                before = style
-            parts.append(text)
-        return "".join(parts) + "\x1b[0m"
+        return Strip(changed_segments(before.row_cells, self.row_cells), self.width - 1)
 
 
 def changed_segments(before: Sequence[Cell], now: Sequence[Cell]) -> list[Segment]:
@@ -96,29 +79,6 @@ def changed_segments(before: Sequence[Cell], now: Sequence[Cell]) -> list[Segmen
             segments.append(Segment("".join(text for text, _ in run), style))
         at = end
     return segments
-
-
-@lru_cache(maxsize=1024)
-def _change(before: Style, now: Style, system: ColorSystem) -> str:
-    """Return the sequence (SGR) that sets a style after another."""
-    (old_flags, *old_colours), (flags, *colours) = _codes(before, system), _codes(now, system)
-    if old_flags != flags or any(old and not new for old, new in zip(old_colours, colours, strict=True)):
-        # Nothing but a reset ends an attribute.
-        reset = "0" if before else ""
-        return f"\x1b[{';'.join(filter(None, (reset, flags, *colours)))}m"
-    codes = [new for old, new in zip(old_colours, colours, strict=True) if new != old]
-    return f"\x1b[{';'.join(codes)}m" if codes else ""
-
-
-def _codes(style: Style, system: ColorSystem) -> tuple[str, str, str]:
-    """Return the parameters of attributes, foreground and background."""
-    attributes = (("1", style.bold), ("2", style.dim), ("4", style.underline), ("7", style.reverse))
-    flags = ";".join(code for code, is_set in attributes if is_set)
-    return flags, _colour_codes(style.color, system, True), _colour_codes(style.bgcolor, system, False)
-
-
-def _colour_codes(colour: Color | None, system: ColorSystem, foreground: bool) -> str:
-    return "" if colour is None else ";".join(colour.downgrade(system).get_ansi_codes(foreground))
 
 
 def cells_of(text: str, style: Style | None) -> list[Cell]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
@@ -13,43 +15,35 @@ from textual.widget import Widget
 
 from gputop.model.quantity import terminal_safe
 from gputop.paint.line import Line, Row
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.theme import THEMES
 from gputop.tui.terminal.row_strip import RowStrip
 
 
-class StripMaker:
-    """Makes Textual's strips of painted rows."""
+@lru_cache(maxsize=1024)
+def style_of(theme_name: str, name: str) -> Style:
+    """Return Textual's style of a style name."""
+    theme = THEMES[theme_name]
+    look = theme.look(name)
+    fg, bg = (None, None) if theme.colourless else (look.fg or theme.foreground, look.bg or theme.background)
+    return Style(
+        color=Color.parse(fg) if fg else None,
+        bgcolor=Color.parse(bg) if bg else None,
+        bold=look.bold,
+        dim=look.faint,
+        reverse=look.reverse,
+        underline=look.underline,
+    )
 
-    def __init__(self) -> None:
-        self._styles: dict[str, Style] = {}
-        self._theme: Theme | None = None
 
-    def segments(self, app: App[object], row: Row) -> list[Segment]:
-        """Return a row as segments."""
-        theme = getattr(app, "look", THEMES["dark"])
-        if theme is not self._theme:
-            self._theme, self._styles = theme, {}
-        return [Segment(text, self._style(name, theme)) for text, name in row]
+def segments(app: App[object], row: Row) -> list[Segment]:
+    """Return a row as segments."""
+    theme = getattr(app, "look", THEMES["dark"]).name
+    return [Segment(text, style_of(theme, name)) for text, name in row]
 
-    def strip(self, app: App[object], row: Row, width: int) -> Strip:
-        """Return a row as a strip of exactly this width."""
-        strip = Strip(self.segments(app, row))
-        return strip.adjust_cell_length(width, self.segments(app, (("", "text"),))[0].style)
 
-    def _style(self, name: str, theme: Theme) -> Style:
-        style = self._styles.get(name)
-        if style is None:
-            look = theme.look(name)
-            fg, bg = (None, None) if theme.colourless else (look.fg or theme.foreground, look.bg or theme.background)
-            style = self._styles[name] = Style(
-                color=Color.parse(fg) if fg else None,
-                bgcolor=Color.parse(bg) if bg else None,
-                bold=look.bold,
-                dim=look.faint,
-                reverse=look.reverse,
-                underline=look.underline,
-            )
-        return style
+def strip_of(app: App[object], row: Row, width: int) -> Strip:
+    """Return a row as a strip of exactly this width."""
+    return Strip(segments(app, row)).adjust_cell_length(width, segments(app, (("", "text"),))[0].style)
 
 
 class RowsPage(ScrollView, can_focus=False):
@@ -61,7 +55,6 @@ class RowsPage(ScrollView, can_focus=False):
         super().__init__(id=id)
         self.rows: list[Row] = []
         """The rows on the page."""
-        self._maker = StripMaker()
 
     def set_rows(self, rows: list[Row]) -> None:
         """Show these rows."""
@@ -83,7 +76,7 @@ class RowsPage(ScrollView, can_focus=False):
     def render_lines(self, crop: Region) -> list[Strip]:
         shown = self.rows[self.first + crop.y : self.first + crop.bottom]
         shown += [()] * (crop.height - len(shown))
-        return [self._maker.strip(self.app, row, self.size.width).crop(crop.x, crop.right) for row in shown]
+        return [strip_of(self.app, row, self.size.width).crop(crop.x, crop.right) for row in shown]
 
 
 class LiveRows(Widget, can_focus=False):
@@ -97,7 +90,6 @@ class LiveRows(Widget, can_focus=False):
         """The rows on screen."""
         self._strips: list[RowStrip] = []
         self._shown: dict[int, RowStrip] = {}
-        self._maker = StripMaker()
 
     def set_rows(self, rows: list[Row]) -> None:
         """Show these rows; refresh those that changed."""
@@ -115,10 +107,10 @@ class LiveRows(Widget, can_focus=False):
             self.refresh(*[Region(0, y, end, 1) for y, end in zip(changed, ends, strict=True)])
 
     def _strip(self, y: int, row: Row, width: int) -> RowStrip:
-        strip = RowStrip(self._maker.segments(self.app, row), width, y, self._shown)
+        strip = RowStrip(segments(self.app, row), width, y, self._shown)
         # On a tiny terminal rows are wider than it is.
         fits = len(strip.row_cells) == width
-        return strip if fits else RowStrip(self._maker.strip(self.app, row, width), width, y, self._shown)
+        return strip if fits else RowStrip(strip_of(self.app, row, width), width, y, self._shown)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         shown: list[Strip] = [*self._strips[crop.y : crop.bottom]]
