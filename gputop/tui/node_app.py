@@ -29,6 +29,7 @@ from gputop.paint.view_changes import VIEW_KEYS, after_key, next_counted
 from gputop.paint.words import gpu_label
 from gputop.session.playback import Playback
 from gputop.session.screen_files import end_if_failed
+from gputop.tui.keys.common_keys import CommonKeys
 from gputop.tui.keys.process_keys import ProcessKeys
 from gputop.tui.keys.screen_keys import ScreenKeys
 from gputop.tui.keys.time_keys import PLAYER_KEYS, TimeKeys
@@ -127,7 +128,7 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(ScreenKeys, ProcessKeys, TimeKeys):
+class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
     """Shows a playback's frames according to a view.
 
     Keys and mouse change the view or open a screen above."""

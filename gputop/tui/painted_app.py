@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,9 +25,6 @@ from gputop.paint.theme import THEMES, Theme
 from gputop.tui.terminal.driver import TerminalDriver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
-
-if TYPE_CHECKING:
-    from textual.command import Provider
 
 MESSAGE_S = 8.0
 """How long a message is shown."""
@@ -65,13 +62,6 @@ def keymap(usual: Iterable[Key], now: Iterable[Key]) -> dict[str, str]:
     return {key.id: keys[key.id] or f"unbound_{key.id}" for key in usual if changed & {*key.keys.split(",")}}
 
 
-def palette_commands() -> type[Provider]:
-    """Return the palette's provider, imported at its first use."""
-    from gputop.tui.screens.palette import Commands
-
-    return Commands
-
-
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
 """Keys that count in every screen, whatever is awaited."""
 ENDING = ("quit", "interrupt")
@@ -88,7 +78,6 @@ class PaintedApp(App[int], Generic[Shown]):
     """
 
     AUTO_FOCUS = None
-    COMMANDS: ClassVar = {palette_commands}
     page_keys: Mapping[str, Key] = USUAL
     """The keys of pages by id, with the user's own in them."""
     CSS = "Screen { overflow: hidden; }"
@@ -235,31 +224,6 @@ class PaintedApp(App[int], Generic[Shown]):
             for name, theme in THEMES.items():
                 if not theme.colourless:
                     yield f"theme: {name}", partial(self.apply_theme, theme)
-
-    def press_quit(self) -> None:
-        self.leave()
-
-    def press_interrupt(self) -> None:
-        self.leave()
-
-    def press_suspend(self) -> None:
-        self.action_suspend_process()
-
-    def press_theme(self) -> None:
-        """Ask for a theme, on a screen that previews it."""
-        from gputop.tui.screens.menu import choose_theme
-
-        choose_theme(self)
-
-    def press_palette(self) -> None:
-        """Open the command palette, unless it is open."""
-        from gputop.tui.screens.box import coloured
-        from gputop.tui.screens.palette import Palette
-
-        if not isinstance(self.screen_stack[-1], Palette):
-            # Before it opens: Textual keeps its own screens apart from a change of colours.
-            coloured(self)
-            self.push_screen(Palette())
 
     def push_screen(self, screen: Any, *args: Any, **options: Any) -> Any:
         """As Textual's; ``action_act`` waits until the screen is there."""

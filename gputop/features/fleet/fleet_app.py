@@ -28,7 +28,8 @@ from gputop.paint.theme import THEMES, Theme
 from gputop.recording.moments import moment
 from gputop.session.screen_files import saved_picture
 from gputop.system.children import in_our_terminal
-from gputop.tui.painted_app import ALWAYS, LATE_INTERVALS, PaintedApp, bindings, keymap
+from gputop.tui.keys.common_keys import CommonKeys
+from gputop.tui.painted_app import ALWAYS, LATE_INTERVALS, bindings, keymap
 from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
@@ -103,7 +104,7 @@ class FleetReady(Message):
         return isinstance(message, FleetReady)
 
 
-class FleetApp(PaintedApp[FleetView]):
+class FleetApp(CommonKeys[FleetView]):
     """Shows what a started watch has; keys and mouse make a new view."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
