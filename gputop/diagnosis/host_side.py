@@ -233,7 +233,7 @@ class GpuHostActivity(Struct):
         if self.primary is None or not self.primary.waits_for:
             return ()
         waits_of = {p.pid: p.waits_for for p in self.loaders if p.waits_for}
-        counted = {row.key for row in self.rows if row.by in ("child", "kinship")}
+        counted = {row.key for row in self.rows if row.by == "child"}
         children = [p for p in self.loaders if p.static.rule == "R5"]
         ends = []
         for end in self.primary.waits_for:

@@ -312,7 +312,7 @@ PROCESS_METRICS = _by_key(
     _share("feed_poll_pct", "FEED POLL", f"{_FEEDER} polled: idle, or a socket with a timeout", "wchan"),
     _gauge("feeder_threads", "FEEDERS", "threads that can prepare data, without the main thread"),
     _fact("feed_by", "FEED BY",
-        "what resolved a wait of the feeder: child, kinship, socket, thread, task queue or parent listens"),
+        "what resolved a wait of the feeder: child, socket, thread, task queue or parent listens"),
     _gauge("net_rx_bytes_per_s", "NET ↓", "received on TCP sockets of this process", "sock_diag"),
     _fact("main_waits", "MAIN WAITS", "what the main thread waited for at looks between two readings", "wchan",
         field="main_looks"),

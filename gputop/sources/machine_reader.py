@@ -101,7 +101,7 @@ class MachineReader:
             # Imported on this thread while another one asks the driver, which does not need it.
             from gputop.sources.processes.collector import ProcessCollector
 
-            self._processes = ProcessCollector(self._proc, looks_between=True, clock=time.monotonic)
+            self._processes = ProcessCollector(self._proc, clock=time.monotonic)
         # Not the snapshots' clock: rates must not change when that is set, or after a suspend.
         # And taken after the import, which takes longer than a reading: the counters are read now.
         now = time.monotonic()

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from gputop.sources.processes import wait_graph, wait_look
+from gputop.sources.processes import system_calls
 
 
 def _refused(folder: str) -> None:
     return None
 
 
-for module in (wait_look, wait_graph):
-    vars(module)["call_of"] = _refused
+vars(system_calls)["call_of"] = _refused
 
 if __name__ == "__main__":
     from gputop.cli import main

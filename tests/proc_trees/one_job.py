@@ -25,7 +25,14 @@ def one_job(tmp_path: Path) -> FakeProc:
 
 
 def collector_of(fake: FakeProc) -> ProcessCollector:
-    return ProcessCollector(str(fake.proc), str(fake.sys))
+    """A collector whose waits are sampled by ``sample`` alone."""
+    return ProcessCollector(str(fake.proc), str(fake.sys), samples=False)
+
+
+def sample(collector: ProcessCollector, now: float, times: int = 1) -> None:
+    """Sample waits as the sampler's thread does between two readings."""
+    for number in range(times):
+        collector.shares.sampler.sample(now + number / 10)
 
 
 def by_pid(samples: tuple[ProcessSample, ...]) -> dict[int, ProcessSample]:

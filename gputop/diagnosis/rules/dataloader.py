@@ -70,8 +70,8 @@ def _tell_cpu(s: Signals) -> RuleResult:
     line += f"queued {share(busiest.queued)})"
     others = [(name, x) for name, x in (("disk", f.busiest.disk), ("network", f.busiest.network)) if x >= SECOND]
     line += "".join(f", {name} {share(x)}" for name, x in others) + ", main waits"
+    confidence: Confidence = "medium"
     notes = cores_note(s, f.busiest.queued)
-    confidence: Confidence = "low" if f.by == "kinship" else "medium"
     if s.host.mean.main is None:
         notes = (*notes, "the main thread was not measured")
     # A main thread that hardly runs waits, whatever for.
@@ -167,7 +167,7 @@ def _tell_io(s: Signals) -> RuleResult:
             doing += f", reading {rate(s.host.mean.read)}"
     elif works(s):
         cause = "pipe" if f.by == "pipe" else main_cause(s, f)
-        confidence = "high" if proven or f.by == "thread" else "low" if f.by in ("kinship", BY_NAME) else "medium"
+        confidence = "high" if proven or f.by == "thread" else "low" if f.by == BY_NAME else "medium"
         where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
         address = f" ({f.address})" if cause == "network" and f.address else ""
         doing = f"waiting for {where}{address} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"

@@ -305,7 +305,6 @@ def proof(f: Feeders) -> str | None:
         "child": "waits for its own child process, which works",
         "peer": "waits for another process of the job, by a local socket",
         BY_NAME: "by name: who is at the other end cannot be seen",
-        "kinship": "by kinship: its pipes cannot be seen",
         "socket": "its sockets receive data",
         "connections": "opens connections again and again",
         "thread": "by its threads",

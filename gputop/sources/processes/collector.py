@@ -1,7 +1,7 @@
 """Collector of GPU processes, their loader workers, helpers, and orphans.
 
-Known trees are read every tick from files that stay open. Discovery runs every 3 s, or at once when the driver's
-process list, a list of children, a name or a parent has changed. The collector never raises for errors of /proc: a
+Known trees are read every tick from files that stay open. Discovery runs every second or two, or at once when the
+driver's process list, a name or a parent has changed. The collector never raises for errors of /proc: a
 process that cannot be seen is a sample with a reason.
 """
 
@@ -14,31 +14,30 @@ from gputop.model.feeders import Outsider
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
-from gputop.sources.processes.feed import FeedReading
-from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader, allowed_cores, allowed_cpus
 from gputop.sources.processes.process_threads import HostThreads
 from gputop.sources.processes.process_tree import (
     EXITED,
-    Absence,
+    CgroupCache,
     CommandOf,
-    Groups,
     ProcessPlace,
     ProcessTable,
+    VisibilityCheck,
     find_orphans,
     find_ray_tasks,
     find_related,
     find_trees,
     notices_of,
 )
-from gputop.sources.processes.wait_look import WaitLook
-from gputop.sources.processes.watched import ProcessReading, WatchedProcess
+from gputop.sources.processes.share_collector import ShareCollector
+from gputop.sources.processes.watched import WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_uptime
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
-_REDISCOVER_S = 3.0
+_SEARCH_AGAIN_S = 2.9
+"""Least interval between searches without a change of the process table."""
 WANTED_FOR_S = 10.0
 """The scan for outsiders continues this long after a process last queued for a core."""
 _THROTTLE_S = 2.0
@@ -60,13 +59,13 @@ class ProcessCollector:
         proc: str = "/proc",
         sys: str = "/sys",
         *,
-        looks_between: bool = False,
         clock: Callable[[], float] | None = None,
+        samples: bool = True,
     ) -> None:
-        """Set up readers; ``looks_between`` starts random sampling between readings.
+        """Set up readers.
 
-        ``looks_between`` samples wait states at random moments, on a thread of its own. ``clock`` returns monotonic
-        seconds and dates each process's counters; the default is the ``now`` that is passed to ``read``.
+        ``clock`` returns monotonic seconds and dates each process's counters; the default is the ``now`` that is passed
+        to ``read``. ``samples``: wait states are sampled between readings, on a thread of its own.
         """
         self._proc = proc
         self._clock = clock
@@ -75,22 +74,22 @@ class ProcessCollector:
         self._descriptors = Descriptors()
         self._machine = ProcessFiles(proc, self._descriptors)
         self._outsiders = Outsiders(proc, self._facts.user)
-        self._groups = Groups(proc)
+        self._groups = CgroupCache(proc)
         self._queued_at: float | None = None
-        self._feeding = Feeding(proc, looks_between=looks_between)
-        self._look = WaitLook(proc)
+        self._samples = samples
+        self.shares = ShareCollector(proc)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
-        self._parents: set[int] = set()
         self._changed: set[int] = set()
         self._listed: dict[int, float | None] = {}
         self._commands: dict[int, tuple[Stat, bytes, bool]] = {}
         self._throttling: dict[str, Throttling] = {}
         self._discovered_at: float | None = None
+        self._searched_at = float("-inf")
         self._looked_beside = False
         self._throttled_at: float | None = None
         self._masked_at: float | None = None
-        self._absence = Absence(proc)
+        self._absence = VisibilityCheck(proc)
         self.notices: tuple[str, ...] = ()
 
     def read(
@@ -107,20 +106,20 @@ class ProcessCollector:
             self._listed = {pid: self._listed.get(pid, uptime) for pid in pids}
             self._discovered_at = None
         at = self._discovered_at
-        if at is None or self._changed or not 0.0 <= now - at < _REDISCOVER_S:
+        if at is None or self._changed or not 0.0 <= now - at < self._table.pause_s:
             self._discover(now, uptime, gpu_processes)
         if self._throttled_at is None or not 0.0 <= now - self._throttled_at < _THROTTLE_S:
             self._throttled_at = now
             for throttling in self._throttling.values():
                 throttling.read()
-        readings = self._measure(now)
-        feeds = self._feeding.read(now, self._members, readings, util, largest_owners(gpu_processes))
-        self._find_outsiders(now if self._clock is None else self._clock(), readings)
-        samples = self._gpu_samples(gpu_processes, readings, uptime, feeds)
-        for pid, reading in readings.items():
-            member = self._members[pid]
-            if member.place.role != "gpu" and reading.stat.state != "Z":
-                samples.append(member.sample(reading, uptime, None, feeds.get(pid)))
+        self._measure(now)
+        self.shares.read(now, self._members, util, largest_owners(gpu_processes), starts=self._samples)
+        self._find_outsiders(now if self._clock is None else self._clock())
+        samples = self._gpu_samples(gpu_processes, uptime)
+        for member in self._members.values():
+            reading = member.reading
+            if reading is not None and not member.is_gpu and reading.stat.state != "Z":
+                samples.append(member.sample(reading, uptime))
         self.notices = notices_of(samples, self._facts.set_aside())
         return tuple(samples)
 
@@ -140,20 +139,20 @@ class ProcessCollector:
         """
         return self._outsiders.sum_pct
 
-    def _find_outsiders(self, now: float, readings: Mapping[int, ProcessReading]) -> None:
-        queues = any(
-            (reading.wait_pct or 0.0) >= QUEUED_PCT and self._members[pid].role in ("gpu", "loader")
-            for pid, reading in readings.items()
-        )
-        if queues:
+    def _find_outsiders(self, now: float) -> None:
+        present = {pid: member for pid, member in self._members.items() if member.reading is not None}
+        if any(
+            (m.reading.wait_pct or 0.0) >= QUEUED_PCT and m.role in ("gpu", "loader")
+            for m in present.values()
+            if m.reading is not None
+        ):
             self._queued_at = now
         is_needed = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
-        self._outsiders.read(now, (pid for pid, _ in self._table.items()), readings.keys(), is_needed=is_needed)
+        self._outsiders.read(now, (pid for pid, _ in self._table.items()), present.keys(), is_needed=is_needed)
 
     def close(self) -> None:
         """Close all open files and end the sampling thread."""
-        self._feeding.close()
-        self._look.close()
+        self.shares.close()
         for member in self._members.values():
             member.watched.close()
         self._members.clear()
@@ -168,8 +167,10 @@ class ProcessCollector:
 
     def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
         listed_anew, self._discovered_at = self._discovered_at is None, now
-        if not (self._table.refresh() or listed_anew or self._changed or self._may_differ()):
+        is_due = not 0.0 <= now - self._searched_at < _SEARCH_AGAIN_S
+        if not (self._table.refresh() or listed_anew or self._changed or (is_due and self._may_differ())):
             return
+        self._searched_at = now
         for pid in self._changed:
             self._table.read_again(pid)
         self._changed.clear()
@@ -193,14 +194,14 @@ class ProcessCollector:
         former = {pid: member.place for pid, member in self._members.items()}
         places = find_trees(self._table, self._roots(gpu_processes), command_of)
         places.update(find_ray_tasks(self._table, places, command_of))
-        waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
+        waiting = [pid for pid, place in places.items() if place.role == "gpu" and self.shares.waits(place.gpu)]
         self._looked_beside = bool(waiting)
         if waiting:
             self._groups.begin({pid for pid, _ in self._table.items()})
-            with self._feeding.holds(now) as (holds, other_end):
-                groups = self._groups.of
+            with self.shares.lookups(now) as (holds, other_end):
+                groups = self._groups.group_of
                 places.update(find_related(self._table, places, waiting, holds, other_end, command_of, groups))
-            places.update(self._feeding.services(now, self._table, places))
+            places.update(self.shares.services(now, self._table, places))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
@@ -216,7 +217,7 @@ class ProcessCollector:
         if any(pid not in self._members for pid in self._listed):
             return True
         places = [member.place for member in self._members.values()]
-        return any(p.role == "orphan" or (p.role == "gpu" and self._feeding.waits(p.gpu)) for p in places)
+        return any(p.role == "orphan" or (p.role == "gpu" and self.shares.waits(p.gpu)) for p in places)
 
     def _roots(self, gpu_processes: Sequence[GpuProcess]) -> dict[int, int]:
         """Return the visible GPU processes, each with its main GPU.
@@ -261,48 +262,44 @@ class ProcessCollector:
                     shared.read()
                 self._throttling[group[0]] = member.throttling = shared
             self._members[pid] = member
-        self._look.forget(former.keys())
         for pid, member in former.items():
+            self.shares.forget(member, self._members)
             member.watched.close()
             now_there = self._table.get(pid)
             if pid in self._listed and (now_there is None or now_there.starttime != member.place.stat.starttime):
                 self._exited[pid] = member
         self._exited = {pid: member for pid, member in self._exited.items() if pid in self._listed}
-        self._parents = {place.stat.ppid for place in places.values()} | {
-            pid for pid, place in places.items() if place.role == "gpu"
-        }
 
     def _settled(self, pid: int, place: ProcessPlace, command: bytes, member: Member | None) -> Member:
         """Return the member for a place, and create a new one if needed."""
         if member is None:
-            watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors, self._look)
+            watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
             member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
             if place.role == "gpu":
                 member.threads = HostThreads(f"{self._proc}/{pid}", pid)
                 member.rank = self._facts.rank(pid)
         elif command and command != member.command:
             member.command = command
-            member.watched.look_again()
+            member.watched.read_again()
             member.settle(place, self._facts.read(pid, place.stat.comm, command))
         elif place != member.place:
-            member.watched.look_again()
+            member.watched.read_again()
             member.settle(place, member.facts)
         return member
 
-    def _measure(self, now: float) -> dict[int, ProcessReading]:
+    def _measure(self, now: float) -> None:
         """Read all members and note changes of the trees.
 
         Changed processes are read again by the next discovery.
         """
-        readings: dict[int, ProcessReading] = {}
         for pid, member in self._members.items():
             # Discovery, or a lack of cores, may take longer than the interval between two readings.
             now = now if self._clock is None else self._clock()
-            reading = member.read(now)
+            reading = member.reading = member.watched.read(now)
             if reading is None:
                 self._changed.add(pid)
+                self.shares.forget(member, self._members)
                 continue
-            readings[pid] = reading
             stat, place_stat = reading.stat, member.place.stat
             # Children of a zombie get another parent, and need not run for this to happen.
             if (
@@ -311,19 +308,12 @@ class ProcessCollector:
                 or (stat.state == "Z") != (place_stat.state == "Z")
             ):
                 self._changed.add(pid)
-            # Only a running process starts children. A child that ends is noticed through its own files.
-            if pid in self._parents and not (member.watched.main_slept and member.family is not None):
-                family = member.watched.children()
-                if member.family is not None and family != member.family:
-                    self._changed.add(pid)
-                member.family = family
             if member.threads is not None and member.is_scan_due(now):
                 member.scanned_at = now
                 member.allowed_cores = allowed_cores(self._proc, pid, member.facts.folders)
                 member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
                 member.watched.continue_in(member.threads.backward_tids)
         self._read_masks(now)
-        return readings
 
     def _read_masks(self, now: float) -> None:
         """Read which cores the loaders of each GPU process may use.
@@ -340,19 +330,12 @@ class ProcessCollector:
         for member in loaders:
             member.allowed_cores = float(len(cpus_of[member.place.root])) or None
 
-    def _gpu_samples(
-        self,
-        gpu_processes: Sequence[GpuProcess],
-        readings: Mapping[int, ProcessReading],
-        uptime: float | None,
-        feeds: Mapping[int, FeedReading],
-    ) -> list[ProcessSample]:
+    def _gpu_samples(self, gpu_processes: Sequence[GpuProcess], uptime: float | None) -> list[ProcessSample]:
         samples: list[ProcessSample] = []
         for process in gpu_processes:
             member = self._members.get(process.pid)
-            reading = readings.get(process.pid)
-            if member is not None and reading is not None:
-                samples.append(member.sample(reading, uptime, process, feeds.get(process.pid)))
+            if member is not None and member.reading is not None:
+                samples.append(member.sample(member.reading, uptime, process))
             else:
                 samples.append(self._unseen(process, member or self._exited.get(process.pid)))
         return samples

@@ -13,8 +13,9 @@ from contextlib import suppress
 from msgspec import Struct
 
 from gputop.model.feeders import BESIDE, why_words
-from gputop.sources.processes.process_sockets import OtherEnds, held
+from gputop.sources.processes.open_files import held
 from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
+from gputop.sources.processes.socket_tables import PeerLookup
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 
 KEPT_S = 30.0
@@ -41,7 +42,7 @@ class _Service(Struct):
     peer: int
     pid: int | None = None
     starttime: int = 0
-    seen: set[tuple[int, int]] = set()
+    searched: set[tuple[int, int]] = set()
     """Processes without the socket, by pid and start time."""
     searched_at: float = float("-inf")
     counted: tuple[float, int] | None = None
@@ -76,7 +77,7 @@ class HostServices:
             self._services[address].asked_at = now
 
     def find(
-        self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], ends: OtherEnds
+        self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], peers: PeerLookup
     ) -> dict[int, ProcessPlace]:
         """Return places of computing services, each related to a waiting job."""
         self._services = {key: found for key, found in self._services.items() if now - found.asked_at < KEPT_S}
@@ -86,7 +87,7 @@ class HostServices:
             if root is None or root.role != "gpu":
                 continue
             if service.pid is None:
-                self._search(now, service, ends.listener(port) or service.peer, table, placed)
+                self._search(now, service, peers.listener(port) or service.peer, table, placed)
             if service.pid is None or service.pid in placed or not self._computes(now, service):
                 continue
             stat = table.get(service.pid)
@@ -104,7 +105,7 @@ class HostServices:
             return
         left = MOST_READ
         for pid, stat in table.items():
-            if pid in placed or (pid, stat.starttime) in service.seen or pid == os.getpid():
+            if pid in placed or (pid, stat.starttime) in service.searched or pid == os.getpid():
                 continue
             if not left:
                 return
@@ -113,9 +114,9 @@ class HostServices:
             if mine is not None and inode in mine.sockets:
                 service.pid, service.starttime = pid, stat.starttime
                 return
-            service.seen.add((pid, stat.starttime))
+            service.searched.add((pid, stat.starttime))
         # No process has the socket, or its open files are not readable.
-        service.searched_at, service.seen = now, set()
+        service.searched_at, service.searched = now, set()
 
     def _computes(self, now: float, service: _Service) -> bool:
         """Return whether a service uses a good part of a core.

@@ -42,13 +42,13 @@ class DescendantRole(Struct, frozen=True):
     role: Literal["loader", "helper"]
     loader: str | None
     rule: Rule
-    saw: str
+    match: str
     may_feed: bool = False
 
     @property
     def why(self) -> str:
         """The rule and its evidence, for people."""
-        return why_words(self.rule, self.saw)
+        return why_words(self.rule, self.match)
 
 
 def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> DescendantRole:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
+from collections.abc import Sequence
 
 from msgspec.structs import astuple, replace
 
@@ -12,26 +11,24 @@ from gputop.model.secrets import masked_text
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.process_facts import Facts, RunRank
 from gputop.sources.processes.process_threads import HostThreads, Threads
+from gputop.sources.processes.process_tracker import ProcessTracker, used_s
 from gputop.sources.processes.process_tree import ProcessPlace
-from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
+from gputop.sources.processes.wait_shares import CHILD, TimeShares, thread_shares
+from gputop.sources.processes.wait_target import INSIDE, WaitObservation
+from gputop.sources.processes.watched import DENIED_IO, NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S
 
-# Interval between scans of the threads; shorter while the pool has only one reading.
-_SCAN_S = 3.0
-_SECOND_SCAN_S = 1.0
-
-# A busy helper becomes a loader by its mean over about this time, and remains one until it does half as much: a role
-# that changes with every sample would make the diagnosis flap.
+DENIED_WAIT = "not permitted for this process: run as root to see what it waits for"
+_SCAN_S, _SECOND_SCAN_S = 3.0, 1.0
+"""Interval between scans of the threads; shorter while the pool has only one reading."""
 _BUSY_MEAN_S = 10.0
-
+"""A busy helper becomes a loader by its mean over about this time, and remains one until it does half as much: a role
+that changes with every sample would make the diagnosis flap."""
 _MAY_BE_HIDDEN = ("network", "lock", "sleep", "poll", "other")
-
-_NO_FEED = FeedReading(unread=True)
-"""Feed of a process that was not sampled as a worker."""
+_NO_SHARES = TimeShares(unread=True)
 
 
 class Member:
@@ -44,20 +41,22 @@ class Member:
         self.pid = pid
         self.command = command
         self.watched = watched
+        self.reading: ProcessReading | None = None
+        """The latest reading; None once the process has ended."""
+        self.waits = ProcessTracker()
+        self.shares: TimeShares | None = None
+        """Shares since the last reading; None for a process of a GPU that does not wait."""
+        self._known: tuple[ProcessReading, TimeShares] | None = None
         self.threads: HostThreads | None = None
         self.seen_threads: Threads | None = None
-        self.scanned_at: float | None = None
+        self.scanned_at = float("-inf")
         self.rank: RunRank | None = None
         """The rank of a GPU process, if its run has several."""
         self.allowed_cores: float | None = None
         """Number of allowed cores: of a GPU process at its last thread scan; of a loader together with its siblings."""
         self.throttling: Throttling | None = None
-        self.family: bytes | None = None
-        """The list of children at the last reading: a changed text means that the tree has changed."""
-        self._at: float | None = None
-        self._busy = 0.0
-        self._disk = 0.0
-        self._network = 0.0
+        self._weighed_at: float | None = None
+        self._useful = 0.0
         self._feeds = False
         self.settle(place, facts)
 
@@ -67,43 +66,78 @@ class Member:
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
         self._sample: ProcessSample | None = None
-        """The newest sample, created from ``_reading`` and ``_context``."""
-        self._reading: ProcessReading | None = None
-        self._context: tuple[object, ...] = ()
+        self._sources: tuple[tuple[object, object], tuple[object, ...]] = (None, None), ()
+        """Reading, shares and other values of the latest sample."""
 
     @property
     def role(self) -> Role:
         """The role now: a busy helper counts as a loader (R5)."""
         return "loader" if self._feeds and self.place.may_feed else self.place.role
 
-    def read(self, now: float) -> ProcessReading | None:
-        """Return a reading; None when the process is gone.
-
-        ``now`` is in monotonic seconds.
-        """
-        reading = self.watched.read(now)
-        if reading is not None and self.place.may_feed:
-            self._weigh(now, reading)
-        return reading
-
     def is_scan_due(self, now: float) -> bool:
         """Return whether the threads are due for another scan."""
-        if self.scanned_at is None:
-            return True
         measured = self.seen_threads is not None and self.seen_threads.pool_run_pct is not None
         return not 0.0 <= now - self.scanned_at < (_SCAN_S if measured else _SECOND_SCAN_S)
 
-    def _weigh(self, now: float, reading: ProcessReading) -> None:
-        last, self._at = self._at, now
-        if last is None or now <= last or reading.run_pct is None:
-            return
-        weight = 1.0 - math.exp((last - now) / _BUSY_MEAN_S)
-        runnable = min(100.0, reading.run_pct + (reading.wait_pct or 0.0))
-        self._busy += weight * (runnable / 100.0 - self._busy)
-        self._network += weight * ((1.0 if reading.waiting_on == "network" else 0.0) - self._network)
-        self._disk += weight * ((1.0 if reading.waiting_on == "disk" else 0.0) - self._disk)
-        share = max(self._busy, self._disk, self._network)
-        self._feeds = share >= (BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE)
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the process holds a GPU."""
+        return self.place.role == "gpu"
+
+    @property
+    def may_wait_inside(self) -> bool:
+        """Whether other threads of the process may cause its main thread's wait."""
+        several = self.reading is not None and self.reading.stat.threads > 1
+        return several and self.waits.latest is not None and self.waits.latest.state.kind in INSIDE
+
+    def take(self, now: float, fresh: Sequence[WaitObservation]) -> None:
+        """Set the shares since the last reading, with wait targets' activity.
+
+        For a GPU process these are the shares of its main thread. The role depends on the mean of the useful share.
+        """
+        reading, waits = self.reading, self.waits
+        assert reading is not None
+        known = self._known
+        if known is not None and known[0] is reading and not fresh:
+            # Nothing has happened. Without this 64 idle workers cost half as much again (measured).
+            self.shares, waits.fresh = known[1], ()
+            waits.sleep_on(now, known[1].shares.useful)
+        else:
+            moves = bool(reading.read_bytes_per_s or reading.write_bytes_per_s)
+            waits.observe(now, fresh, reading.stat, moves=moves, holds_gpu=self.is_gpu)
+            self._known, self.shares = None, TimeShares()
+            if reading.run_pct is None:
+                return
+            run, queued = reading.run_pct, reading.wait_pct or 0.0
+            if self.is_gpu and reading.main_run_pct is not None:
+                run, queued = reading.main_run_pct, reading.main_wait_pct or 0.0
+            shares, evidence = waits.shares(now, run, queued, reading.children_pct or 0.0)
+            threads = reading.stat.threads - 1 if evidence == "thread" else None
+            self.shares = replace(self.shares, shares=shares, evidence=evidence, threads=threads)
+            self._known = reading, self.shares
+        elapsed = 0.0 if self._weighed_at is None else max(0.0, now - self._weighed_at)
+        self._weighed_at = now
+        self._useful += min(1.0, elapsed / _BUSY_MEAN_S) * (waits.own.useful - self._useful)
+        self._feeds = self._useful >= (BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE)
+
+    def thread_shares(self) -> TimeShares:
+        """Return shares of a GPU process's children, or of its threads.
+
+        Children are used if they do more than the threads.
+        """
+        reading, threads, shares = self.reading, self.seen_threads, self.shares
+        assert reading is not None and shares is not None
+        others_pct = 0.0 if threads is None else threads.other_run_pct or 0.0
+        pool_pct = max(0.0, (reading.run_pct or 0.0) - (reading.main_run_pct or 0.0) - others_pct)
+        by_threads = thread_shares(self.waits.counts, pool_pct)
+        by_children = shares.shares.useful - self.waits.own.cpu
+        return shares if shares.evidence == CHILD and by_children > by_threads.useful else TimeShares(by_threads)
+
+    def count_for(self, parent: Member | None) -> None:
+        """Count the process's CPU time for its parent, once it has ended."""
+        if parent is not None and self.waits.stat is not None:
+            parent.waits.child_time.count(used_s(self.waits.stat))
+        self.waits = ProcessTracker()
 
     def static(self, thread_loader: str | None = None) -> ProcessStatic:
         """Return the facts as the snapshot carries them.
@@ -111,77 +145,56 @@ class Member:
         The object stays the same as long as nothing changes.
         """
         feeds = self._feeds and self.place.may_feed
-        key = (feeds, thread_loader)
+        key = feeds, thread_loader
         if key not in self._statics:
-            loader, why, rule = self.place.loader or thread_loader, self.place.why, self.place.rule
+            facts, place = self.facts, self.place
+            loader, why, rule = place.loader or thread_loader, place.why, place.rule
             if feeds:
-                helper = busy_helper(self.place.stat.comm)
+                helper = busy_helper(place.stat.comm)
                 loader = helper.loader
                 if rule != BESIDE:
                     why, rule = helper.why, helper.rule
             elif thread_loader:
                 why = f"{why}; {thread_loader} by their names"
-            facts = self.facts
-            identity = facts.identity
             self._statics[key] = ProcessStatic(
                 facts.user,
                 facts.command,
                 facts.name,
-                identity.job,
-                identity.container,
-                loader and _masked(loader),
-                _masked(why),
+                facts.identity.job,
+                facts.identity.container,
+                loader and masked_text(loader),
+                masked_text(why),
                 facts.server,
                 facts.job_key,
                 rule,
             )
         return self._statics[key]
 
-    def _feeder_threads(self, feed: FeedReading | None) -> int | None:
-        """Return the number of threads that can prepare data.
-
-        For a GPU process the names alone decide.
-        """
-        if self.threads is not None:
-            return len(self.threads.feeder_tids)
-        return None if feed is None else feed.threads
-
     def sample(
-        self,
-        reading: ProcessReading,
-        uptime: float | None,
-        gpu_process: GpuProcess | None,
-        feed: FeedReading | None = None,
+        self, reading: ProcessReading, uptime: float | None, gpu_process: GpuProcess | None = None
     ) -> ProcessSample:
         """Return the process as the snapshot carries it, on one GPU.
 
-        ``gpu_process`` is given only for a process with a GPU context. ``feed`` contains the shares of the process as a
-        worker, or of its threads, if they were read.
+        ``gpu_process`` is given only for a process with a GPU context.
         """
-        stat = reading.stat
-        threads = self.seen_threads if gpu_process else None
-        throttling = self.throttling
-        throttled = throttling.throttled_pct if throttling else None
-        feeder_threads = self._feeder_threads(feed)
+        stat, feed = reading.stat, self.shares
         age_s = None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S)
-        context = (
-            self.role,
-            threads,
-            throttled,
-            throttling and throttling.reason,
-            feeder_threads,
-            feed,
-            gpu_process,
-            self.allowed_cores,
-        )
-        if reading is self._reading and context == self._context and self._sample is not None:
+        throttled_pct = self.throttling.throttled_pct if self.throttling else None
+        sources = (reading, feed), (self.role, throttled_pct, self.allowed_cores)
+        known, (last_reading, last_feed) = self._sample, self._sources[0]
+        is_same = last_reading is reading and last_feed is feed and self._sources[1] == sources[1]
+        if gpu_process is None and is_same and known is not None:
             # The process still sleeps: only its age changes.
-            self._sample = replace(self._sample, age_s=age_s)
+            self._sample = replace(known, age_s=age_s)
             return self._sample
-        self._reading, self._context = reading, context
-        feed = feed or _NO_FEED
+        self._sources = sources
+        threads = self.seen_threads if gpu_process else None
+        feed = feed or _NO_SHARES
         shares, main = None if feed.unread else feed.shares, feed.main
-        hidden = reading.unavailable.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
+        missing = dict(reading.unavailable)
+        if (why_unseen := self.waits.why_unseen()) is not None:
+            missing["waiting_on"] = DENIED_WAIT if missing.get("read_bytes_per_s") == DENIED_IO else why_unseen
+        hidden = missing.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
         self._sample = ProcessSample(
             pid=self.pid,
             starttime=stat.starttime,
@@ -201,21 +214,22 @@ class Member:
             read_bytes_per_s=reading.read_bytes_per_s,
             write_bytes_per_s=reading.write_bytes_per_s,
             threads=stat.threads,
-            throttled_pct=throttled,
+            throttled_pct=throttled_pct,
             nccl=threads.nccl if threads else None,
             age_s=age_s,
             pin_memory=threads.pin_memory if threads else None,
             pool_threads=threads.pool_threads if threads else None,
             pool_run_pct=threads.pool_run_pct if threads else None,
             framework=threads.framework if threads else None,
-            feeder_threads=feeder_threads,
+            # The names of a GPU process's threads decide which of them can prepare data.
+            feeder_threads=feed.threads if self.threads is None else len(self.threads.feeder_tids),
             static=self.static(threads.loader if threads else None),
-            unavailable=self._missing(reading, gpu_process, feed, hidden),
+            unavailable=self._missing(missing, reading, gpu_process, feed, hidden),
             feed=FeedTime() if shares is None else _feed_time(shares, hidden=hidden is not None),
             main=MainTime() if main is None else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
             main_looks=None if main is None else feed.main_looks,
             waits_for=feed.waits_for,
-            feed_by=feed.by,
+            feed_by=feed.evidence,
             net_rx_bytes_per_s=feed.rx_bytes_per_s,
             listens=feed.listens,
             mount=feed.mount,
@@ -224,13 +238,17 @@ class Member:
         return self._sample
 
     def _missing(
-        self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: FeedReading, hidden: str | None
+        self,
+        missing: dict[str, str],
+        reading: ProcessReading,
+        gpu_process: GpuProcess | None,
+        feed: TimeShares,
+        hidden: str | None,
     ) -> dict[str, str]:
         """Return reasons for missing values, by key.
 
         ``hidden`` is the reason why a worker's waits are not readable: an unreadable wait does not count as no wait.
         """
-        missing = dict(reading.unavailable)
         throttling, threads = self.throttling, self.seen_threads
         if throttling is None or throttling.throttled_pct is None:
             missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
@@ -241,17 +259,11 @@ class Member:
         if gpu_process is not None:
             missing.update(gpu_process.unavailable)
             if threads is None:
-                for key in ("nccl", "pin_memory", "pool_threads", "pool_run_pct", "framework"):
-                    missing[key] = "its threads cannot be listed"
+                keys = ("nccl", "pin_memory", "pool_threads", "pool_run_pct", "framework")
+                missing |= dict.fromkeys(keys, "its threads cannot be listed")
             elif threads.pool_run_pct is None:
                 missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
         return missing
-
-
-@lru_cache(maxsize=64)
-def _masked(text: str) -> str:
-    """Return a text with secrets masked, cached for repeated values."""
-    return masked_text(text)
 
 
 def _feed_time(shares: FeederShares, *, hidden: bool) -> FeedTime:

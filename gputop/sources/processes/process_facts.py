@@ -102,12 +102,12 @@ _OF_A_RANK = ("MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SI
 class RunRank(Struct, frozen=True):
     """One rank of a run, from its environment.
 
-    ``meets_at`` is the port where the ranks meet, ``of`` their number, ``number`` the process's own rank. ``first`` is
-    the lowest rank on its machine and ``here`` the number of ranks there; None where the environment lacks them.
+    ``meets_at`` is the port where the ranks meet, ``ranks`` their number, ``number`` the process's own rank. ``first``
+    is the lowest rank on its machine and ``here`` the number of ranks there; None where the environment lacks them.
     """
 
     meets_at: int | None
-    of: int
+    ranks: int
     number: int | None = None
     first: int | None = None
     here: int | None = None
@@ -118,16 +118,16 @@ class RunRank(Struct, frozen=True):
         Empty if none is missing. If the environment does not show which ranks are on this machine: ``3 of 4 ranks seen
         here``.
         """
-        numbers = {rank.number for rank in seen if (rank.meets_at, rank.of) == (self.meets_at, self.of)} - {None}
-        if self.number is None or (self.first is None and len(numbers) >= self.of):
+        numbers = {rank.number for rank in seen if (rank.meets_at, rank.ranks) == (self.meets_at, self.ranks)} - {None}
+        if self.number is None or (self.first is None and len(numbers) >= self.ranks):
             return ""
         if self.first is None or self.here is None:
-            return f"{len(numbers)} of {self.of} ranks seen here"
+            return f"{len(numbers)} of {self.ranks} ranks seen here"
         absent = [str(number) for number in range(self.first, self.first + self.here) if number not in numbers]
         if not absent:
             return ""
         named = ", ".join(absent[:MOST_ABSENT]) + (", …" if len(absent) > MOST_ABSENT else "")
-        on = "" if self.here == self.of else " of this machine"
+        on = "" if self.here == self.ranks else " of this machine"
         ranks = "rank" if len(absent) == 1 else "ranks"
         return f"{self.here - len(absent)} of {self.here} ranks{on} seen, {ranks} {named} missing"
 

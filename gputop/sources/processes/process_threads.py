@@ -1,4 +1,4 @@
-"""Threads of a process: names, CPU time and activity in samples."""
+"""Threads of processes: names and CPU time of a GPU process's threads, and states of any process's threads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,10 @@ from gputop.sources.processes.loaders import (
     thread_framework,
     thread_loader,
 )
-from gputop.sources.processes.wait_look import BLOCKED, RAN, UNREAD, ThreadWait, WaitLook
+from gputop.sources.processes.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
 from gputop.sources.procfs import TICKS_PER_S, parse_schedstat, read_small
 
-# Threads of a GPU process: NCCL, pin-memory, and the pool of host threads that may feed it.
-#
-# Read every few seconds, not each tick: a process has hundreds of threads. Only names of new threads are read, and only
-# the few threads *outside* the pool are timed: the pool's time is the process's time minus theirs.
-
 _NS_PER_TICK = 1_000_000_000 // TICKS_PER_S
-
 MOST_NAMED = 512
 """Limit of thread names that one scan reads; with ten thousand threads each waits its turn."""
 
@@ -33,7 +27,8 @@ MOST_NAMED = 512
 class Threads(Struct, frozen=True):
     """Summary of the threads of one process.
 
-    ``pool_run_pct`` is None until two scans, or without schedstat.
+    ``pool_run_pct`` is the CPU time of host threads, ``other_run_pct`` that of threads that prepare no data and do none
+    of the main thread's work. Both are None until two scans, or without schedstat.
     """
 
     nccl: bool
@@ -44,17 +39,22 @@ class Threads(Struct, frozen=True):
     framework: str | None = None
     ranks: bool = False
     """Whether threads serve communication between the ranks of a job."""
+    other_run_pct: float | None = None
 
 
 class HostThreads:
-    """Tracks the threads of one process."""
+    """Tracks the threads of one GPU process.
+
+    Scanned every few seconds, not each tick: a process has hundreds of threads. Only names of new threads are read, and
+    only the few threads *outside* the pool are timed: the pool's time is the process's time minus theirs.
+    """
 
     def __init__(self, directory: str, pid: int) -> None:
         self._directory = f"{directory}/task"
         self._main = str(pid)
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
-        self._last: tuple[float, int, frozenset[str]] | None = None
+        self._last: tuple[float, int, int, frozenset[str]] | None = None
         self.feeder_tids: list[str] = []
         """Threads that could prepare data at the last scan: the pool, and PyTorch's pin-memory thread."""
         self.backward_tids: list[str] = []
@@ -70,27 +70,27 @@ class HostThreads:
         except OSError:
             return None
         self._name(present)
-        names = self._names
-        self.feeder_tids = [
-            tid for tid in present if is_host_thread(name := names.get(tid, "")) or is_pin_memory_thread(name)
-        ]
+        names = {tid: self._names.get(tid, "") for tid in present}
+        pool = [tid for tid, name in names.items() if is_host_thread(name)]
+        pins = [tid for tid, name in names.items() if is_pin_memory_thread(name)]
         # The pin-memory thread comes first: a lock of the main thread waits for it, if it exists.
-        self.feeder_tids.sort(key=lambda tid: not is_pin_memory_thread(names.get(tid, "")))
-        self.backward_tids = [tid for tid in present if is_backward_thread(names.get(tid, ""))]
-        others = [tid for tid in present if not is_host_thread(names.get(tid, ""))]
+        self.feeder_tids = [*pins, *pool]
+        self.backward_tids = [tid for tid, name in names.items() if is_backward_thread(name)]
+        others = [tid for tid in present if tid not in set(pool)]
+        pool_pct, other_pct = self._runs(now, cpu_ticks, main_run_ns, others)
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),
-            pin_memory=any(is_pin_memory_thread(names[tid]) for tid in others),
-            pool_threads=len(present) - len(others),
-            pool_run_pct=self._pool_run(now, cpu_ticks, main_run_ns, others),
+            pin_memory=bool(pins),
+            pool_threads=len(pool),
+            pool_run_pct=pool_pct,
             loader=thread_loader(names.values()),
             framework=thread_framework(names.values()),
-            ranks=any(is_rank_thread(name) for name in names.values()),
+            ranks=any(map(is_rank_thread, names.values())),
+            other_run_pct=other_pct,
         )
 
     def _name(self, present: list[str]) -> None:
-        names = self._names
-        self._names = {}
+        names, self._names = self._names, {}
         budget = MOST_NAMED
         for tid in present:
             if tid in names and (budget <= 0 or tid in self._settled):
@@ -109,16 +109,25 @@ class HostThreads:
                 self._settled.add(tid)
         self._settled &= self._names.keys()
 
-    def _pool_run(self, now: float, cpu_ticks: int, main_run_ns: int | None, others: list[str]) -> float | None:
+    def _runs(
+        self, now: float, cpu_ticks: int, main_run_ns: int | None, others: list[str]
+    ) -> tuple[float | None, float | None]:
+        """Return the CPU time of the pool, and of threads that neither feed nor compute gradients, percent."""
+        last, self._last = self._last, None
         if main_run_ns is None:
-            self._last = None
-            return None
-        pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(self._run_ns(tid) for tid in others)
-        last, self._last = self._last, (now, pool_ns, frozenset(others))
+            return None, None
+        used = {tid: self._run_ns(tid) for tid in others}
+        pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(used.values())
+        other_ns = sum(ns for tid, ns in used.items() if tid not in self.feeder_tids and tid not in self.backward_tids)
+        self._last = now, pool_ns, other_ns, frozenset(others)
         # If a thread were no longer subtracted, the pool would be charged with its whole CPU time.
-        if last is None or now <= last[0] or last[2] != self._last[2]:
-            return None
-        return max(0.0, (pool_ns - last[1]) / (now - last[0]) / 1e7)
+        if last is None or now <= last[0] or last[3] != self._last[3]:
+            return None, None
+        pool, other = (
+            max(0.0, (new - old) / (now - last[0]) / 1e7)
+            for new, old in zip((pool_ns, other_ns), last[1:3], strict=True)
+        )
+        return pool, other
 
     def _run_ns(self, tid: str) -> int:
         try:
@@ -128,61 +137,59 @@ class HostThreads:
         return times[0] if times else 0
 
 
-# Activity of a process's threads in one sample: two small reads per thread, so a caller sets a limit.
-
 MOST_THREADS = 24
-"""Limit of threads that one sample reads, of all processes together."""
+"""Limit of threads that one sample reads, of all processes together: each takes two small reads."""
 LEAST_THREADS = 4
 """Least limit for one process, however many processes wait for their own threads."""
 MOST_MORE = 64
 """Additional threads that one sample reads, of all processes together, if none of those read is active."""
 MOST_LISTED = 4096
 """Limit of threads of one process that take turns; they represent the rest."""
-FIRST = 2.0 / 3.0
+RECENTLY_ACTIVE = 2.0 / 3.0
 """Share of the reads for recently active threads; the rest takes turns over all."""
-DID_S = 10.0
+ACTIVE_S = 10.0
 MOST_KNOWN = 4096
 _RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
-"""Order of activity: the first class counts before the others."""
+"""Order of activity: the first kind counts before the others."""
 WORK = (RAN, "disk", BLOCKED, "network")
-"""Classes that count as work for the next batch."""
+"""Kinds of states that count as work for the next batch."""
 
 
-def rank_of(wait: ThreadWait) -> int:
-    """Return the rank of a wait; the lowest is most active."""
-    return _RANKS.index(wait.wait) if wait.wait in _RANKS else len(_RANKS)
+def rank_of(state: WaitState) -> int:
+    """Return the rank of a state; the lowest is most active."""
+    return _RANKS.index(state.kind) if state.kind in _RANKS else len(_RANKS)
 
 
-class InnerThread(Struct, frozen=True):
+class SampledThread(Struct, frozen=True):
     """One thread of a process in one sample, other than the main thread."""
 
     tid: str
     name: str
-    wait: ThreadWait
+    state: WaitState
 
 
 class _Turn(Struct):
     """Next thread to read, and times of recently active threads."""
 
-    next: int = 0
-    did: dict[str, float] = {}
+    next_place: int = 0
+    active_at: dict[str, float] = {}
 
 
-class InnerThreads:
+class ThreadSampler:
     """Samples the threads of processes, in turns if they are many.
 
     Used by one thread at a time.
     """
 
-    def __init__(self, proc: str, look: WaitLook) -> None:
+    def __init__(self, proc: str, classifier: WaitClassifier) -> None:
         self._proc = proc
-        self._look = look
+        self._classifier = classifier
         self._turns: dict[int, _Turn] = {}
-        self._looked_at, self._more = 0.0, MOST_MORE
+        self._sampled_at, self._more = 0.0, MOST_MORE
         """Time of the latest sample, and its remaining additional reads."""
 
-    def look(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[InnerThread]:
-        """Return the activity of up to ``limit`` threads.
+    def sample(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[SampledThread]:
+        """Return the states of up to ``limit`` threads.
 
         None for ``tids`` means all threads but the main one. The first thread is read, then recently active ones, then
         others in turn. If none of them is active, more are read until one is: work that rotates among threads is always
@@ -192,29 +199,29 @@ class InnerThreads:
         if len(self._turns) >= MOST_KNOWN:
             self._turns.clear()
         turn = self._turns.setdefault(pid, _Turn())
-        order, did, begin = tids, list[str](), 0
+        turn.active_at = {tid: t for tid, t in turn.active_at.items() if now - t < ACTIVE_S}
+        order, active, begin = tids, list[str](), 0
         if len(tids) > limit:
-            did = [tid for tid in tids if now - turn.did.get(tid, -DID_S) < DID_S][: int(FIRST * limit)]
-            begin = turn.next % len(tids)
+            active = [tid for tid in tids if tid in turn.active_at][: int(RECENTLY_ACTIVE * limit)]
+            begin = turn.next_place % len(tids)
             in_turn = (*tids[begin:], *tids[:begin])[: limit + MOST_MORE]
-            order = list(dict.fromkeys((tids[0], *did, *in_turn)))
-        if now != self._looked_at:
-            self._looked_at, self._more = now, MOST_MORE
-        seen: list[InnerThread] = []
-        does, number = False, 0
+            order = list(dict.fromkeys((tids[0], *active, *in_turn)))
+        if now != self._sampled_at:
+            self._sampled_at, self._more = now, MOST_MORE
+        sampled: list[SampledThread] = []
+        works, number = False, 0
         for number, tid in enumerate(order):
             if number >= limit:
-                if does or not self._more:
+                if works or not self._more:
                     break
                 self._more -= 1
-            found = self._look.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
+            found = self._classifier.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
             if found is not None:
-                seen.append(InnerThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
-                does = does or found[1].wait in WORK
-        turn.next = begin + max(1, number - 1 - len(did))
-        turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
-        turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in WORK)
-        return seen
+                sampled.append(SampledThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
+                works = works or found[1].kind in WORK
+        turn.next_place = begin + max(1, number - 1 - len(active))
+        turn.active_at.update((thread.tid, now) for thread in sampled if thread.state.kind in WORK)
+        return sampled
 
     def forget(self, pid: int) -> None:
         """Forget an exited process."""

@@ -11,8 +11,8 @@ from gputop.model.feeders import BESIDE, Rule, why_words
 from gputop.model.snapshot import ProcessSample, Role
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.processes.loaders import identify, is_python, is_torch_worker, is_working_ray_task
+from gputop.sources.processes.open_files import HeldInodes
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
-from gputop.sources.processes.process_sockets import HeldInodes
 from gputop.sources.processes.watched import DENIED_IO
 from gputop.sources.procfs import TICKS_PER_S, Stat, parse_stat, read_file, read_small
 
@@ -52,7 +52,7 @@ def holds_a_gpu(proc: str, pid: int) -> bool:
         return False
 
 
-class Absence:
+class VisibilityCheck:
     """Explains why this machine's /proc lacks processes."""
 
     def __init__(self, proc: str) -> None:
@@ -136,6 +136,11 @@ class ProcessTable:
         self._young: set[int] = set()
         self._index: dict[int, list[int]] | None = None
         self._passes = 0
+
+    @property
+    def pause_s(self) -> float:
+        """Time between two refreshes: a listing of 10,000 processes takes some 6 ms."""
+        return 0.9 + len(self._entries) / 2000.0
 
     def refresh(self) -> bool:
         """Update the table; return False if nothing was read.
@@ -331,7 +336,7 @@ MOST_READ = 512
 _NOTHING = JobIdentity()
 
 
-class Groups:
+class CgroupCache:
     """Cache of jobs and containers, by pid and start time."""
 
     def __init__(self, proc: str) -> None:
@@ -346,7 +351,7 @@ class Groups:
         self._reads_left = MOST_READ
         self._group_of_pid = {pid: group for pid, group in self._group_of_pid.items() if pid in present}
 
-    def of(self, pid: int, stat: Stat) -> str | None:
+    def group_of(self, pid: int, stat: Stat) -> str | None:
         """Return the job and container of a process.
 
         None if it has neither, or was not read yet.

@@ -31,16 +31,11 @@ from gputop.model.inspection import (
     ThreadStack,
 )
 from gputop.model.secrets import masked_text, masked_words
+from gputop.sources.processes.open_files import DENIED_FDS, held, in_another_network
 from gputop.sources.processes.process_facts import GONE, identity_problem
-from gputop.sources.processes.process_sockets import (
-    DENIED_FDS,
-    OTHER_NETWORK,
-    TcpSocket,
-    held,
-    in_another_network,
-    tcp_tables,
-)
-from gputop.sources.processes.wait_look import wait_class
+from gputop.sources.processes.socket_activity import OTHER_NETWORK
+from gputop.sources.processes.socket_tables import TcpSocket, tcp_tables
+from gputop.sources.processes.wait_state import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_small
 from gputop.system.children import TooLate, finished, ours
 from gputop.system.worker import Worker
@@ -135,7 +130,7 @@ def read_threads(
 
 def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: float) -> ThreadSample | None:
     try:
-        name, state, waiting_on, _ = _seen(directory)
+        name, state, waiting_on, _ = _thread_state(directory)
     except OSError:
         return None
     waiting_on = waiting_on if state in "SD" else None
@@ -151,7 +146,7 @@ def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: f
     return ThreadSample(tid, name, state, run, wait, waiting_on, *times)
 
 
-def _seen(directory: str) -> tuple[str, str, str | None, str | None]:
+def _thread_state(directory: str) -> tuple[str, str, str | None, str | None]:
     """Return (name, state, wait class, wait channel) of a thread.
 
     Raises OSError once the thread has ended.
@@ -326,7 +321,7 @@ class DeepLooker:
 
     def _thread(self, folder: str, tid: int) -> InspectedThread | None:
         try:
-            return InspectedThread(tid, *_seen(folder))
+            return InspectedThread(tid, *_thread_state(folder))
         except OSError:
             return None
 

@@ -12,16 +12,13 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
-from gputop.sources.processes.wait_look import BLOCKED, RAN, SEEN_STOPPED, ThreadWait, WaitLook, word_of
 from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
 
 NEEDS_TWO = "needs two readings"
 CLOCK_STEPPED = "the clock stepped back"
 NO_SCHEDSTAT = "this kernel keeps no per-thread scheduler times (/proc/PID/schedstat)"
 DENIED_IO = "not permitted for this process: run as root for disk evidence"
-DENIED_WAIT = "not permitted for this process: run as root to see what it waits for"
 ZOMBIE = "the process has ended and waits for its parent"
-NO_CHANNEL = "the kernel names no wait channel"
 NO_IO = "the kernel keeps no I/O accounting (/proc/PID/io)"
 
 LEAST_WINDOW_S = 0.1
@@ -30,11 +27,8 @@ IO_WINDOW_S = 0.9
 """Disk rates are means over about a second: faster readings keep the last ones."""
 STAT_AGAIN_S = 5.0
 """Lifetime of a sleeping process's memory and parent: other processes may change these meanwhile."""
-LOOKED_S = 5.0
-"""Time after a random sample during which readings do not read the wait channel."""
-STOPPED_STATES = "Tt"
-"""Stopped by a signal, or by a debugger: any user may read this."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_NEED_SCHEDSTAT = ("wait_pct", "main_run_pct", "main_wait_pct")
 
 
 class ProcessReading(Struct, frozen=True):
@@ -51,18 +45,15 @@ class ProcessReading(Struct, frozen=True):
     main_wait_pct: float | None
     children_pct: float | None
     """CPU time of exited children, percent of one core."""
-    waiting_on: str | None
     rss_bytes: float
     read_bytes_per_s: float | None
     write_bytes_per_s: float | None
     main_run_ns: int | None
     unavailable: Mapping[str, str]
-    wait_seen: ThreadWait | None = None
-    """Wait state of the main thread; None if it does not wait or is not readable."""
 
 
 class _Counters(Struct):
-    now: float
+    read_at: float
     cpu_ticks: int
     main: tuple[int, int] | None
     children_ticks: int
@@ -71,8 +62,8 @@ class _Counters(Struct):
 class _Disk(Struct):
     """Bytes read and written, with rates or the reason without them."""
 
-    now: float
-    total: tuple[int, int] | None
+    read_at: float
+    total: tuple[int, int] | None = None
     read_bytes_per_s: float | None = None
     write_bytes_per_s: float | None = None
     reason: str | None = None
@@ -110,36 +101,26 @@ def _rates(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: f
 class WatchedProcess:
     """Reads a process by identity (pid, start time).
 
-    Each ``read`` takes up to four small reads of files that stay open. One read suffices for a single-threaded process
-    that sleeps and has not been on a core since: the kernel counts this in ``schedstat``. Its other values change only
-    when it runs, except its memory and its parent, which are read again at times. For a process with more threads, only
-    the wait channel is kept this way.
+    Each ``read`` takes three small reads of files that stay open. One suffices for a single-threaded process that
+    sleeps and has not been on a core since: the kernel counts this in ``schedstat``. Its other values change only when
+    it runs, except its memory and its parent, which are read again at times.
     """
 
-    def __init__(
-        self, proc: str, pid: int, starttime: int, descriptors: Descriptors, look: WaitLook | None = None
-    ) -> None:
-        """Set up; processes read by one thread share ``look``."""
-        self._pid, self._folder = pid, f"{proc}/{pid}"
-        self._look = WaitLook(proc) if look is None else look
-        self._files = ProcessFiles(self._folder, descriptors)
-        self._children: str | None = f"task/{pid}/children"
+    def __init__(self, proc: str, pid: int, starttime: int, descriptors: Descriptors) -> None:
+        self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
         self._starttime = starttime
         self._last: _Counters | None = None
         self._disk: _Disk | None = None
-        self._io_reason: str | None = None
         self.main_slept = False
         """Whether the main thread was asleep and has not been on a core until the newest reading."""
-        self._still: ProcessReading | None = None
-        """The newest reading of an idle process; it is returned again until the process runs."""
-        self._stat_at = float("-inf")
-        self._main_data = b""
-        """Raw text of the main thread's times: unchanged while it sleeps."""
         self._stat: Stat | None = None
+        self._stat_at = self._ran_at = float("-inf")
+        self._still: ProcessReading | None = None
+        """The reading of a process that sleeps on, for 64 idle workers a third of the CPU time (measured). Bytes from
+        before it fell asleep appear in the reading after that, so their rates must be zero."""
+        self._schedstat = b""
         self._main_times: tuple[int, int] | None = None
         self._continued: dict[str, tuple[int, int]] = {}
-        self._wait: ThreadWait | None = None
-        self._saw_at = float("-inf")
 
     def read(self, now: float) -> ProcessReading | None:
         """Return a reading of the process, or None if gone.
@@ -148,53 +129,35 @@ class WatchedProcess:
         """
         self._read_main()
         stat, last = self._stat, self._last
-        elapsed = now - last.now if last else 0.0
         slept = self.main_slept and stat is not None and stat.threads == 1
-        if slept and 0.0 <= now - self._stat_at < STAT_AGAIN_S:
-            if self._still is not None and last is not None and elapsed >= LEAST_WINDOW_S:
-                last.now = now
-                if self._disk is not None:
-                    self._disk.now = now
-                return self._still
-        else:
-            stat = self._read_stat(now)
+        if not slept:
+            self._ran_at = now
+        if not (slept and 0.0 <= now - self._stat_at < STAT_AGAIN_S):
+            slept, self._still, stat = False, None, self._read_stat(now)
         if stat is None:
             return None
+        if self._still is not None and last is not None and now - last.read_at >= LEAST_WINDOW_S:
+            last.read_at = now
+            if self._disk is not None:
+                self._disk.read_at = now
+            return self._still
+        disk = self._disk_rates(now, stat)
         missing: dict[str, str] = {}
-        main = self._main_times
-        if main is None:
-            missing["wait_pct"] = missing["main_run_pct"] = missing["main_wait_pct"] = NO_SCHEDSTAT
-        disk = self._disk_rates(now, stat.state == "Z")
+        if self._main_times is None:
+            missing = dict.fromkeys(_NEED_SCHEDSTAT, NO_SCHEDSTAT)
         if disk.reason is not None:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = disk.reason
-        sleeps = stat.state in "SD"
-        # Under load a kernel from 6.12 on names the channel only some time after the thread fell asleep.
-        unnamed = self._wait is None and self._io_reason != DENIED_IO
-        looked = 0.0 <= now - self._saw_at < LOOKED_S
-        if sleeps and not looked and (unnamed or not self.main_slept):
-            self._read_channel(now)
-        moves = bool(disk.read_bytes_per_s or disk.write_bytes_per_s)
-        waiting_on = self._waiting_on(missing, moves=moves) if sleeps else None
-        rates = self._rates_since(now, stat, elapsed, missing)
         reading = ProcessReading(
             stat,
-            *rates,
-            waiting_on,
+            *self._rates_since(now, stat, now - last.read_at if last else 0.0, missing),
             float(stat.rss_pages * _PAGE_BYTES),
             disk.read_bytes_per_s,
             disk.write_bytes_per_s,
-            main[0] if main else None,
+            self._main_times[0] if self._main_times else None,
             missing or NOTHING_MISSING,
-            self._wait if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
         )
-        measured = last is not None and elapsed >= LEAST_WINDOW_S
-        # Bytes from before it fell asleep appear in the reading after that, so the I/O counters must have been read
-        # since.
-        settled = self._io_reason is not None or (
-            disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
-        )
-        named = self._wait is not None or self._io_reason == DENIED_IO
-        self._still = reading if slept and measured and settled and named else None
+        is_quiet = disk.read_at >= self._ran_at and not disk.read_bytes_per_s and not disk.write_bytes_per_s
+        self._still = reading if slept and is_quiet and reading.cpu_pct is not None else None
         return reading
 
     def _rates_since(self, now: float, stat: Stat, elapsed: float, missing: dict[str, str]) -> _Rates:
@@ -211,15 +174,8 @@ class WatchedProcess:
             missing |= dict.fromkeys(_Rates._fields[:5], reason) | missing
             return _Rates()
         if main and last.main is None:
-            missing |= dict.fromkeys(("wait_pct", "main_run_pct", "main_wait_pct"), NEEDS_TWO)
+            missing |= dict.fromkeys(_NEED_SCHEDSTAT, NEEDS_TWO)
         return _rates(stat, main, last, elapsed)
-
-    def saw(self, at: float, wait: ThreadWait) -> None:
-        """Set the main thread's wait state from a random sample.
-
-        ``at`` is monotonic s.
-        """
-        self._saw_at, self._wait = at, wait
 
     def continue_in(self, tids: Iterable[str]) -> None:
         """Count these threads' CPU time as the main thread's.
@@ -228,24 +184,9 @@ class WatchedProcess:
         """
         self._continued = {tid: self._continued.get(tid) or self._thread_times(tid) for tid in tids}
 
-    def look_again(self) -> None:
+    def read_again(self) -> None:
         """Force a full next reading, because another process has changed."""
         self._stat_at = float("-inf")
-
-    def children(self) -> bytes:
-        """Return the raw list of the main thread's children.
-
-        A changed text means a changed tree. Empty when the kernel does not offer it (CONFIG_PROC_CHILDREN).
-        """
-        if self._children is None:
-            return b""
-        try:
-            return self._files.read(self._children)
-        except FileNotFoundError:
-            self._children = None
-            return b""
-        except OSError:
-            return b""
 
     def close(self) -> None:
         """Close the open files."""
@@ -257,13 +198,10 @@ class WatchedProcess:
             data = self._files.read("schedstat")
         except OSError:
             data = b""
-        if data == self._main_data:
-            # The kernel may count a thread's time later if it was about to run: only a sleeping thread surely still
-            # sleeps.
-            self.main_slept = self._main_times is not None and self._stat is not None and self._stat.state in "SD"
-        else:
-            self.main_slept = False
-            self._main_data, self._main_times = data, parse_schedstat(data)
+        # The kernel may count a thread's time later if it was about to run: only a sleeping thread surely still sleeps.
+        asleep = self._main_times is not None and self._stat is not None and self._stat.state in "SD"
+        self.main_slept = asleep and data == self._schedstat
+        self._schedstat, self._main_times = data, parse_schedstat(data)
 
     def _work_times(self) -> tuple[int, int] | None:
         """Return run and queued time of the main work, in nanoseconds.
@@ -294,64 +232,34 @@ class WatchedProcess:
         A reused pid counts as gone.
         """
         try:
-            data = self._files.read("stat")
+            stat = parse_stat(self._files.read("stat"))
         except OSError:
             return None
-        self._stat_at = now
-        stat = self._stat = parse_stat(data)
-        if stat is None or stat.starttime != self._starttime:
-            return None
-        return stat
+        self._stat, self._stat_at = stat, now
+        return stat if stat is not None and stat.starttime == self._starttime else None
 
-    def _disk_rates(self, now: float, ended: bool) -> _Disk:
+    def _disk_rates(self, now: float, stat: Stat) -> _Disk:
         """Return disk rates, read again once their window has passed."""
         last = self._disk
-        if ended:
+        if stat.state == "Z":
             self._disk = None
-            return _Disk(now, None, reason=ZOMBIE)
-        if self._io_reason is not None:
-            return _Disk(now, None, reason=self._io_reason)
-        elapsed = now - last.now if last else 0.0
-        if last is not None and 0.0 < elapsed < (LEAST_WINDOW_S if last.reason else IO_WINDOW_S):
-            return last
-        total = self._read_io()
-        if total is None:
-            self._disk = _Disk(now, None, reason=self._io_reason or NO_IO)
-        elif last is None or last.total is None:
-            self._disk = _Disk(now, total, reason=NEEDS_TWO)
-        elif elapsed <= 0.0:
-            self._disk = _Disk(now, total, reason=CLOCK_STEPPED)
+            return _Disk(now, reason=ZOMBIE)
+        if last is not None:
+            if last.reason == DENIED_IO:
+                # Tried once: a refusal does not change while the process lives.
+                return last
+            elapsed = now - last.read_at
+            if 0.0 < elapsed < (LEAST_WINDOW_S if last.reason else IO_WINDOW_S):
+                return last
+        try:
+            total, reason = parse_io(self._files.read("io")), NO_IO
+        except OSError as error:
+            total, reason = None, DENIED_IO if isinstance(error, PermissionError) else NO_IO
+        if total is None or last is None or last.total is None or elapsed <= 0.0:
+            if total is not None:
+                reason = CLOCK_STEPPED if last is not None and last.total is not None else NEEDS_TWO
+            self._disk = _Disk(now, total, reason=reason)
         else:
             read, write = (max(0.0, (new - old) / elapsed) for new, old in zip(total, last.total, strict=True))
             self._disk = _Disk(now, total, read, write)
         return self._disk
-
-    def _read_io(self) -> tuple[int, int] | None:
-        try:
-            return parse_io(self._files.read("io"))
-        except PermissionError:
-            # Tried once: a refusal does not change while the process lives.
-            self._io_reason = DENIED_IO
-            return None
-        except OSError:
-            self._io_reason = NO_IO
-            return None
-
-    def _read_channel(self, now: float) -> None:
-        try:
-            data = self._files.read("wchan")
-        except OSError:
-            data = b""
-        wait = self._look.at(now, self._pid, self._folder, data.decode("ascii", "replace"), self._files)
-        self._wait = None if wait.wait == RAN else wait
-
-    def _waiting_on(self, missing: dict[str, str], *, moves: bool) -> str | None:
-        """Return the class of the latest wait.
-
-        ``moves``: the process reads from or writes to a disk.
-        """
-        if self._wait is None:
-            # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` distinguishes the two.
-            missing["waiting_on"] = DENIED_WAIT if self._io_reason == DENIED_IO else NO_CHANNEL
-            return None
-        return "disk" if self._wait.wait == BLOCKED and moves else word_of(self._wait.wait)

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 from gputop.sources.processes.host_services import KEPT_S, HostServices
-from gputop.sources.processes.process_sockets import OtherEnds
 from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
+from gputop.sources.processes.socket_tables import PeerLookup
 
 SERVER = """
 import json, socket, sys, threading, time
@@ -42,7 +42,7 @@ def served(does: str) -> Iterator[tuple[int, int]]:
 def test_a_service_is_named_while_it_computes(does: str) -> None:
     import socket
 
-    table, ends, services = ProcessTable("/proc"), OtherEnds(), HostServices("/proc")
+    table, ends, services = ProcessTable("/proc"), PeerLookup(), HostServices("/proc")
     with served(does) as (pid, port), socket.create_connection(("127.0.0.1", port)) as mine:
         table.refresh()
         found = None

@@ -50,11 +50,11 @@ def hung(tmp_path: Path) -> Iterator[HungMount]:
 
 def test_a_mount_that_hangs_under_a_job_hangs_no_reading_and_is_named(hung: HungMount) -> None:
     job = subprocess.Popen([sys.executable, "-c", READS, str(hung.file)], stdout=subprocess.PIPE)
-    collector = ProcessCollector()
+    collector = ProcessCollector(clock=time.monotonic)
     seen: list[ProcessSample] = []
 
     def read() -> None:
-        for _ in range(4):
+        for _ in range(8):
             seen.extend(collector.read(time.monotonic(), [GpuProcess(0, job.pid, 1e9, "C")], {0: 10.0}))
             time.sleep(0.2)
 
@@ -79,7 +79,7 @@ def test_a_mount_that_hangs_under_a_job_hangs_no_reading_and_is_named(hung: Hung
 def test_a_job_beside_one_that_hangs_is_read_as_ever(hung: HungMount) -> None:
     words = [sys.executable, "-c", READS, str(hung.file)]
     with running("fork", "1", "burn") as tree, subprocess.Popen(words, stdout=subprocess.PIPE) as job:
-        collector = ProcessCollector(looks_between=True, clock=time.monotonic)
+        collector = ProcessCollector(clock=time.monotonic)
         gpu_processes = [GpuProcess(0, job.pid, 1e9, "C"), GpuProcess(1, tree.pid, 1e9, "C")]
         works: list[float] = []
         try:
@@ -151,7 +151,7 @@ def test_process_data_older_than_ten_seconds_are_no_evidence_and_say_so() -> Non
 
 
 def test_a_link_out_of_proc_is_read_and_never_followed(tmp_path: Path) -> None:
-    from gputop.sources.processes.process_sockets import held
+    from gputop.sources.processes.open_files import held
 
     folder = tmp_path / "7" / "fd"
     folder.mkdir(parents=True)

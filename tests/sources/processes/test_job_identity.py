@@ -86,8 +86,8 @@ def test_which_rank_of_a_run_a_process_is_says_its_environment(
      (RunRank(1, 4, 0), (0, 1), "2 of 4 ranks seen here"), (RunRank(1, 2, 0), (0, 1), ""), (RunRank(1, 4), (), "")],
 )  # fmt: skip
 def test_ranks_that_are_not_seen_are_named(me: RunRank, seen: tuple[int, ...], words: str) -> None:
-    others = [RunRank(1, me.of, number) for number in seen]
-    assert me.missing([*others, RunRank(2, me.of, 2), RunRank(1, me.of + 1, 2)]) == words
+    others = [RunRank(1, me.ranks, number) for number in seen]
+    assert me.missing([*others, RunRank(2, me.ranks, 2), RunRank(1, me.ranks + 1, 2)]) == words
 
 
 def test_a_job_inside_a_container_has_both() -> None:

@@ -11,11 +11,11 @@ from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
 from gputop.sources.processes.process_threads import Threads
 from gputop.sources.processes.process_tree import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessPlace
+from gputop.sources.processes.wait_shares import TimeShares
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
@@ -300,30 +300,27 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     """Here each value is another number."""
     stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
     rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(ProcessReading.__struct_fields__)}
-    reading = ProcessReading(
-        **{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "wait_seen": None}
-    )
+    reading = ProcessReading(**{**rates, "stat": stat, "unavailable": {"io": "x"}})
     shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
     main = MainWaits(*(number / 100.0 for number in range(11, 20)))
-    feed = FeedReading(
+    feed = TimeShares(
         shares,
         "socket",
-        77,
-        78.0,
-        True,
-        None,
-        False,
-        MainLooks((("lock", 2),)),
-        main,
+        rx_bytes_per_s=78.0,
+        listens=True,
+        main_looks=MainLooks((("lock", 2),)),
+        main=main,
         mount="/mnt",
         saves=0.21,
+        threads=77,
         waits_for=(WaitEnd("gpu", 50.0),),
     )
     place = ProcessPlace(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
     member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
     member.seen_threads = Threads(True, False, 81, 82.0, None)
-    sample = member.sample(reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, {"a": "y"}), feed)
+    member.shares = feed
+    sample = member.sample(reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, {"a": "y"}))
     assert sample.static.user == "alice"
     same = ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "rss_bytes", "read_bytes_per_s",
             "write_bytes_per_s")  # fmt: skip

@@ -17,6 +17,7 @@ import pytest
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from tests.nvml.stand_in import GIB, Process, Scenario
+from tests.proc_trees.one_job import sample
 from tests.proc_trees.running import running
 from tests.support.scenes import Watch, gpu, snap
 
@@ -44,7 +45,7 @@ def test_state_d_that_is_no_disk_accuses_no_disk(tmp_path: Path) -> None:
     worker = tmp_path / "pt_data_worker"
     subprocess.run(["cc", "-o", str(worker), str(tmp_path / "stuck.c")], check=True)
     with subprocess.Popen([sys.executable, "-c", WAITS, str(worker)], start_new_session=True) as job:
-        collector = ProcessCollector()
+        collector = ProcessCollector(samples=False)
         try:
             until, now = time.monotonic() + 10.0, -1000.0
             while "D" not in {sample.state for sample in collector.read(now, [GpuProcess(0, job.pid)])}:
@@ -54,6 +55,7 @@ def test_state_d_that_is_no_disk_accuses_no_disk(tmp_path: Path) -> None:
                 time.sleep(0.05)
             watch = Watch()
             for second in range(1, 60):
+                sample(collector, second - 0.5, 4)
                 samples = collector.read(float(second), [GpuProcess(0, job.pid, 9 * GIB, "C")], {0: 20.0})
                 found = watch.feed([snap(second, gpu(util=20.0, sm=15.0), samples)])
         finally:
@@ -133,7 +135,7 @@ while True:
 
 def test_the_shares_of_every_process_add_up() -> None:
     job = subprocess.Popen([sys.executable, "-c", MIXES], stdout=subprocess.PIPE, start_new_session=True)
-    collector = ProcessCollector(looks_between=True, clock=time.monotonic)
+    collector = ProcessCollector(clock=time.monotonic)
     states = ("run", "queued", "disk", "network", "lock", "sleep", "poll", "other", "unread")
     waits = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other", "unread")
     sums: dict[str, list[float]] = {"feed": [], "main": []}

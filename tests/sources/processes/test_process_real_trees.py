@@ -55,19 +55,6 @@ def test_a_worker_that_names_itself_as_pytorch_does_is_a_torch_worker(collector:
     assert worker.static.why == "R1 comm pt_data_worker"
 
 
-def test_a_worker_that_computes_is_runnable_nearly_all_the_time(collector: ProcessCollector) -> None:
-    with running("fork", "1", "burn") as tree:
-        samples = watch(
-            collector,
-            tree.pid,
-            lambda seen: any((s.run_pct or 0) + (s.wait_pct or 0) > 80 for s in loaders(seen)),
-        )
-    (worker,) = loaders(samples)
-    assert worker.run_pct is not None and worker.run_pct > 10
-    assert worker.main_run_pct is not None and worker.main_run_pct <= 100
-    assert worker.state in ("R", "S")
-
-
 def test_workers_that_share_one_core_are_seen_to_queue(collector: ProcessCollector) -> None:
     def queue(seen: Samples) -> bool:
         shares = [(s.run_pct or 0.0, s.wait_pct or 0.0) for s in loaders(seen)]
@@ -93,22 +80,6 @@ def test_a_worker_on_a_silent_socket_waits_for_the_network(collector: ProcessCol
         with running("fork", "1", "socket", port) as tree:
             samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "network"))
     assert loaders(samples)[0].state == "S"
-
-
-@pytest.mark.slow
-def test_threads_are_counted_as_a_pool_and_the_pin_memory_thread_apart(collector: ProcessCollector) -> None:
-    with running("threads") as tree:
-        samples = watch(collector, tree.pid, lambda seen: (seen[0].pool_run_pct or 0) > 10 and bool(seen[0].pin_memory))
-    assert samples[0].pool_threads == 2
-    assert samples[0].nccl is False
-
-
-def test_an_idle_child_that_is_no_worker_is_a_helper(collector: ProcessCollector) -> None:
-    with running("shell") as tree:
-        samples = watch(collector, tree.pid, lambda seen: len(seen) == 2)
-    assert samples[1].role == "helper"
-    assert samples[1].static.name == "sleep"
-    assert samples[1].static.loader is None
 
 
 def test_a_worker_whose_job_died_is_an_orphan_and_belongs_to_no_gpu(collector: ProcessCollector) -> None:

@@ -11,8 +11,9 @@ from gputop.model.inspection import SocketGroup, SocketList
 from gputop.output.ansi import plain_text
 from gputop.paint.process_page import MOST_GROUPS, add_sockets
 from gputop.sources.processes import requested_looks
-from gputop.sources.processes.process_sockets import DENIED_FDS, SocketTables, tcp_tables
+from gputop.sources.processes.open_files import DENIED_FDS
 from gputop.sources.processes.requested_looks import read_sockets
+from gputop.sources.processes.socket_tables import SocketTables, tcp_tables
 from tests.support.frames import demo_frame, detail_page
 
 

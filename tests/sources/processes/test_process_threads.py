@@ -17,7 +17,7 @@ from gputop.paint.view import View
 from gputop.sources.processes import requested_looks
 from gputop.sources.processes.requested_looks import MOST_LISTED_THREADS, PROCESS_GONE, ThreadWatch, read_threads
 from gputop.tui.node_app import GputopApp
-from gputop.tui.screens.detail_screens import GpuDetailsScreen, ProcessDetailsScreen
+from gputop.tui.screens.detail_screens import ProcessDetailsScreen
 from tests.support.fake_app import app_on, hand_in, playback_on, screen_rows, screen_text
 from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train
@@ -160,44 +160,6 @@ async def test_the_screen_remembers_a_process_that_ends_while_it_is_looked_at() 
         assert isinstance(screen, ProcessDetailsScreen)
         screen._look()
         assert "has ended" in screen_rows(app)[1] and "python train.py" in "\n".join(screen_rows(app))
-
-
-async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -> None:
-    app = _main_screen(Access())
-    async with shown(app, (140, 48)) as pilot:
-        await pilot.press("home", "enter")
-        assert isinstance(app.screen, ProcessDetailsScreen)
-        await pilot.press("plus", "escape")
-        assert not isinstance(app.screen, ProcessDetailsScreen)
-        assert app.view.span_s == 300.0
-
-
-async def test_enter_opens_the_gpu_while_the_focus_is_on_gpus_and_a_key_opens_it_anywhere() -> None:
-    app = _main_screen()
-    async with shown(app, (140, 48)) as pilot:
-        await pilot.press("tab", "tab", "j", "enter")
-        assert isinstance(app.screen, GpuDetailsScreen)
-        await pilot.press("]", "escape")
-        gpus = [g.static.uuid for g in demo_frame().snapshot.gpus]
-        assert app.view.gpu == gpus[2]
-        await pilot.press("tab", "D")
-        assert isinstance(app.screen, GpuDetailsScreen)
-
-
-async def test_a_second_click_opens_what_the_first_has_selected() -> None:
-    app = _main_screen()
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.pause()
-        rows = screen_rows(app)
-        gpu_row = next(i for i, row in enumerate(rows) if row.startswith("─ 3  H100"))
-        await pilot.click(offset=(5, gpu_row))
-        assert not isinstance(app.screen, GpuDetailsScreen)
-        await pilot.click(offset=(5, gpu_row), times=2)
-        assert isinstance(app.screen, GpuDetailsScreen)
-        await pilot.press("escape")
-        head = next(i for i, row in enumerate(rows) if "GPU-MEM" in row and "PID" in row)
-        await pilot.click(offset=(20, head + 2), times=2)
-        assert isinstance(app.screen, ProcessDetailsScreen)
 
 
 async def test_a_demo_has_no_threads_to_read_and_live_has() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes.process_tree import ProcessTable
-from gputop.sources.processes.wait_look import may_be_disk, needs_proof, wait_class
+from gputop.sources.processes.wait_state import may_be_disk, needs_proof, wait_class
 from gputop.sources.procfs import (
     Descriptors,
     ProcessFiles,
@@ -105,42 +105,22 @@ def test_an_open_file_of_a_process_that_ended_gives_an_error_not_old_numbers() -
     files.close()
 
 
-@pytest.mark.parametrize(
-    ("channel", "meaning"),
-    [
-        ("poll_schedule_timeout.constprop.0", "queue"),
-        ("unix_stream_read_generic", "other"),
-        ("anon_pipe_write", "queue"),
-        ("wait_woken", "other"),
-        ("tcp_recvmsg", "network"),
-        ("inet_csk_accept", "queue"),
-        ("ep_poll", "queue"),
-        ("rpc_wait_bit_killable", "network"),
-        ("request_wait_answer", "network"),
-        ("fuse_lock_owner", "network"),
-        ("fuse_dev_do_read", "queue"),
-        ("nfs_wait_bit_killable", "network"),
-        ("ceph_get_caps", "network"),
-        ("rwsem_down_read_slowpath", "lock"),
-        ("pipe_read", "pipe"),
-        ("anon_pipe_read", "pipe"),
-        ("wait_for_partner", "pipe"),
-        ("hrtimer_nanosleep", "sleep"),
-        ("futex_wait_queue", "lock"),
-        ("futex_do_wait", "lock"),
-        ("io_schedule", "disk"),
-        ("folio_wait_bit_common", "disk"),
-        ("jbd2_log_wait_commit", "disk"),
-        ("blkdev_issue_flush", "disk"),
-        ("uvm_va_block_migrate", "gpu"),
-        ("do_epoll_wait", "queue"),
-        ("do_wait", "other"),
-        ("0", None),
-        ("", None),
-    ],
-)
-def test_wait_channels_are_put_into_words(channel: str, meaning: str | None) -> None:
-    assert wait_class(channel) == meaning
+CHANNELS = {
+    "queue": "poll_schedule_timeout.constprop.0 anon_pipe_write inet_csk_accept ep_poll fuse_dev_do_read do_epoll_wait",
+    "network": "tcp_recvmsg rpc_wait_bit_killable request_wait_answer fuse_lock_owner nfs_wait_bit ceph_get_caps",
+    "lock": "rwsem_down_read_slowpath futex_wait_queue futex_do_wait",
+    "pipe": "pipe_read anon_pipe_read wait_for_partner",
+    "disk": "io_schedule folio_wait_bit_common jbd2_log_wait_commit blkdev_issue_flush",
+    "sleep": "hrtimer_nanosleep",
+    "gpu": "uvm_va_block_migrate",
+    "other": "unix_stream_read_generic wait_woken do_wait",
+}
+
+
+def test_wait_channels_are_put_into_words() -> None:
+    found = {kind: " ".join(c for c in names.split() if wait_class(c) == kind) for kind, names in CHANNELS.items()}
+    assert found == CHANNELS
+    assert wait_class("0") is wait_class("") is None
 
 
 def test_a_settled_process_is_read_once_and_a_young_one_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

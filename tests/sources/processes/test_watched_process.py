@@ -10,12 +10,10 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.wait_look import ThreadWait
 from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors
 from tests.proc_trees.fake_proc import FakeProc
-from tests.proc_trees.one_job import JOB
+from tests.proc_trees.one_job import JOB, collector_of, sample
 
 PAGE = 4096
 
@@ -96,7 +94,7 @@ def test_memory_that_the_kernel_takes_from_a_sleeping_process_is_seen_in_a_while
     seen = [read(process, 4.0 + second).rss_bytes for second in range(int(STAT_AGAIN_S) + 1)]
     assert seen[-1] == 60 * PAGE
     fake.write("proc/100/stat", stat)
-    process.look_again()
+    process.read_again()
     assert read(process, 10.0).rss_bytes == 100 * PAGE
 
 
@@ -156,42 +154,19 @@ def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asl
     fake.write("proc/110/schedstat", "0 0 0\n")
     process = watched(fake, 110)
     for second in range(3):
-        assert replace(read(process, float(second)), unavailable={}).wait_seen == ThreadWait(
-            "sleep", "hrtimer_nanosleep"
-        )
+        read(process, float(second))
         assert not process.main_slept
-    fake.write("proc/110/wchan", "do_poll")
-    assert read(process, 3.0).waiting_on == "queue"
-
-
-def test_a_wait_channel_that_the_kernel_names_late_is_asked_for_until_it_does(fake: FakeProc) -> None:
-    fake.process(100, wchan="0")
-    process = watched(fake, 100)
-    assert [read(process, float(second)).waiting_on for second in range(4)] == [None] * 4
-    assert process.main_slept
-    fake.write("proc/100/wchan", "do_poll")
-    assert read(process, 4.0).waiting_on == "queue"
-    fake.write("proc/100/wchan", "0")
-    assert read(process, 5.0).waiting_on == "queue", "it slept on"
-
-
-def test_what_a_look_between_the_readings_saw_stands_for_what_a_reading_would_ask(fake: FakeProc) -> None:
-    fake.process(100, wchan="do_poll")
-    process = watched(fake, 100)
-    process.saw(0.5, ThreadWait("network", "tcp_recvmsg"))
-    assert [read(process, now).waiting_on for now in (1.0, 5.4)] == ["network", "network"]
-    fake.process(100, wchan="do_poll")
-    assert read(process, 5.5).waiting_on == "queue"
 
 
 def test_what_changes_around_a_sleeping_process_is_in_its_next_sample(fake: FakeProc) -> None:
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     fake.process(100)
     fake.process(110, "pt_data_worker", ppid=100, wchan="do_poll")
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    collector = collector_of(fake)
 
     def samples(second: int, owner: GpuProcess = JOB, util: float = 99.0) -> list[ProcessSample]:
         fake.uptime(1000.0 + second)
+        sample(collector, second - 0.6, 4)
         return list(collector.read(float(second), [owner], {0: util}))
 
     asleep = [samples(second) for second in range(5)]

@@ -11,16 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes import wait_look
-from gputop.sources.processes.wait_look import (
-    BLOCKED,
-    LONG_HOLDS_S,
-    Mount,
-    ThreadWait,
-    WaitLook,
-    is_internet,
-    protocol_of,
-)
+from gputop.sources.processes import wait_state
+from gputop.sources.processes.mounts import Mount
+from gputop.sources.processes.wait_state import BLOCKED, WaitClassifier, WaitState, is_internet, protocol_of
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"
@@ -56,8 +49,8 @@ class Proc:
         link.unlink(missing_ok=True)
         link.symlink_to(f"socket:[{inode}]")
 
-    def look(self, look: WaitLook, channel: str = UNKNOWN, now: float = T) -> ThreadWait:
-        return look.at(now, PID, str(self.folder), channel)
+    def look(self, look: WaitClassifier, channel: str = UNKNOWN, now: float = T) -> WaitState:
+        return look.classify(now, PID, str(self.folder), channel)
 
 
 @pytest.fixture
@@ -72,31 +65,31 @@ def test_a_file_system_is_known_to_be_elsewhere_by_its_type() -> None:
 
 
 def test_state_d_in_an_unknown_function_is_no_disk_by_itself(proc: Proc) -> None:
-    look = WaitLook(str(proc.root))
-    assert [proc.look(look).wait for _ in range(2)] == [BLOCKED, BLOCKED]
+    look = WaitClassifier(str(proc.root))
+    assert [proc.look(look).kind for _ in range(2)] == [BLOCKED, BLOCKED]
 
 
 def test_state_d_is_a_disk_if_the_threads_own_delay_by_block_io_has_grown(proc: Proc) -> None:
-    look = WaitLook(str(proc.root))
+    look = WaitClassifier(str(proc.root))
     proc.delay(7)
     # What was counted before the first look may be hours old.
-    assert proc.look(look).wait == BLOCKED
+    assert proc.look(look).kind == BLOCKED
     proc.delay(9)
-    assert proc.look(look).wait == "disk"
-    assert proc.look(look).wait == BLOCKED
+    assert proc.look(look).kind == "disk"
+    assert proc.look(look).kind == BLOCKED
 
 
 def test_state_d_is_a_disk_while_a_task_waits_for_io_or_io_pressure_stands(proc: Proc) -> None:
-    look = WaitLook(str(proc.root))
+    look = WaitClassifier(str(proc.root))
     proc.blocked(1)
-    assert proc.look(look).wait == "disk"
+    assert proc.look(look).kind == "disk"
     proc.blocked(0)
     proc.pressure(9.0)
-    assert proc.look(look).wait == BLOCKED
+    assert proc.look(look).kind == BLOCKED
     proc.pressure(35.0)
-    assert proc.look(look).wait == "disk"
+    assert proc.look(look).kind == "disk"
     # Another thread's lock is none, whoever waits for I/O.
-    assert proc.look(look, "rwsem_down_read_slowpath").wait == "lock"
+    assert proc.look(look, "rwsem_down_read_slowpath").kind == "lock"
 
 
 @pytest.mark.parametrize(
@@ -147,17 +140,17 @@ def test_the_thread_that_waits_in_a_socket_of_the_internet_waits_for_a_network(
         asked.append(path)
         return answers.pop(0)
 
-    monkeypatch.setattr(wait_look, "protocol_of", protocol)
+    monkeypatch.setattr(wait_state, "protocol_of", protocol)
     answers = [b"TCPv6\0", b"UNIX\0"]
-    look = WaitLook(str(proc.root))
+    look = WaitClassifier(str(proc.root))
     try:
-        for now, wait in ((T, "network"), (T + LONG_HOLDS_S, "other")):
-            proc.socket(5, 77)
-            assert proc.look(look, "__skb_wait_for_more_packets", now).wait == wait
+        for inode, wait in ((77, "network"), (78, "other")):
+            proc.socket(5, inode)
+            assert proc.look(look, "__skb_wait_for_more_packets").kind == wait
             assert asked == [f"{proc.folder}/fd/5"]
             asked.clear()
-            # It is not asked again for a while.
-            assert proc.look(look, "__skb_wait_for_more_packets", now + LONG_HOLDS_S - 0.1).wait == wait and not asked
+            # It is asked for once.
+            assert proc.look(look, "__skb_wait_for_more_packets").kind == wait and not asked
     finally:
         look.close()
 
@@ -166,11 +159,11 @@ def test_a_descriptor_that_leads_to_a_hung_file_by_now_holds_nobody(
     proc: Proc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(wait_look, "protocol_of", lambda _: b"TCP" if hangs.wait(60.0) else b"")
-    look = WaitLook(str(proc.root))
+    monkeypatch.setattr(wait_state, "protocol_of", lambda _: b"TCP" if hangs.wait(60.0) else b"")
+    look = WaitClassifier(str(proc.root))
     try:
         proc.socket(5, 77)
-        assert proc.look(look, "__skb_wait_for_more_packets").wait == "other"
+        assert proc.look(look, "__skb_wait_for_more_packets").kind == "other"
     finally:
         hangs.set()
         look.close()

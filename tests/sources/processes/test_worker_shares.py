@@ -16,26 +16,20 @@ import pytest
 from gputop.model.feeders import FeederShares, MainWaits, main_looks
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import process_sockets
-from gputop.sources.processes import process_sockets as received_module
+from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import Track
+from gputop.sources.processes.open_files import HeldInodes, HeldInodesCache, held
 from gputop.sources.processes.outsiders import Outsiders
-from gputop.sources.processes.process_sockets import (
-    HeldInodes,
-    HeldInodesCache,
-    OtherEnds,
-    Received,
-    SocketTables,
-    TcpSocket,
-    held,
-    tcp_tables,
-)
-from gputop.sources.processes.process_tree import Groups, ProcessTable, connected, find_related, find_trees
-from gputop.sources.processes.wait_graph import Job, SeenWait, WaitGraph
-from gputop.sources.processes.wait_look import SEEN_STOPPED, ThreadWait, WaitLook
+from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
+from gputop.sources.processes.process_tree import CgroupCache, ProcessTable, connected, find_related, find_trees
+from gputop.sources.processes.socket_activity import SocketReader
+from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
+from gputop.sources.processes.wait_shares import WaitCounts, count_waits, main_waits, thread_shares
+from gputop.sources.processes.wait_state import WaitClassifier, WaitState
+from gputop.sources.processes.wait_target import Job, WaitObservation, WaitResolver
+from gputop.sources.procfs import Stat
 from tests.proc_trees.fake_proc import FakeProc
-from tests.proc_trees.one_job import collector_of
+from tests.proc_trees.one_job import collector_of, sample
 
 NONE: frozenset[int] = frozenset()
 ROOT, WORKER, CHILD = 100, 110, 120
@@ -65,6 +59,7 @@ def read(
     reader = collector or collector_of(fake)
     for second in range(times):
         work(second)
+        sample(reader, T + second - 0.6, 4)
         samples = reader.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: util})
     reader.close()
     return samples
@@ -109,26 +104,26 @@ def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(fake: Fa
     assert (worker.feed_by, worker.feed_run_pct) == ("child", pytest.approx(80.0, abs=1.0))
 
 
-def _track(
+def _count(
     fake: FakeProc, looks: int, tids: list[str], most_threads: int = 24, work: Callable[[int], None] = lambda look: None
-) -> tuple[Track, int]:
+) -> tuple[WaitCounts, int]:
     """What so many looks at a GPU process whose main thread waits for a lock find, and how many threads the last reads.
 
     ``work`` changes the threads before each look.
     """
-    look = WaitLook(str(fake.proc))
-    graph = WaitGraph(str(fake.proc), look, HeldInodesCache(str(fake.proc)), OtherEnds())
-    track, read = Track(), []
-    track.holds_gpu = True
-    thread = look.thread
-    look.thread = lambda now, pid, folder: read.append(folder) or thread(now, pid, folder)  # type: ignore[method-assign,func-returns-value]
+    classifier, read = WaitClassifier(str(fake.proc)), list[str]()
+    resolver = WaitResolver(str(fake.proc), classifier, HeldInodesCache(str(fake.proc)), PeerLookup())
+    seen: list[WaitObservation] = []
+    thread = classifier.thread
+    classifier.thread = lambda now, pid, folder: read.append(folder) or thread(now, pid, folder)  # type: ignore[method-assign,func-returns-value]
     job = Job((), frozenset(), tids)
     for number in range(looks):
         work(number)
         read.clear()
-        seen = graph.look(T + number / 4, ROOT, ThreadWait("lock", "futex_wait"), job, (), most_threads)
-        track.take(T + number / 4, [seen], between=True, moves=False)
-    return track, len(read)
+        seen += resolver.observe(T + number / 4, ROOT, WaitState("lock", "futex_wait"), job, (), most_threads)
+    return count_waits([each for each in seen if each.t > seen[-1].t - RECENT_S], moves=False, holds_gpu=True), len(
+        read
+    )
 
 
 def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(fake: FakeProc) -> None:
@@ -136,11 +131,11 @@ def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_lo
     fake.process(ROOT, threads=names)
     for tid in (1150, 1270):
         fake.write(f"proc/{ROOT}/task/{tid}/stat", f"{tid} (python) R 1 1 " + "0 " * 40)
-    track, read = _track(fake, 40, [str(tid) for tid in names])
+    counts, read = _count(fake, 40, [str(tid) for tid in names])
     assert read <= 24
     # Each runs on a core of its own, or they share one.
-    assert track.threads_shares(200.0) == FeederShares(run=1.0)
-    assert track.threads_shares(100.0) == FeederShares(run=0.5, queued=0.5)
+    assert thread_shares(counts, 200.0) == FeederShares(run=1.0)
+    assert thread_shares(counts, 100.0) == FeederShares(run=0.5, queued=0.5)
 
 
 def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakeProc) -> None:
@@ -152,17 +147,17 @@ def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakePro
             works = tid == 101 + 7 * look % 12
             fake.write(f"proc/{ROOT}/task/{tid}/wchan", "tcp_sendmsg_locked" if works else "futex_wait_queue")
 
-    track, read = _track(fake, 12, [str(tid) for tid in names], 4, work)
-    assert track.threads_shares(1.0) == FeederShares(network=1.0)
+    counts, read = _count(fake, 12, [str(tid) for tid in names], 4, work)
+    assert thread_shares(counts, 1.0) == FeederShares(network=1.0)
     assert read <= 12
 
 
 def test_threads_that_hand_on_a_core_are_one_feeder(fake: FakeProc) -> None:
     fake.process(ROOT, threads={101: "python", 102: "python"}, runs=1)
-    assert _track(fake, 3, ["101", "102"])[0].threads_shares(96.0).run == pytest.approx(0.96)
+    assert thread_shares(_count(fake, 3, ["101", "102"])[0], 96.0).run == pytest.approx(0.96)
     fake.write(f"proc/{ROOT}/task/101/stat", "101 (python) S 1 1 " + "0 " * 40)
     fake.write(f"proc/{ROOT}/task/102/wchan", "tcp_sendmsg_locked")
-    assert _track(fake, 3, ["101", "102"])[0].threads_shares(1.0).network == pytest.approx(1.0)
+    assert thread_shares(_count(fake, 3, ["101", "102"])[0], 1.0).network == pytest.approx(1.0)
 
 
 def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() -> None:
@@ -171,7 +166,7 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         with accepted:
-            seen, me = Received("/proc", OtherEnds()), os.getpid()
+            seen, me = SocketReader("/proc", PeerLookup()), os.getpid()
             mine = held("/proc", me)
             assert mine is not None and client.fileno() and os.fstat(client.fileno()).st_ino in mine.sockets
             tables = tcp_tables().tcp
@@ -180,8 +175,9 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
             accepted.sendall(bytes(5000))
             client.recv(5000, socket.MSG_WAITALL)
             assert tcp_tables().tcp[os.fstat(client.fileno()).st_ino].received - before == 5000
-            seen.read(T, [me], {me: me})
-            news = seen.of(me)
+            seen.roots = {me: me}
+            seen.read(T)
+            news = seen.activity(me)
             # What comes in through a socket of its own that listens is demand, not data.
             assert news is not None and news.listens and news.rx_bytes_per_s is None
 
@@ -198,18 +194,19 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
     ends = (b"\1", 5000), (b"\2", 443)
     holds = {WORKER: frozenset((1, 2)), ROOT: frozenset((2,))}
     counts = {1: 0, 2: 0}
-    monkeypatch.setattr(received_module, "held", lambda proc, pid: HeldInodes(NONE, NONE, holds[pid], NONE))
+    monkeypatch.setattr(socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, holds[pid], NONE))
     monkeypatch.setattr(
-        received_module,
+        socket_tables,
         "tcp_tables",
         lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()}),
     )
-    seen = Received("/proc", OtherEnds())
+    seen = SocketReader("/proc", PeerLookup())
+    seen.roots = {WORKER: ROOT}
     for second in range(3):
         counts[1] += 50_000
         counts[2] += 9_000_000
-        seen.read(T + second, [WORKER], {WORKER: ROOT})
-    news = seen.of(WORKER)
+        seen.read(T + second)
+    news = seen.activity(WORKER)
     assert news is not None and news.rx_bytes_per_s == 50_000.0
 
 
@@ -217,16 +214,17 @@ def test_one_that_opens_a_connection_for_each_item_is_known_though_it_has_none_b
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held_now = {WORKER: NONE, ROOT: NONE}
-    monkeypatch.setattr(received_module, "held", lambda proc, pid: HeldInodes(NONE, NONE, held_now[pid], NONE))
+    monkeypatch.setattr(socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, held_now[pid], NONE))
     tables = SocketTables({i: TcpSocket(False, 0, ((b"\1", 5000 + i), (b"\2", 443))) for i in range(9)})
-    monkeypatch.setattr(received_module, "tcp_tables", lambda: tables)
-    seen, fresh = Received("/proc", OtherEnds()), []
+    monkeypatch.setattr(socket_tables, "tcp_tables", lambda: tables)
+    seen, fresh = SocketReader("/proc", PeerLookup()), []
+    seen.roots = {WORKER: ROOT}
     for number, inodes in enumerate(({1}, (), {2}, (), {3}, {4}, (), (), (), ())):
         held_now[WORKER] = frozenset(inodes)
-        seen.read(T + 5 * number, [WORKER], {WORKER: ROOT})
-        news = seen.of(WORKER)
+        seen.read(T + 5 * number)
+        news = seen.activity(WORKER)
         assert news is not None
-        fresh.append(news.fresh_looks)
+        fresh.append(news.fresh)
     assert fresh == [0, 0, 1, 1, 2, 3, 3, 2, 1, 0]
 
 
@@ -236,7 +234,7 @@ def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
     def refuse() -> socket.socket:
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(process_sockets, "_opened", refuse)
+    monkeypatch.setattr(socket_tables, "_opened", refuse)
     assert "not permitted" in (tcp_tables().reason or "")
     fake.process(ROOT, wchan="futex_wait_queue")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="poll_schedule_timeout")
@@ -263,13 +261,31 @@ def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(fake: Fak
 
 
 def test_what_is_stopped_does_nothing_of_what_it_did_a_moment_ago() -> None:
-    track = Track()
-    track.take(T, [SeenWait(ThreadWait("sleep"))] * 6, between=True, moves=False)
-    track.take(T + 1.0, [SeenWait(ThreadWait("lock"))], between=False, moves=False)
-    assert track.main_waits(T + 1.0, 1.0)[0] == MainWaits(sleep=1.0)
-    for second in (2.0, 3.0):
-        track.take(T + second, [SeenWait(SEEN_STOPPED)], between=False, moves=False)
-        assert track.main_waits(T + second, 1.0)[0] == MainWaits(other=1.0)
+    tracker = ProcessTracker()
+
+    def waits(now: float, kind: str, state: str = "S") -> MainWaits:
+        seen = [WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(6)]
+        tracker.observe(now, seen, Stat(b"", state, 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
+        return main_waits(tracker.counts, 1.0, fetches=False)[0]
+
+    assert waits(T, "sleep") == MainWaits(sleep=1.0)
+    assert waits(T + 1.0, "sleep", "T") == waits(T + 2.0, "lock", "t") == MainWaits(other=1.0)
+
+
+def test_each_second_with_enough_looks_has_its_own_shares() -> None:
+    tracker = ProcessTracker()
+
+    def waits(now: float, kind: str, looks: int) -> MainWaits:
+        seen = [WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(looks)]
+        tracker.observe(now, seen, Stat(b"", "S", 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
+        return main_waits(tracker.counts, 1.0, fetches=False)[0]
+
+    assert waits(T, "lock", 6) == MainWaits(lock=1.0)
+    assert waits(T + 1.0, "sleep", 6) == MainWaits(sleep=1.0)
+    # With too few, those of the last seconds count as well, and the last wait until there is another.
+    assert waits(T + 2.0, "disk", 3).disk == pytest.approx(3 / 15)
+    assert waits(T + 20.0, "run", 6) == MainWaits(unread=1.0)
+    assert waits(T + 40.0, "run", 0).disk == 1.0
 
 
 def test_a_busy_gpu_costs_no_close_look(fake: FakeProc) -> None:
@@ -386,8 +402,8 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     roots = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
     holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
     ends: dict[int, int] = {}
-    groups = Groups(str(fake.proc))
-    found = find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.of)
+    groups = CgroupCache(str(fake.proc))
+    found = find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.group_of)
     assert list(found) == [400]
     assert found[400].why == "R6 same job or container, connected by a pipe or a socket"
     assert found[400].gpu == 0 and found[400].may_feed
@@ -395,4 +411,4 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     assert find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"") == {}
     fake.write("proc/400/cgroup", other)
     groups.begin({ROOT, 500, 600})
-    assert list(find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.of)) == []
+    assert list(find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.group_of)) == []

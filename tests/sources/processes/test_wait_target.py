@@ -12,27 +12,30 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, WaitEnd
+from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, Via, WaitEnd
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import wait_look
+from gputop.sources.processes import open_files, system_calls
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.open_files import HeldInodesCache
+from gputop.sources.processes.pipe_writers import PipeWriters
 from gputop.sources.processes.process_facts import RunRank
-from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds, unix_peer
-from gputop.sources.processes.wait_graph import (
+from gputop.sources.processes.socket_tables import PeerLookup, unix_peer
+from gputop.sources.processes.wait_state import WaitClassifier
+from gputop.sources.processes.wait_target import (
     ONE_OF_MANY,
     OUTSIDE,
-    End,
     Job,
-    SeenWait,
-    WaitGraph,
-    Writers,
+    WaitObservation,
+    WaitResolver,
+    WaitTarget,
     children_of,
 )
-from gputop.sources.processes.wait_look import WaitLook
-from gputop.sources.procfs import read_small
+from tests.proc_trees.one_job import sample
 
 BEGIN = """
 import json, multiprocessing, os, socket, subprocess, sys, threading, time
@@ -66,64 +69,53 @@ class Watched:
 
     def __init__(self, pids: dict[str, int], pid: int, root: int | None = None) -> None:
         self.pids, self.pid, self.root = pids, pid, root
-        self.rank: RunRank | None = None
-        self.backward: tuple[str, ...] = ()
-        self.torch: frozenset[int] = frozenset()
-        self.is_rank, self.absent = False, ""
+        self.job: dict[str, Any] = {}
+        """What is known of the job beside its processes."""
         self.forget()
 
     def forget(self) -> None:
         """Forget what was seen of all processes."""
-        self._look = WaitLook("/proc")
-        self._cache = HeldInodesCache("/proc")
-        self._graph = WaitGraph("/proc", self._look, self._cache, OtherEnds())
+        self._classifier = WaitClassifier("/proc")
+        self._files = HeldInodesCache("/proc")
+        self._resolver = WaitResolver("/proc", self._classifier, self._files, PeerLookup())
 
-    def look(self, called: tuple[str, ...] = (), threads: bool = False) -> SeenWait:
+    def look(self, called: tuple[str, ...] = (), threads: bool = False) -> WaitObservation:
         """Look once. ``called`` are loaders by name."""
         now, folder = time.monotonic(), f"/proc/{self.pid}"
-        self._cache.begin()
-        wait = self._look.at(now, self.pid, folder, read_small(f"{folder}/wchan").decode())
+        self._files.begin()
+        found = self._classifier.thread(now, self.pid, folder)
+        assert found is not None
         tids = [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
         loaders = frozenset(self.pids[name] for name in called)
         kin = tuple(children_of("/proc", self.root or self.pid))
-        job = (
-            Job(
-                kin,
-                loaders,
-                tids,
-                rank=self.rank,
-                backward=self.backward,
-                torch=self.torch,
-                is_rank=self.is_rank,
-                absent=self.absent,
-            )
-            if self.root is None
-            else Job((self.root, *kin), loaders, root=self.root)
-        )
-        return self._graph.look(now, self.pid, wait, job, loaders)
+        job = Job(kin, loaders, tids, **self.job)
+        if self.root is not None:
+            job = Job((self.root, *kin), loaders, root=self.root)
+        return self._resolver.observe(now, self.pid, found[1], job, loaders)[0]
 
-    def until(self, wanted: End, called: tuple[str, ...] = (), threads: bool = False) -> None:
+    def until(self, wanted: WaitTarget, called: tuple[str, ...] = (), threads: bool = False) -> None:
         """Look until it waits for what is wanted; fails with what it was seen waiting for instead."""
         seen, end = [], time.monotonic() + WITHIN_S
         while time.monotonic() < end:
-            found = self.look(called, threads).end
-            if found == wanted:
+            found = self.look(called, threads).target
+            if found is not None and replace(found, activity=None, evidence=None, active_pid=None) == wanted:
                 return
             seen.append(found)
             time.sleep(0.02)
         raise AssertionError(f"never {wanted}, but {set(seen)}; {self.pids}")
 
-    def until_instead(self, wait: str, by: str, who: str | None = None) -> None:
+    def until_active(self, kind: str, evidence: str, who: str | None = None) -> None:
         """Look until somebody does this at the end of the way, in its place; for ``ANYBODY`` whoever it is."""
         seen, end = [], time.monotonic() + WITHIN_S
         while time.monotonic() < end:
-            found = self.look().instead
-            does = found is not None and (found.wait, found.by) == (wait, by)
-            if does and (who == ANYBODY or found.pid == (who and self.pids[who])):
-                return
+            found = self.look().target
+            if found is not None and found.activity is not None and found.activity.kind == kind:
+                named = who == ANYBODY or found.active_pid == (who and self.pids[who])
+                if named and found.evidence == evidence:
+                    return
             seen.append(found)
             time.sleep(0.02)
-        raise AssertionError(f"never {wait} by {by} of {who}, but {set(seen)}; {self.pids}")
+        raise AssertionError(f"never {kind} by {evidence} of {who}, but {set(seen)}; {self.pids}")
 
 
 @contextmanager
@@ -163,9 +155,9 @@ ready(worker=worker, chat=start(chat), **beside)
 while True: queue.get()
 """
     with watched(program) as main:
-        main.until(End("pipe", (main.pids["worker"],), written=True), ("worker", "save", "evaluate"))
+        main.until(WaitTarget("pipe", (main.pids["worker"],), written=True), ("worker", "save", "evaluate"))
         # Of what writes to no disk nobody knows where it goes: all of that count, if none is called a loader.
-        main.until(End("pipe", (main.pids["worker"], main.pids["chat"]), written=True))
+        main.until(WaitTarget("pipe", (main.pids["worker"], main.pids["chat"]), written=True))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +180,7 @@ while True:
     {waits}
 """
     with watched(program) as main:
-        main.until(End("pipe", (main.pids["a"], main.pids["b"]), written=True))
+        main.until(WaitTarget("pipe", (main.pids["a"], main.pids["b"]), written=True))
 
 
 def test_who_was_not_seen_writing_is_named_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,15 +190,14 @@ ready(a=start(burn, queue), b=start(burn, queue), other=start(sleep))
 queue.get()
 """
     with watched(program) as main:
-        by_name = End("name", tuple(sorted((main.pids["a"], main.pids["b"]))))
+        by_name = WaitTarget("name", tuple(sorted((main.pids["a"], main.pids["b"]))))
         main.until(by_name, ("a", "b"))
         # Nobody is called a loader: then it is not known.
-        main.until(End("unknown", detail=ONE_OF_MANY))
+        main.until(WaitTarget("unknown", detail=ONE_OF_MANY))
         # Yama keeps the system call from an ordinary user, and the kernel all files of another one's.
-        monkeypatch.setattr(wait_look, "call_of", lambda folder: None)
-        monkeypatch.setattr("gputop.sources.processes.wait_graph.call_of", lambda folder: None)
+        monkeypatch.setattr(system_calls, "call_of", lambda folder: None)
         main.until(by_name, ("a", "b"))
-        monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
+        monkeypatch.setattr(open_files, "held", lambda proc, pid: None)
         main.until(by_name, ("a", "b"))
 
 
@@ -223,44 +214,47 @@ answers.get()
 time.sleep(1000)
 """
     with watched(program) as main:
-        Watched(main.pids, main.pids["idle"], main.pid).until(End("pipe", (main.pid,)))
+        Watched(main.pids, main.pids["idle"], main.pid).until(WaitTarget("pipe", (main.pid,)))
         # Nobody but the server has the other end.
-        Watched(main.pids, main.pids["asks"], main.pid).until(End("socket", (main.pids["server"],), written=True))
+        Watched(main.pids, main.pids["asks"], main.pid).until(
+            WaitTarget("socket", (main.pids["server"],), written=True)
+        )
 
 
-def test_a_pipe_that_only_one_child_can_write_is_waited_for_by_that_child() -> None:
-    program = """
+PIPED = """
 child = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=subprocess.PIPE)
 ready(child=child)
 child.stdout.read()
 """
-    with watched(program) as main:
-        main.until(End("pipe", (main.pids["child"],)))
-
-
-def test_a_wait_for_the_end_of_a_child_is_for_that_child_and_not_for_others() -> None:
-    program = """
+WAITED = """
 side, child = start(burn), subprocess.Popen(["sleep", "1000"])
 ready(side=side, child=child)
 child.wait()
 """
-    with watched(program) as main:
-        main.until(End("child", (main.pids["child"],)))
-
-
-def test_the_other_end_of_a_local_socket_is_whoever_holds_it() -> None:
-    program = """
+PAIRED = """
 mine, its = socket.socketpair()
-def serve():
-    mine.close()
-    while True: pass
-child = start(serve)
+child = start(lambda: mine.close() or burn())
 its.close()
 ready(child=child)
 mine.recv(1)
 """
+
+
+@pytest.mark.parametrize(
+    ("program", "via", "written"),
+    [(PIPED, "pipe", False), (WAITED, "child", False), (PAIRED, "socket", True)],
+    ids=["its only pipe", "its end", "its socket"],
+)
+def test_one_child_is_waited_for_and_not_others(program: str, via: Via, written: bool) -> None:
     with watched(program) as main:
-        main.until(End("socket", (main.pids["child"],), written=True))
+        main.until(WaitTarget(via, (main.pids["child"],), written=written))
+
+
+def test_a_timer_is_a_wait_for_nobody_and_a_running_thread_waits_for_nothing() -> None:
+    with watched("ready()\ntime.sleep(1000)") as main:
+        main.until(WaitTarget("timer"))
+    with watched("ready()\nburn()") as main:
+        assert {main.look().target for _ in range(5)} == {None}
 
 
 def test_a_socket_to_elsewhere_is_the_network_by_its_address() -> None:
@@ -272,16 +266,16 @@ ready()
 connection.recv(1)
 """
         with watched(program) as main:
-            main.until(End("network", detail=f"127.0.0.1:{port}"))
-            main.rank = RunRank(port, 2)
-            main.until(End("network", detail=f"127.0.0.1:{port}, where its ranks meet"))
+            main.until(WaitTarget("network", detail=f"127.0.0.1:{port}"))
+            main.job["rank"] = RunRank(port, 2)
+            main.until(WaitTarget("network", detail=f"127.0.0.1:{port}, where its ranks meet"))
         with watched(program.replace("connection.recv", "connection.settimeout(1000); connection.recv")) as main:
             # A poll for one connection is a wait for the network.
-            main.until(End("network", detail=f"127.0.0.1:{port}", is_only=True))
-            assert main.look().wait.wait == "network"
+            main.until(WaitTarget("network", detail=f"127.0.0.1:{port}", is_only=True))
+            assert main.look().state.kind == "network"
     serving = "server = socket.create_server(('127.0.0.1', 0))\nready(port=server.getsockname()[1])\nserver.accept()"
     with watched(serving) as main:
-        main.until(End("socket", detail=f"listens at :{main.pids['port']}"))
+        main.until(WaitTarget("socket", detail=f"listens at :{main.pids['port']}"))
 
 
 def test_a_rank_that_waits_where_all_meet_says_who_was_not_seen() -> None:
@@ -296,7 +290,7 @@ def test_a_rank_that_waits_where_all_meet_says_who_was_not_seen() -> None:
             ranks.append(subprocess.Popen([sys.executable, "-c", program, port], env=mine))
             stack.callback(ranks[-1].wait)
             stack.callback(ranks[-1].kill)
-        collector = stack.enter_context(closing(ProcessCollector()))
+        collector = stack.enter_context(closing(ProcessCollector(samples=False)))
         listed = [GpuProcess(gpu, rank.pid, 1e9, "C") for gpu, rank in enumerate(ranks)]
         said, now, end = "", 0.0, time.monotonic() + WITHIN_S
         while not said.endswith(", where its ranks meet: 3 of 4 ranks seen, rank 2 missing"):
@@ -304,6 +298,7 @@ def test_a_rank_that_waits_where_all_meet_says_who_was_not_seen() -> None:
             time.sleep(0.05)
             # The kernel's table of sockets is asked for anew after a while.
             now += 6.0
+            sample(collector, now)
             first, *_ = collector.read(now, listed, dict.fromkeys(range(3), 0.0))
             said = " ".join(wait.detail for wait in first.waits_for or ())
 
@@ -321,10 +316,10 @@ ready(worker=worker)
 asks.recv(1)
 """
     with watched(program) as main:
-        found = main.look().end
+        found = main.look().target
         assert found is None or not found.pids
-        main.torch = frozenset({main.pids["worker"]})
-        main.until(End("socket", (main.pids["worker"],), HANDED_OVER))
+        main.job["torch"] = frozenset({main.pids["worker"]})
+        main.until(WaitTarget("socket", (main.pids["worker"],), HANDED_OVER))
 
 
 def test_the_other_end_of_a_socket_is_asked_for_by_its_inode() -> None:
@@ -337,14 +332,14 @@ def test_the_other_end_of_a_socket_is_asked_for_by_its_inode() -> None:
 def test_a_rank_in_a_lock_or_a_timer_waits_for_other_ranks() -> None:
     held = "held = threading.Lock()\nheld.acquire()\nready()\nheld.acquire()"
     with watched(held) as main:
-        main.rank, main.is_rank = RunRank(None, 2, 0), True
-        main.until(End("lock", detail=OTHER_RANKS), threads=True)
+        main.job |= {"rank": RunRank(None, 2, 0), "is_rank": True}
+        main.until(WaitTarget("lock", detail=OTHER_RANKS), threads=True)
     with watched("ready()\ntime.sleep(1000)") as main:
-        main.rank, main.is_rank = RunRank(None, 2, 0), True
+        main.job |= {"rank": RunRank(None, 2, 0), "is_rank": True}
         # A main thread may sleep for its GPU, too.
-        main.until(End("timer"))
-        main.absent = "1 of 2 ranks seen here"
-        main.until(End("timer", detail=f"{OTHER_RANKS}: 1 of 2 ranks seen here"))
+        main.until(WaitTarget("timer"))
+        main.job["absent"] = "1 of 2 ranks seen here"
+        main.until(WaitTarget("timer", detail=f"{OTHER_RANKS}: 1 of 2 ranks seen here"))
 
 
 def test_a_lock_is_held_by_the_threads_that_wait_for_none_and_leads_on_through_their_pipe() -> None:
@@ -358,7 +353,7 @@ ready(worker=worker, other=start(sleep))
 while True: batches.get()
 """
     with watched(pool) as main:
-        main.until(End("pipe", (main.pids["worker"],), written=True), threads=True)
+        main.until(WaitTarget("pipe", (main.pids["worker"],), written=True), threads=True)
     alone = """
 threading.Thread(target=burn, daemon=True).start()
 held = threading.Lock()
@@ -368,7 +363,7 @@ ready()
 held.acquire()
 """
     with watched(alone) as main:
-        main.until(End("thread", (main.pid,), "python"), threads=True)
+        main.until(WaitTarget("thread", (main.pid,), "python"), threads=True)
     shared = """
 queue, lock = fork.Queue(), fork.Lock()
 lock.acquire()
@@ -378,7 +373,7 @@ lock.acquire()
 """
     with watched(shared) as main:
         # The lock of a queue that another process reads: its pipe lies beside it, and which it is was not seen.
-        main.until(End("name", (main.pids["worker"],), written=True), threads=True)
+        main.until(WaitTarget("name", (main.pids["worker"],), written=True), threads=True)
     nobody = """
 held = threading.Lock()
 held.acquire()
@@ -386,12 +381,10 @@ ready()
 held.acquire()
 """
     with watched(nobody) as main:
-        main.until(End("lock", detail=ONE_OF_MANY), threads=True)
+        main.until(WaitTarget("lock", detail=ONE_OF_MANY), threads=True)
 
 
-def test_what_stands_for_a_workers_wait_is_what_is_done_at_the_end_of_its_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stands_for_a_workers_wait_is_what_is_done_at_the_end_of_its_way(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     program = f"""
 orders, told = fork.Queue(), fork.SimpleQueue()
@@ -446,32 +439,27 @@ time.sleep(1000)
         # The pipes that are remembered of a process do not hide the child behind a new one.
         twice = worker("twice")
         for does in ("sleep", "run"):
-            twice.until_instead(does, "child", ANYBODY)
-        worker("piped").until_instead("run", "child", "piped_by")
+            twice.until_active(does, "child", ANYBODY)
+        worker("piped").until_active("run", "child", "piped_by")
         # The child's main thread waits for another one of its own, which computes.
-        worker("decodes").until_instead("run", "child", "decodes_by")
-        worker("runs").until_instead("run", "child", "runs_by")
-        worker("reads").until_instead("network", "pipe")
-        worker("obeys").until_instead("other", "task queue")
-        worker("served").until_instead("other", "peer")
+        worker("decodes").until_active("run", "child", "decodes_by")
+        worker("runs").until_active("run", "child", "runs_by")
+        worker("reads").until_active("network", "pipe")
+        worker("obeys").until_active("other", "task queue")
+        worker("served").until_active("other", "peer")
         end = time.monotonic() + WITHIN_S
-        while (locked := worker("locked").look()).wait.wait != "lock" and time.monotonic() < end:
+        while (locked := worker("locked").look()).state.kind != "lock" and time.monotonic() < end:
             time.sleep(0.02)
-        assert (locked.wait.wait, locked.instead) == ("lock", None)
-        # Where open files may not be seen, it is for whatever its children do, and it says so.
-        monkeypatch.setattr("gputop.sources.processes.wait_graph.call_of", lambda folder: None)
-        monkeypatch.setattr(wait_look, "call_of", lambda folder: None)
-        monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
-        worker("piped").until_instead("run", "kinship", "piped_by")
+        assert locked.state.kind == "lock" and locked.target is not None and locked.target.activity is None
 
 
 def test_a_pipe_that_nobody_of_the_job_writes_comes_from_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched("other = start(sleep)\nready(other=other)\nsys.stdin.read()") as main:
-        main.until(End("pipe", detail=OUTSIDE))
+        main.until(WaitTarget("pipe", detail=OUTSIDE))
         main.forget()
         # Whoever may not be asked may be the one.
-        monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
-        main.until(End("unknown", detail=ONE_OF_MANY))
+        monkeypatch.setattr(open_files, "held", lambda proc, pid: None)
+        main.until(WaitTarget("unknown", detail=ONE_OF_MANY))
 
 
 def test_programs_that_main_runs_one_after_the_other_are_its_children() -> None:
@@ -488,51 +476,25 @@ def test_programs_that_main_runs_one_after_the_other_are_its_children() -> None:
     assert gpu.allowed_cores == len(os.sched_getaffinity(0))
 
 
-def test_a_timer_is_a_wait_for_nobody_and_a_running_thread_waits_for_nothing() -> None:
-    with watched("ready()\ntime.sleep(1000)") as main:
-        main.until(End("timer"))
-    with watched("ready()\nburn()") as main:
-        assert {main.look().end for _ in range(5)} == {None}
-
-
 def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path) -> None:
-    writers = Writers(str(tmp_path))
+    writers = PipeWriters(str(tmp_path))
 
     def count(pid: int, wchar: int, write_bytes: int) -> None:
         (tmp_path / str(pid)).mkdir(exist_ok=True)
-        (tmp_path / str(pid) / "io").write_text(
-            f"rchar: 0\nwchar: {wchar}\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: {write_bytes}\n"
-        )
+        counters = {"rchar": 0, "wchar": wchar, "syscr": 0, "syscw": 0, "read_bytes": 0, "write_bytes": write_bytes}
+        (tmp_path / str(pid) / "io").write_text("".join(f"{name}: {count}\n" for name, count in counters.items()))
 
     count(5, 8000, 8192)
     count(6, 300, 0)
     count(7, 0, 0)
     # One has written before anybody looked.
-    assert writers.of(100.0, (5, 6, 7, 8)) == (6,)
+    assert writers.writers(100.0, (5, 6, 7, 8)) == (6,)
     # It wrote less to its disk than the pages are large that went there: what it writes to a pipe counts all the same.
     count(5, 8100, 8192)
-    assert writers.of(103.0, (5, 6, 7, 8)) == (5,)
-    assert writers.of(162.0, (5, 6, 7, 8)) == (5,)
+    assert writers.writers(103.0, (5, 6, 7, 8)) == (5,)
+    assert writers.writers(162.0, (5, 6, 7, 8)) == (5,)
     # A minute after its last word it feeds nobody.
-    assert writers.of(164.0, (5, 6, 7, 8)) == (6,)
-
-
-def test_what_is_known_of_a_process_ends_with_it_though_another_has_its_pid(tmp_path: Path) -> None:
-    def write(wchar: int) -> None:
-        (tmp_path / "5").mkdir(exist_ok=True)
-        (tmp_path / "5" / "io").write_text(
-            f"rchar: 0\nwchar: {wchar}\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n"
-        )
-
-    look, cache = WaitLook(str(tmp_path)), HeldInodesCache(str(tmp_path))
-    graph = WaitGraph(str(tmp_path), look, cache, OtherEnds())
-    write(100)
-    assert graph._writers.of(0.0, (5,)) == (5,)
-    look._cache[f"{tmp_path}/5/task/6"] = look._cache[f"{tmp_path}/55"] = 0.0, wait_look.SEEN_RUNNING
-    graph.forget({5})
-    write(0)
-    assert graph._writers.of(1.0, (5,)) == ()
-    assert list(look._cache) == [f"{tmp_path}/55"]
+    assert writers.writers(164.0, (5, 6, 7, 8)) == (6,)
 
 
 def test_a_lock_held_while_gradients_are_computed_is_for_the_thread_that_computes_them() -> None:
@@ -549,5 +511,5 @@ thread.join()
 """
     ) as main:
         tids = [tid for tid in os.listdir(f"/proc/{main.pid}/task") if tid != str(main.pid)]
-        main.backward = tuple(tids)
-        main.until(End("thread", (main.pid,), "pt_autograd_0"))
+        main.job["backward"] = tuple(tids)
+        main.until(WaitTarget("thread", (main.pid,), "pt_autograd_0"))

@@ -1,0 +1,479 @@
+"""Wait targets of a thread: pipe or socket peers, children, own threads.
+
+Holding an end of a pipe is necessary but no proof: ``fork`` gives every end of every pipe to every child. The feeder of
+a pipe is a process that holds its writing end *and* has lately written something outside of disks. A path that leads
+back to its start ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET, Via
+from gputop.sources.processes.host_services import HostServices
+from gputop.sources.processes.loaders import is_pin_memory_thread
+from gputop.sources.processes.open_files import DENIED_FDS, HELD_AGAIN_S, HeldInodes, HeldInodesCache
+from gputop.sources.processes.pipe_writers import PipeWriters
+from gputop.sources.processes.process_facts import RunRank
+from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, SampledThread, ThreadSampler, rank_of
+from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
+from gputop.sources.processes.system_calls import (
+    MOST_POLLED,
+    SAVING,
+    inode_in,
+    is_shared_lock,
+    link_of,
+    polled,
+    waited_call,
+    waited_child,
+    waited_link,
+)
+from gputop.sources.processes.wait_state import (
+    BLOCKED,
+    LOCAL,
+    RAN,
+    STOPPED,
+    UNREAD,
+    WRITE,
+    WaitClassifier,
+    WaitState,
+    waits_for_child,
+)
+from gputop.sources.procfs import read_small
+
+MOST_STEPS = 4
+"""Limit of threads, pipes and children on one path."""
+MOST_PIDS = 64
+HOLDERS_AGAIN_S = 60.0
+"""Lifetime of a list of open files in the search for holders: a process keeps the pipes made for it."""
+FRESH_S = 2.0
+"""A list without the awaited pipe or socket is read again after this time."""
+MOST_GENERATIONS = 3
+MOST_READ = 8
+"""Limit of processes that are followed in one step of a path."""
+MOST_BELOW = 32
+_OPENS_A_FIFO = ("fifo_open", "wait_for_partner")
+INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
+"""Waits of a main thread that its own process's threads may cause."""
+
+
+class WaitTarget(Struct, frozen=True, gc=False):
+    """Wait target of a thread, see ``WaitEnd``, and its activity.
+
+    ``written``: the named processes were seen to write. ``activity`` is the state of a process at the other end, or of
+    its own target; None if the wait is the thread's own. ``evidence`` says what resolved it, ``active_pid`` which
+    process it is; None if that is not on this machine or not known.
+    """
+
+    via: Via
+    pids: tuple[int, ...] = ()
+    detail: str = ""
+    written: bool = False
+    is_only: bool = False
+    """The poll covers a single connection, as with a timeout on a socket: nothing else can end the wait."""
+    activity: WaitState | None = None
+    evidence: str | None = None
+    active_pid: int | None = None
+
+
+class WaitObservation(Struct, frozen=True, gc=False):
+    """State and wait target of one thread at one moment.
+
+    ``t`` is monotonic s. Observations of a process's other threads at the same moment follow the main thread's.
+    """
+
+    t: float
+    pid: int
+    tid: int
+    state: WaitState
+    target: WaitTarget | None = None
+
+
+class Job(Struct, frozen=True):
+    """Possible wait targets: the other processes of one GPU process.
+
+    ``loaders`` are named as loaders; if PyTorch's workers are among them, only these. ``threads`` are the tids of the
+    GPU process that could delay its main thread.
+    """
+
+    pids: tuple[int, ...] = ()
+    loaders: frozenset[int] = frozenset()
+    threads: Sequence[str] = ()
+    root: int | None = None
+    """The GPU process, if the wait of another process is followed."""
+    rank: RunRank | None = None
+    """The GPU process's rank in a run of several."""
+    is_rank: bool = False
+    """Whether its threads or its environment show that it is one of several ranks."""
+    torch: frozenset[int] = frozenset()
+    """Worker processes of PyTorch's DataLoader."""
+    absent: str = ""
+    """Missing ranks, in words."""
+    backward: Sequence[str] = ()
+    """Threads in which the GPU process computes gradients: its main thread waits for them by a lock."""
+
+
+ONE_OF_MANY = "holder not seen"
+OUTSIDE = "outside of the job"
+LISTENS = "listens at"
+_UNSEEN = WaitTarget("unknown", detail="its other end is not seen")
+_HOLDER_UNSEEN = WaitTarget("unknown", detail=ONE_OF_MANY)
+_OUTSIDE_PIPE = WaitTarget("pipe", detail=OUTSIDE)
+_FIXED = {
+    RAN: None,
+    UNREAD: None,
+    STOPPED: WaitTarget("stopped"),
+    WRITE: WaitTarget("pipe", detail="its reader is slow"),
+    "sleep": WaitTarget("timer"),
+    "gpu": WaitTarget("gpu"),
+}
+"""States without a target in the job."""
+
+
+class WaitResolver:
+    """Follows waits to their targets.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(self, proc: str, classifier: WaitClassifier, files: HeldInodesCache, peers: PeerLookup) -> None:
+        """Set up; ``files`` contains the open pipes and sockets of processes."""
+        self._proc = proc
+        self._classifier = classifier
+        self._files = files
+        self._peers = peers
+        self._writers = PipeWriters(proc)
+        self._threads = ThreadSampler(proc, classifier)
+        self.services = HostServices(proc)
+
+    def forget(self, pid: int) -> None:
+        """Forget an exited process."""
+        self._writers.forget(pid)
+        self._files.forget(pid)
+        self._threads.forget(pid)
+
+    def observe(
+        self, now: float, pid: int, state: WaitState, job: Job, independent: Collection[int], most_threads: int = 0
+    ) -> list[WaitObservation]:
+        """Return observations of a process's main thread and other threads.
+
+        ``independent`` are the processes that are judged by themselves. ``most_threads`` limits the reads of other
+        threads: a GPU process's working threads, or any other process's threads while it waits for something inside
+        itself.
+        """
+        threads: list[SampledThread] = []
+        if job.root is None and (most_threads or state.kind == "lock"):
+            threads = self._threads.sample(now, pid, job.threads, most_threads or LEAST_THREADS)
+        elif most_threads and state.kind in INSIDE:
+            threads = self._threads.sample(now, pid, None, most_threads)
+        others = [WaitObservation(now, pid, int(thread.tid), thread.state) for thread in threads]
+        if state.kind == "lock" and job.backward:
+            threads += self._threads.sample(now, pid, job.backward, LEAST_THREADS)
+        target = self._target(now, pid, f"{self._proc}/{pid}", state, job, MOST_STEPS, threads)
+        if target is not None:
+            if job.is_rank and not job.loaders and not any(thread.state.kind in WORK for thread in threads):
+                target = _rank_target(target, job)
+            if state.kind == "queue" and target.is_only:
+                state = WaitState("network", state.channel)
+            elif state.kind == "network" and job.root is None and target.via == "socket" and target.pids:
+                # A connection to a process of the same job is no network wait.
+                state = WaitState("other", state.channel)
+            target = self._with_activity(now, pid, state, target, job, independent)
+        return [WaitObservation(now, pid, pid, state, target), *others]
+
+    def _with_activity(
+        self, now: float, pid: int, state: WaitState, target: WaitTarget, job: Job, independent: Collection[int]
+    ) -> WaitTarget:
+        """Return the target with its activity, or unchanged.
+
+        For a child, the activity is that of the child or of its own target. If the target is the main process, the
+        process has no work. Processes of the job that serve others as well, and all in ``independent``, are judged by
+        themselves.
+        """
+        # The pipe next to a lock identifies the target, but shows no read.
+        if state.kind == "lock" or target.via not in ("pipe", "socket", "child"):
+            return target
+        if target == _OUTSIDE_PIPE:
+            return replace(target, activity=WaitState("network"), evidence="pipe")
+        idle = WaitState("other")
+        if job.root is not None and job.root in target.pids:
+            # A polling process may wait for other things as well.
+            return target if state.kind == "queue" else replace(target, activity=idle, evidence="task queue")
+        below = self._below(pid, independent if job.root is None and target.via != "child" else ())
+        named = [other for other in target.pids[:MOST_READ] if other in below]
+        # Short-lived children, unknown to the discovery, may wait for each other.
+        job = Job(tuple(dict.fromkeys((pid, *job.pids, *below))), root=pid if job.root is None else job.root)
+        active = self._most_active(now, named, job, MOST_STEPS - 1)
+        if active is not None:
+            return replace(target, activity=active[0], evidence="child", active_pid=active[1])
+        return replace(target, activity=idle, evidence="peer") if target.via == "socket" and target.pids else target
+
+    def _most_active(
+        self, now: float, pids: Sequence[int], job: Job, steps: int
+    ) -> tuple[WaitState, int | None] | None:
+        """Return the state and pid of the most active process, or of its target."""
+        found = [self._activity(now, pid, job, steps) for pid in pids[:MOST_READ]]
+        return min(filter(None, found), key=lambda active: rank_of(active[0]), default=None)
+
+    def _activity(self, now: float, pid: int, job: Job, steps: int) -> tuple[WaitState, int | None] | None:
+        """Return the state and pid of a process or of its target; None once it has ended."""
+        folder = f"{self._proc}/{pid}"
+        found = self._classifier.thread(now, pid, folder)
+        if found is None:
+            return None
+        state = found[1]
+        target = self._target(now, pid, folder, state, job, 0) if steps else None
+        if target is not None and target.is_only:
+            return WaitState("network", state.channel), pid
+        if target is not None and target.via in ("pipe", "child"):
+            others = [other for other in target.pids if other != job.root]
+            active = self._most_active(now, others, job, steps - 1)
+            if active is not None or target.detail == OUTSIDE:
+                return active or (WaitState("network"), pid)
+        if state.kind in INSIDE:
+            # A program's main thread often waits for its own threads, which do the work: a decoder, a compressor.
+            threads = self._threads.sample(now, pid, None, LEAST_THREADS)
+            busiest = min((thread.state for thread in threads), key=rank_of, default=state)
+            state = busiest if busiest.kind in WORK else state
+        return state, pid
+
+    def _below(self, pid: int, independent: Collection[int]) -> tuple[int, ...]:
+        """Return the descendants of a process, parents first.
+
+        The subtrees of processes in ``independent`` are left out.
+        """
+        below, queue = list[int](), [(pid, 0)]
+        for member, depth in queue:
+            children = [child for child in children_of(self._proc, member) if child not in independent]
+            below += children
+            if depth < MOST_GENERATIONS and len(below) < MOST_BELOW:
+                queue += [(child, depth + 1) for child in children]
+        return tuple(below[:MOST_BELOW])
+
+    def _target(
+        self,
+        now: float,
+        pid: int,
+        folder: str,
+        state: WaitState,
+        job: Job,
+        steps: int,
+        threads: Sequence[SampledThread] = (),
+    ) -> WaitTarget | None:
+        """Return the wait target of a thread; None while it runs."""
+        kind = state.kind
+        if kind in _FIXED:
+            return _FIXED[kind]
+        if waits_for_child(state.channel):
+            child = waited_child(folder)
+            # A wait may name one child by number, else it is for all that are no loaders.
+            children = [each for each in children_of(self._proc, pid) if each not in job.loaders]
+            return WaitTarget("child", tuple(children[:MOST_PIDS]) if child is None else (child,))
+        if state.mount is not None or kind in ("disk", BLOCKED):
+            return self._file(now, pid, folder, state)
+        if kind == "pipe":
+            link = waited_link(self._proc, pid, folder)
+            if link.startswith("/") or state.channel.startswith(_OPENS_A_FIFO):
+                return _OUTSIDE_PIPE
+            pipe = inode_in(link, "pipe")
+            return self._pipes(now, pid, None if pipe is None else (pipe,), job)
+        if kind in ("network", "socket", LOCAL):
+            return self._socket(now, pid, inode_in(waited_link(self._proc, pid, folder), "socket"), job, kind)
+        if kind == "queue":
+            return self._polled(now, pid, folder, job)
+        if kind == "lock":
+            # A lock shared with other processes belongs to a queue with a pipe.
+            return (
+                self._pipes(now, pid, None, job)
+                if is_shared_lock(folder)
+                else self._lock(now, pid, job, steps, threads)
+            )
+        return WaitTarget("unknown", detail=state.channel)
+
+    def _file(self, now: float, pid: int, folder: str, state: WaitState) -> WaitTarget:
+        call = waited_call(folder)
+        mount = None if call is None or state.mount is not None else self._classifier.mounts.mount_of(now, pid, call[1])
+        path = state.mount if mount is None else mount.path
+        does = "writes" if state.saves or (call is not None and call[0] in SAVING) else "reads"
+        return WaitTarget("file", detail=f"{does} {path}" if path else does)
+
+    def _socket(self, now: float, pid: int, inode: int | None, job: Job, kind: str) -> WaitTarget:
+        """Return the job's process at a socket's other end.
+
+        If the job has none there, return the address or the kind of the socket.
+        """
+        unknown = WaitTarget("network") if kind == "network" else _UNSEEN
+        if inode is None:
+            return unknown
+        is_local = kind == LOCAL
+        peer = self._peers.unix(now, inode) or (unix_peer(inode) if is_local else None)
+        tcp = self._peers.tcp(now, inode) if peer is None else None
+        if tcp is not None:
+            socket, peer = tcp
+            here, there = socket.ends
+            address = address_words(there)
+            if job.rank is not None and job.rank.meets_at in (here[1], there[1]) and not socket.listens:
+                return WaitTarget("network", detail=address + WHERE_RANKS_MEET + (job.absent and f": {job.absent}"))
+        holders = () if peer is None else self._holding(now, job.pids, lambda files: peer in files.sockets, but=pid)
+        if holders:
+            if tcp is not None:
+                self.services.keep(now, there)
+            # Both ends were made before the fork: the first holder is the ancestor of the others.
+            return WaitTarget("socket", holders[:1], written=True)
+        if tcp is not None:
+            if socket.listens or self._peers.listener(here[1]) is not None:
+                # The process accepts or accepted this connection: incoming data are requests.
+                return WaitTarget("socket", detail=f"{LISTENS} :{here[1]}")
+            if peer is not None:
+                self.services.note(now, there, peer, pid if job.root is None else job.root)
+            return WaitTarget("network", detail=address)
+        if is_local and job.root is None and job.torch:
+            # A worker hands over the descriptors of its shared memory by a new connection for each batch, which is too
+            # short-lived to be found.
+            return WaitTarget("socket", tuple(sorted(job.torch))[:MOST_PIDS], HANDED_OVER)
+        return unknown if peer is None else WaitTarget("socket", detail=OUTSIDE)
+
+    def _polled(self, now: float, pid: int, folder: str, job: Job) -> WaitTarget:
+        """Return the wait target of a poll.
+
+        Any of its descriptors may end the poll: a pipe with a writer is preferred to a socket.
+        """
+        descriptors = polled(self._proc, pid, folder)
+        if descriptors is None:
+            return self._pipes(now, pid, None, job)
+        if not descriptors:
+            return WaitTarget("timer")
+        links = [link_of(self._proc, pid, descriptor) for descriptor in descriptors[:MOST_POLLED]]
+        if any(link.startswith("/dev/nvidia") for link in links):
+            return WaitTarget("gpu")
+        pipes = [inode for link in links if (inode := inode_in(link, "pipe")) is not None]
+        sockets = [inode for link in links if (inode := inode_in(link, "socket")) is not None]
+        if pipes:
+            return self._pipes(now, pid, pipes, job)
+        targets = [self._socket(now, pid, inode, job, "queue") for inode in sockets]
+        connections = [target for target in targets if target.via == "network"]
+        if len(descriptors) == len(connections) == 1:
+            return replace(connections[0], is_only=True)
+        # A process that listens is responsible for data from its other sockets.
+        first = [target for target in targets if target.detail.startswith(LISTENS)]
+        first += [target for target in targets if target.pids] + connections
+        return first[0] if first else _UNSEEN if targets else WaitTarget("unknown", detail="poll")
+
+    def _pipes(self, now: float, pid: int, pipes: Iterable[int] | None, job: Job) -> WaitTarget:
+        """Return the writers of pipes, or the loaders that hold one.
+
+        ``pipes`` is None if the awaited pipe is unknown: any pipe that the process reads may be awaited.
+        """
+        unseen = pipes is None
+        below = self._below(pid, ())
+        if pipes is None:
+            # A process with children makes new pipes for them.
+            mine = self._files.held_by(now, pid, FRESH_S if below else HELD_AGAIN_S)
+            if mine is None:
+                return _by_name(job.loaders) if job.root is None else WaitTarget("unknown", detail=DENIED_FDS)
+            pipes = mine.reads - mine.standard
+        wanted = frozenset(pipes)
+        if job.root is not None:
+            # A child can read all pipes from fork: a pipe that it only writes is its output.
+            output = self._holding(now, below, lambda files: not wanted.isdisjoint(files.writes - files.reads), but=pid)
+            root = self._files.held_by(now, job.root)
+            if output or (root is not None and not wanted.isdisjoint(root.writes)):
+                # Otherwise the process waits for work: the main process made the pipe, and all its children hold an end
+                # of it.
+                return WaitTarget("pipe", output or (job.root,))
+        family = [other for other in dict.fromkeys((*job.pids, *below)) if other != pid]
+        holders = self._holding(now, family, lambda files: not wanted.isdisjoint(files.writes), but=pid)
+        if not holders:
+            is_known = not unseen and all(self._files.held_by(now, other) is not None for other in family)
+            return _OUTSIDE_PIPE if is_known else _by_name(job.loaders)
+        proven = self._writers.writers(now, holders)
+        if proven:
+            # If any of them is named as a loader, the others have written to something else.
+            called = tuple(pid for pid in proven if pid in job.loaders)
+            return WaitTarget("name" if unseen else "pipe", (called or proven)[:MOST_PIDS], written=True)
+        if len(holders) == 1 and not unseen:
+            mine = self._files.held_by(now, pid)
+            if mine is not None and wanted.isdisjoint(mine.writes):
+                return WaitTarget("pipe", holders)
+        return _by_name([holder for holder in holders if holder in job.loaders])
+
+    def _holding(
+        self, now: float, pids: Iterable[int], holds: Callable[[HeldInodes], bool], *, but: int
+    ) -> tuple[int, ...]:
+        """Return the ``pids`` whose open files satisfy ``holds``.
+
+        If there are none, outdated lists are read again.
+        """
+        for again_s in (HOLDERS_AGAIN_S, FRESH_S):
+            files = [(pid, self._files.held_by(now, pid, again_s)) for pid in pids if pid != but]
+            holders = tuple(pid for pid, held in files if held is not None and holds(held))
+            if holders:
+                return holders
+        return ()
+
+    def _lock(self, now: float, pid: int, job: Job, steps: int, threads: Sequence[SampledThread]) -> WaitTarget:
+        """Return the probable owner of a lock.
+
+        A lock does not name its owner. It is held by a thread of the process that waits for no lock, if all such
+        threads have the same kind of target.
+        """
+        owners: list[WaitTarget] = []
+        for thread in threads:
+            owner = self._held_up_by(now, pid, thread, job, steps - 1)
+            if owner is not None and is_pin_memory_thread(thread.name):
+                # The pin-memory thread is the only possible owner.
+                return owner
+            if owner is not None:
+                owners.append(owner)
+        written = [owner for owner in owners if owner.written]
+        owners = written or owners
+        if not owners or any(owner.via != owners[0].via for owner in owners):
+            return WaitTarget("lock", detail=ONE_OF_MANY)
+        pids = tuple(dict.fromkeys(pid for owner in owners for pid in owner.pids))
+        details = {owner.detail for owner in owners}
+        return WaitTarget(owners[0].via, pids[:MOST_PIDS], details.pop() if len(details) == 1 else "", bool(written))
+
+    def _held_up_by(self, now: float, pid: int, thread: SampledThread, job: Job, steps: int) -> WaitTarget | None:
+        """Return the target of a thread that may hold a lock.
+
+        None if the thread waits for a lock itself.
+        """
+        state = thread.state
+        if state.kind == RAN:
+            return WaitTarget("thread", (pid,), thread.name)
+        if state.kind in ("lock", "sleep", UNREAD):
+            return None
+        target = self._target(now, pid, f"{self._proc}/{pid}/task/{thread.tid}", state, job, steps)
+        if target is None or target.via in ("unknown", "timer") or (target.via == "socket" and not target.pids):
+            return None
+        return WaitTarget("thread", (pid,), target.detail) if target.via == "file" else target
+
+
+def _by_name(loaders: Collection[int]) -> WaitTarget:
+    return WaitTarget("name", tuple(sorted(loaders))[:MOST_PIDS]) if loaders else _HOLDER_UNSEEN
+
+
+def _rank_target(target: WaitTarget, job: Job) -> WaitTarget:
+    """Return the wait target of a rank without loaders.
+
+    gloo waits in a lock, and a store polls by a timer. A main thread may also wait for its GPU by a timer: that target
+    is replaced only if ranks are missing.
+    """
+    by_timer = target == _FIXED["sleep"] and RANKS_SEEN in job.absent
+    if by_timer or target == WaitTarget("lock", detail=ONE_OF_MANY):
+        return WaitTarget(target.via, detail=OTHER_RANKS + (job.absent and f": {job.absent}"))
+    return target
+
+
+def children_of(proc: str, pid: int) -> list[int]:
+    """Return the children of a process's main thread.
+
+    Empty if the kernel does not list them.
+    """
+    with suppress(OSError, ValueError):
+        return [int(child) for child in read_small(f"{proc}/{pid}/task/{pid}/children").split()]
+    return []
