@@ -16,7 +16,7 @@ ROWS = dict(re.findall(r"^\| (an? .*?) \| (.*) \|.*\|$", _TABLE, re.MULTILINE))
 """What is added → what is touched for it."""
 PROBES: dict[str, tuple[str, int | None]] = {
     "a GPU metric": ("ecc_corrected_volatile", 1),
-    "a process metric": ("feed_by", 3),
+    "a process metric": ("feed_by", 4),
     "a host metric": ("load1", 1),
     "a verdict": ("CHECKPOINT_PAUSE", 1),
     "a badge": ("CORE_SHORTAGE", 0),
