@@ -177,20 +177,3 @@ def test_parsing_a_command_imports_no_other_command() -> None:
         "others = {'gputop.commands.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
         "assert not others, others"
     )
-
-
-def test_a_program_that_runs_commands_has_the_whole_of_every_library_afterwards() -> None:
-    _run(
-        "import gc, sys\n"
-        "def state():\n"
-        "    garbage = gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()\n"
-        "    return garbage, sys.getswitchinterval(), [*sys.meta_path]\n"
-        "before = state()\n"
-        "from gputop.cli import main\n"
-        "assert main(['diagnose', '/no/such/file']) == 2\n"
-        "import argparse, msgspec, uuid\n"
-        "number = uuid.uuid4()\n"
-        "assert msgspec.json.decode(msgspec.json.encode(number), type=uuid.UUID) == number\n"
-        "assert argparse._('usage: ') == 'usage: ' and argparse._ is not str\n"
-        "assert before == state(), (before, state())"
-    )

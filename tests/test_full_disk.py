@@ -69,16 +69,3 @@ def test_a_full_disk_leaves_the_file_that_was_there_or_none(
         assert "File too large" in said.err
     assert is_one_line(said.err) and str(target) in said.err
     assert {path.name: path.read_text() for path in target.parent.iterdir()} == ({name: "mine"} if has_one else {})
-
-
-def test_a_full_disk_keeps_the_files_of_a_cluster_that_were_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["fleet", "deploy", str(tmp_path)]) == 0
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    with full_disk():
-        assert main(["fleet", "deploy", str(tmp_path), "--names", "legacy", "--force"]) == 2
-    said = capsys.readouterr().err
-    assert is_one_line(said) and any(f"cannot write {path}: File too large" in said for path in before)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -144,30 +144,6 @@ def test_a_watch_made_before_the_run_of_mlflow_begins_none_and_keeps_its_texts()
     assert flow.got == {"mine": [({"a": 2.0}, 1), ("v", "working"), ({"a": 1.0}, 2)]}
 
 
-def test_a_method_of_the_same_name_and_another_form_is_not_given_texts() -> None:
-    """WandbLogger's ``log_text`` takes a key and columns."""
-
-    class Lightning:
-        def __init__(self) -> None:
-            self.numbers: list[Any] = []
-            self.run = Wandb()
-
-        @property
-        def experiment(self) -> Wandb:
-            return self.run
-
-        def log_metrics(self, numbers: dict[str, float], step: int) -> None:
-            self.numbers.append((numbers, step))
-
-        def log_text(self, key: str, columns: list[str]) -> None:
-            raise AssertionError("columns argument expects a list object")
-
-    logger = Lightning()
-    (own,) = loggers_of(logger)
-    own.log({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 3)
-    assert logger.numbers == [({"a": 1.0}, 3)] and logger.run.summary == {"gputop/gpu0/verdict": "working"}
-
-
 def test_a_run_to_which_nobody_else_logs_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     run = Wandb()
     (logger,) = loggers_of(run)
@@ -216,25 +192,6 @@ def test_a_watch_made_before_the_run_of_wandb_logs_to_the_run_that_comes(
         assert run.rows == [{"gputop/cpu_pct": 2.0, "gputop/step": 9}] and run.axes
     assert first.summary == {"verdict": "working"}, "the text has waited for the run"
     assert not logger.broken
-
-
-def test_a_run_that_was_finished_inside_the_block_is_not_asked_and_not_told_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class UsageError(Exception): ...
-
-    class Finished(Wandb):
-        @property
-        def step(self) -> int:
-            raise AssertionError("W&B waits for 30 s")
-
-        def log(self, numbers: dict[str, float], step: int | None = None, commit: bool = True) -> None:
-            raise UsageError("Run (x) is finished")
-
-    Finished.__module__ = "wandb.sdk.wandb_run"
-    (logger,) = loggers_of(Finished())
-    logger.log({"a": 1.0}, {"verdict": "working"}, 1)
-    assert caplog.text == "" and not logger.broken
 
 
 def test_an_accelerators_trackers_are_each_given_the_numbers_in_their_own_way() -> None:

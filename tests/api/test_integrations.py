@@ -102,23 +102,6 @@ def test_a_csv_log_grows_columns_and_keeps_every_row(tmp_path: Path) -> None:
         CsvLog(path)
 
 
-def test_a_csv_of_weeks_is_on_the_disk_and_not_in_memory(tmp_path: Path) -> None:
-    path = tmp_path / "gputop.csv"
-    log = CsvLog(path)
-    for step in range(300):
-        log.log({"a": 1.0, "text, with\nlines": float(step)}, step)
-    log.log({"late": 2.0}, 300)
-    rows = list(csv.DictReader(io.StringIO(path.read_text())))
-    assert [row["step"] for row in rows] == [str(step) for step in range(301)]
-    assert rows[-1]["late"] == "2.0" and rows[0]["late"] == "" and rows[299]["text, with\nlines"] == "299.0"
-    assert sum(len(value) for value in vars(log).values() if isinstance(value, (list, dict))) < 10
-    assert [each.name for each in tmp_path.iterdir()] == ["gputop.csv"] and os.stat(path).st_mode & 0o777 == 0o600
-    path.unlink()
-    with pytest.raises(OSError, match=r"gputop\.csv"):
-        log.log({"later": 1.0}, 301)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("log", ["wandb.log", "wandb"])

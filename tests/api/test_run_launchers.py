@@ -21,26 +21,7 @@ from tests.support.slurm import no_slurm, slurm
 ROOT = Path(__file__).parents[2]
 with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 SAYS = "import os; from gputop.api.watch_options import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
-IN_GROUP = f"""
-import os, torch.distributed as dist
-def main(rank=None, port=None):
-    if rank is None:
-        dist.init_process_group("gloo")
-    else:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{{port}}", rank=rank, world_size=2)
-    {SAYS}
-    dist.destroy_process_group()
-"""
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "MASTER", "RANK"))}
-
-
-def runs(folder: Path, program: str, *launcher: str) -> list[str]:
-    """What each process of a program says that its run is."""
-    path = folder / "program.py"
-    path.write_text(program)
-    done = ran(folder, str(path), launcher=launcher or (sys.executable,), environ=PLAIN, OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.split()
 
 
 def test_eight_seeds_of_one_script_in_one_shell_are_eight_runs(tmp_path: Path) -> None:
@@ -49,21 +30,6 @@ def test_eight_seeds_of_one_script_in_one_shell_are_eight_runs(tmp_path: Path) -
     env = {**PLAIN, "PYTHONPATH": str(ROOT)}
     said = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60, check=True).stdout
     assert len(set(said.split())) == 8
-
-
-@with_torch
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.parametrize("run_id", [None, pytest.param("a", marks=pytest.mark.weekly)])
-def test_the_ranks_of_torchrun_are_one_run_and_the_next_start_is_another(tmp_path: Path, run_id: str | None) -> None:
-    given = () if run_id is None else (f"--rdzv-id={run_id}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
-    launched = [
-        runs(tmp_path, IN_GROUP + "main()", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
-             *(given or (f"--master-port={free_port()}",)))
-        for _ in range(1 if run_id else 2)
-    ]  # fmt: skip
-    assert [len(said) for said in launched] == [2] * len(launched)
-    assert len({run for said in launched for run in said}) == len(launched)
 
 
 @with_torch

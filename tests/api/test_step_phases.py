@@ -215,32 +215,3 @@ def test_a_compiled_training_is_compiled_as_without_a_watch(tmp_path: Path) -> N
         tmp_path,
     )
     assert found["with"] == found["without"] and found["with"][2] == []
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.weekly
-def test_an_optimizer_that_calls_forward_itself_has_phases_where_the_callback_says_when_backward_ended(
-    tmp_path: Path,
-) -> None:
-    found = _said(
-        """
-        import lightning as L
-        from gputop.integrations.lightning import GputopCallback
-        class Lit(L.LightningModule):
-            def __init__(self): super().__init__(); self.model = Model()
-            def training_step(self, batch, i): return loss_of(self.model(batch[0]), y[:1])
-            def on_before_backward(self, loss): time.sleep(0.02)
-            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
-        class EveryStep(L.Callback):
-            def on_train_batch_end(self, *given): call._watch._watcher.phases.due = True
-        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(60, 8)), batch_size=1)
-        call = GputopCallback(source=Scripted(), gpus="all")
-        L.Trainer(max_epochs=1, callbacks=[EveryStep(), call], logger=False, enable_progress_bar=False,
-                  enable_model_summary=False, enable_checkpointing=False, accelerator="cpu").fit(Lit(), data)
-        print(json.dumps(call.summary.phases.means_s))
-        """,
-        tmp_path,
-        "lightning",
-    )
-    assert found["forward"] >= 0.04 and 0.02 <= found["backward"] < found["forward"] and found["optimizer"] < 0.02

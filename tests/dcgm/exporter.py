@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.support.answering import Answer, answering
 
 TEXTS = Path(__file__).parent
 
@@ -47,23 +48,14 @@ def exporting(text: str) -> Iterator[SmallExporter]:
     """An exporter on a free port of the loopback."""
     exporter, leaving = SmallExporter(text), threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            exporter.asked += 1
-            leaving.wait(exporter.delay_s)
-            self.send_response(exporter.status)
-            self.end_headers()
-            self.wfile.write(exporter.body())
+    def answer(*_: object) -> Answer:
+        exporter.asked += 1
+        leaving.wait(exporter.delay_s)
+        return exporter.status, exporter.body(), {}
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep the test's output clean."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        exporter.url = f"http://127.0.0.1:{http.server_port}/metrics"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
+    with answering(answer) as port:
+        exporter.url = f"http://127.0.0.1:{port}/metrics"
         try:
             yield exporter
         finally:
             leaving.set()
-            http.shutdown()

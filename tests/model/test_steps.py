@@ -19,7 +19,7 @@ from gputop.monitor import Monitor
 from gputop.output.comparison import compare, compare_data, verdict_line
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.words import step_words
-from gputop.report.job_report import JobReport, ReportBuilder, report_snapshots
+from gputop.report.job_report import JobReport, report_snapshots
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.step_datagrams import MOST_AT_ONCE, MOST_SENDERS, REFILL_S, StepIntake, datagram
@@ -111,25 +111,6 @@ def test_whatever_a_row_claims_it_is_checked(values: list[object]) -> None:
     made = step_row(values)
     if made is not None:
         assert made.count >= 1 and 0.0 <= made.min_s <= made.max_s * 1.01 and len(made.name) <= 64
-
-
-def test_samples_travel_with_the_steps() -> None:
-    told = row(count=3, samples=96.0)
-    intake = StepIntake()
-    assert intake.accept(datagram(told), 100) and intake.drain() == (told,)
-    assert not intake.accept(datagram(replace(told, samples=-1.0)), 101)
-    taken = snapshot(NOW, replace(told, run="ab"), row(101, rank=1, run="ab"), pids=(100, 101))
-    (back,) = read_back(taken)
-    assert back.steps == taken.steps
-    builder, monitor = ReportBuilder(), Monitor(charts=False)
-    frame = monitor.feed(taken)
-    builder.add(frame)
-    assert step_words(frame, frame.snapshot.gpus[0]).endswith("2.5 steps/s, 80.0 samples/s")
-    report = builder.report()
-    assert report.steps[0].samples_per_s is None, "one rank does not say it: the sum is not known"
-    alone = ReportBuilder()
-    alone.add(Monitor().feed(snapshot(NOW, told)))
-    assert "2.5 steps/s, 80.0 samples/s" in report_text(alone.report())
 
 
 def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_says_how_long_it_waited() -> None:

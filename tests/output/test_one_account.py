@@ -13,17 +13,15 @@ import pytest
 from msgspec import to_builtins
 
 from gputop.commands.diagnose import judged
-from gputop.diagnosis.summary import LEVEL_OF_ROLE
 from gputop.diagnosis.types import State
 from gputop.diagnosis.worth import worth
 from gputop.output.comparison import compare, compare_data
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
-from gputop.output.document import Verdict, plain
-from gputop.output.report_document import finding_blocks, time_figures
+from gputop.output.document import plain
+from gputop.output.report_document import time_figures
 from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown, report_text
 from gputop.output.snapshot_data import json_text
-from gputop.paint.glyphs import level_glyph
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, report_recording, report_snapshots
 from gputop.report.lanes import pictured_recording
@@ -69,22 +67,6 @@ def test_the_time_adds_up_to_the_recording_s_length(path: Path) -> None:
 
 
 @EACH
-def test_what_a_finding_wins_is_what_was_lost_to_it(path: Path) -> None:
-    report = _report(path)
-    gains: dict[str, float] = {}
-    for finding in report.findings:
-        if finding.kind == "verdict":
-            verdict = finding.id.split()[0]
-            gains[verdict] = gains.get(verdict, 0.0) + finding.gain_s
-            assert finding.gain_s <= finding.seconds + 1e-6
-    for verdict, lost_s in report.time.lost.items():
-        if verdict not in IDLE_CAUSES:
-            assert gains[verdict] == pytest.approx(lost_s), verdict
-    for fix in report.fixes():
-        assert fix.share == pytest.approx(fix.gain_s / report.time.judged_s)
-
-
-@EACH
 def test_diagnosis_and_report_give_the_same_numbers(path: Path) -> None:
     report, data = _report(path), report_data(_report(path))
     diagnosis, text = _diagnosed(path)
@@ -120,22 +102,6 @@ def test_every_form_has_every_row_of_the_account(path: Path) -> None:
 
 
 @EACH
-def test_a_level_has_one_glyph_and_one_colour(path: Path) -> None:
-    report = _report(path)
-    blocks = [block for block in finding_blocks(report, None) if isinstance(block, Verdict)]
-    for block in blocks:
-        (finding, *_) = [f for f in report.findings if f.text in block.headline]
-        assert block.level == finding.level
-        if finding.kind == "verdict":
-            assert finding.level == LEVEL_OF_ROLE[finding.role]
-        assert f"{level_glyph(finding.level)} {block.headline}"[:60] in report_text(report)
-        assert f"({finding.level})" in report_markdown(report)
-    diagnosis, text = _diagnosed(path)
-    for of_gpu in diagnosis["gpus"]:
-        assert re.search(rf"^{re.escape(level_glyph(of_gpu['level']))} GPU {of_gpu['index']}: ", text, re.MULTILINE)
-
-
-@EACH
 def test_a_comparison_has_the_shares_of_the_reports(path: Path) -> None:
     before, after = _report(path), _report(RECORDINGS[0])
     data = compare_data(compare(before, after))
@@ -144,26 +110,6 @@ def test_a_comparison_has_the_shares_of_the_reports(path: Path) -> None:
     for state, seconds in before.time.states.items():
         whole = before.time.measured_s if state == UNJUDGED else before.time.judged_s
         assert shares[f"share.{state}"] == (pytest.approx(100.0 * seconds / whole) if whole else None)
-
-
-@EACH
-def test_a_bound_is_what_was_lost_while_the_verdict_held(path: Path) -> None:
-    report, data = _report(path), report_data(_report(path))
-    diagnosis, text = _diagnosed(path)
-    for finding, row in zip(report.findings, data["findings"], strict=True):
-        share = finding.gain_s / finding.seconds if finding.seconds else 0.0
-        if row["speedup_at_most"] is not None:
-            assert row["speedup_at_most"] == pytest.approx(1.0 / (1.0 - share)) and row["unused_pct"] is None
-        elif row["unused_pct"] is not None:
-            assert row["unused_pct"] == pytest.approx(100.0 * share) and finding.role == "not_working"
-    for fix in report.fixes():
-        assert fix.worth.words() in " ".join(report_text(report).split())
-    for of_gpu in diagnosis["gpus"]:
-        if of_gpu["speedup_at_most"] is not None:
-            assert of_gpu["speedup_at_most"] == pytest.approx(1.0 / (1.0 - of_gpu["number"]["value"] / 100.0), abs=1e-3)
-            assert f"up to {of_gpu['speedup_at_most']:.1f} × faster" in text
-        else:
-            assert of_gpu["state"] != "starved" or not of_gpu["remedy"]
 
 
 @pytest.mark.parametrize(

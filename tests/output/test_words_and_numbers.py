@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.model.quantity import (
@@ -27,7 +28,7 @@ from gputop.model.quantity import (
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.snapshot_data import gpu_csv
+from gputop.output.snapshot_data import gpu_csv, snapshot_data
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from tests.nvml.stand_in import Scenario
@@ -87,6 +88,12 @@ def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
 def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> None:
     (row,) = csv.DictReader(gpu_csv(snap(0, gpu(fan_pct=None, encoder_pct=0.0))).splitlines())
     assert (row["encoder_pct"], row["fan_pct"]) == ("0.0", "")
+
+
+def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
+    late = snapshot_data(replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.123456789}))
+    assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.123457})
+    assert late["gpus"][0]["power_w"] == 412.345679, "six decimals"
 
 
 def test_more_flops_than_a_gpu_can_do_are_not_believed() -> None:

@@ -163,21 +163,6 @@ def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus
     assert not after(RELEASED_AFTER_S, lets_go=False), "who records goes on"
 
 
-def test_let_go_it_waits_for_sleep_and_then_for_whoever_wakes_the_gpu(tmp_path: Path) -> None:
-    bus = Bus(tmp_path)
-    sleep = Sleep(str(bus.sys), lets_go=True)
-    sleep.find()
-    sleep.let_go(1000.0)
-    sleep.read()
-    assert sleep.waits(1010.0) and sleep.falls_asleep
-    bus.sleeps()
-    assert sleep.read() and sleep.waits(1020.0)
-    assert not sleep.falls_asleep
-    assert sleep.waits(5000.0), "as long as it sleeps"
-    bus.wakes()
-    assert sleep.read() and not sleep.waits(5001.0), "somebody woke it: it is measured at once"
-
-
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
@@ -227,11 +212,6 @@ def test_gpus_of_others_are_named_by_their_pci_ids(machine: Callable[[], str], t
     said = machine()
     assert "Intel" in said and "[8086:a7a0]" in said and "AMD" in said and "[1002:744c]" in said
     assert "NVIDIA's GPUs alone" in said and "install the driver" not in said
-
-
-def test_a_jetson_is_told_where_its_load_is_shown(machine: Callable[[], str], tmp_path: Path) -> None:
-    put(tmp_path / "proc/device-tree/compatible", "nvidia,p3737-0000\0nvidia,tegra234\0")
-    assert "tegrastats" in machine() and "JetPack 7" in machine()
 
 
 def test_wsl_is_told_that_the_driver_is_windows(machine: Callable[[], str], tmp_path: Path) -> None:
@@ -288,20 +268,6 @@ def test_where_one_process_does_not_tell_there_is_no_sum(nvml_scenario: MakeScen
     sample = Run(scenario, "once").gpu(0)
     assert (sample["mem_used_bytes"], sample["mem_total_bytes"]) == (None, HOST)
     assert "does not say what each process holds" in sample["unavailable"]["mem_used_bytes"]
-
-
-@pytest.mark.nvml
-def test_a_driver_that_refuses_all_but_the_count_is_not_taken_for_a_unified_one(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(1)
-    scenario.gpus[0].processes = [Process(os.getpid(), GIB)]
-    scenario.gpus[0].gpm.clear()
-    scenario.gpus[0].values.update(dict.fromkeys(scenario.gpus[0].values, None))
-    for name in ("MemoryInfo", "ComputeRunningProcesses", "GraphicsRunningProcesses", "MPSComputeRunningProcesses"):
-        scenario.error(f"nvmlDeviceGet{name}", 3)
-    sample = Run(scenario, "once").gpu(0)
-    assert sample["static"]["unified_memory"] is None and sample["lost_reason"] is None
-    for key in ("util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "temp_c", "sm_active_pct"):
-        assert sample[key] is None and sample["unavailable"][key], key
 
 
 def sample(**changes: Any) -> GpuSample:

@@ -189,21 +189,6 @@ def test_this_machine_is_read_with_believable_values() -> None:
     assert sample.load1 is not None
 
 
-@pytest.mark.parametrize(
-    ("text", "used"),
-    [
-        ("MemTotal: 2048 kB\nMemFree: 1024 kB\nMemAvailable: 1024 kB\n", 1 << 20),
-        ("MemTotal: 2048 kB\nMemFree: 256 kB\nBuffers: 256 kB\nCached: 512 kB\n", 1 << 20),
-        ("MemTotal: 2048 kB\nMemFree: 1024 kB\nMemAvailable: 9999 kB\n", 1 << 20),
-    ],
-)
-def test_memory_is_known_from_half_of_the_kernels_file(machine: FakeProc, text: str, used: int) -> None:
-    machine.write("proc/meminfo", text)
-    sample = _collector(machine).read(_T)
-    assert sample.mem_used_bytes == used
-    assert sample.swap_used_bytes is None and sample.unavailable["swap_used_bytes"]
-
-
 # InfiniBand, RoCE and EFA ports: files as the drivers lay them out, rates, gaps, links in trouble, what is said.
 
 GB = 1e9
@@ -248,22 +233,6 @@ def test_efa_counts_bytes_and_its_drops(tree: FabricTree) -> None:
     assert reading.values["fabric_link_errors"] is None
     assert reading.missing["fabric_link_errors"] == "the ports do not count this"
     assert reading.ports[0].kind == "EFA"
-
-
-def test_values_are_sums_over_all_ports(tree: FabricTree) -> None:
-    ports = [tree.mlx5(0), tree.mlx5(1, ethernet=True), tree.efa(2)]
-    collector, _ = _read(tree)
-    tree.count(ports[0], port_rcv_data=100, symbol_error=4, packet_seq_err=2)
-    tree.count(ports[1], port_rcv_data=100, out_of_buffer=7, link_downed=1)
-    tree.count(ports[2], rx_bytes=200)
-    for moment in range(1, 6):
-        reading = collector.read(float(moment))
-        if moment == 1:
-            assert reading.values["fabric_rx_bytes_per_s"] == 400 + 400 + 200
-    assert (reading.values["fabric_link_errors"], reading.values["fabric_retransmits"]) == (5, 2)
-    assert reading.values["fabric_drops"] == 7
-    assert reading.values["fabric_peak_bytes_per_s"] == 50 * GB + 50 * GB + 12.5 * GB
-    assert [port.kind for port in reading.ports] == ["InfiniBand", "RoCE", "EFA"]
 
 
 def test_a_counter_that_falls_is_a_gap_and_no_traffic(tree: FabricTree) -> None:

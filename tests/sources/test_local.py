@@ -196,6 +196,15 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
     assert scenario.sessions()[-1].endswith("shutdown samples=0 event_sets=0")
 
 
+def test_values_of_a_driver_that_is_late_have_their_age(nvml_scenario: MakeScenario) -> None:
+    scenario = nvml_scenario(1)
+    scenario.hang("nvmlDeviceGetPowerUsage", 1.6, after=2, times=1)
+    run = Run(scenario, "live", "2.8", interval_s=0.25, hung_s=30.0, least=10)
+    late = [s["stale"]["nvml"] for s in run.snapshots if s["stale"]]
+    assert late and late == sorted(late) and late[0] >= 0.9
+    assert all("nvml" in s["repeats"] for s in run.snapshots if s["stale"]) and run.last["stale"] == {}
+
+
 def test_a_refused_process_list_is_a_notice(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(2)
     scenario.error("nvmlDeviceGetComputeRunningProcesses_v3", 4)

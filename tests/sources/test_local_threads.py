@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +15,7 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Sna
 from gputop.output.snapshot_data import once_data
 from gputop.sources import readers as schedules
 from gputop.sources.local import LocalSource
-from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
-from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
+from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
 from gputop.sources.readers import NOTHING_READ, Readers
@@ -51,33 +49,6 @@ def test_a_snapshot_that_cannot_be_made_ends_no_reading() -> None:
     schedule.start()
     assert published.wait(PATIENCE_S)
     schedule.stop(PATIENCE_S)
-
-
-def test_two_looks_are_apart_as_rates_need_it_however_long_the_first_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus: list[float] = []
-    proc: list[tuple[float, float]] = []
-
-    def read_gpus(*_: object) -> GpusReading:
-        gpus.append(time.monotonic())
-        return GpusReading(float(len(gpus)), (), ())
-
-    def read_host(*_: object, knew_gpus: bool, **__: object) -> HostReading:
-        begun = time.monotonic()
-        time.sleep(2 * CLOSEST_PAIR_S)
-        proc.append((begun, time.monotonic()))
-        return HostReading(HostSample(), (), (), knew_gpus)
-
-    monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
-    monkeypatch.setattr(MachineReader, "read_host", read_host)
-    source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
-    try:
-        source.look()
-        assert len(proc) == 1, "a look ends with its pass over /proc"
-        assert source.read_once(PATIENCE_S).complete
-    finally:
-        source.close()
-    (first, second), ((_, ended), (begun, _)) = gpus, proc
-    assert second - first >= CLOSEST_PAIR_S and begun - ended >= LEAST_HOST_S
 
 
 def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_answer(

@@ -23,11 +23,10 @@ from gputop.model.inspection import (
 )
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, Machine, Snapshot
-from gputop.recording.writer import RecordingWriter
 from gputop.sources import marks
 from gputop.sources.marked import Marked
 from gputop.sources.marks import MOST_MARK, MOST_OFF_S, MarkListener, Sent, send_mark
-from gputop.sources.redacted import NOT_SHOWN, Redacted, RedactedAccess
+from gputop.sources.redacted import NOT_SHOWN, RedactedAccess
 from tests.support.private import assert_private, private_snapshot
 
 NOW = 1_780_000_000.0
@@ -177,28 +176,6 @@ def test_a_source_with_marks_hands_them_out_with_the_next_snapshot(
 
 
 # A redacted source: what it gives, and what processes are asked, names nobody.
-
-
-def test_a_recording_of_a_redacted_source_holds_no_name(tmp_path: Path) -> None:
-    class Once:
-        interval_s = 1.0
-        late = (Event(1.0, "mark", "alice is done"),)
-
-        def start(self, notify: Any) -> None: ...
-
-        def poll(self) -> Snapshot:
-            return private_snapshot()
-
-        def close(self) -> None: ...
-
-    source = Redacted(Once(), Redactor())
-    snapshot = source.poll()
-    assert snapshot is not None
-    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
-    writer.write(snapshot)
-    writer.close()
-    assert_private((tmp_path / "r.jsonl").read_text())
-    assert source.late[0].text == "user1 is done"
 
 
 def test_what_processes_are_asked_names_nobody() -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.snapshot import Snapshot
-from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.writer import RecordingWriter
+from gputop.recording.reader import Recording
 from gputop.sources.recorded import RecordedSource
 from tests.session.test_report import moment as snapshot_of
-from tests.support.recording_frames import T0, frame, lines_of, rounded, written
+from tests.support.recording_frames import T0, written
 
 
 class Clock:
@@ -151,21 +148,3 @@ def test_repeats_are_no_samples_of_a_verdict() -> None:
     for k in range(60):
         (of_all,) = plain.observe(snapshot_of(k, **BAD))
     assert (of_all.n, of_all.busy_not_working) == (30, "A")
-
-
-def test_a_recording_says_what_it_repeats_under_a_key_that_other_readers_skip(tmp_path: Path) -> None:
-    repeated = replace(frame(1), repeats=("nvml", "proc"))
-    first, second = (json.loads(lines_of(s)[-1]) for s in (frame(1), repeated))
-    assert second.pop("repeats") == ["nvml", "proc"]
-    assert first == second
-    assert rounded(repeated).repeats == ("nvml", "proc")
-    path = tmp_path / "r.jsonl"
-    writer = RecordingWriter(str(path))
-    writer.write(frame(0))
-    writer.write(repeated)
-    writer.close()
-    for given in (b'["nvml","more"]', b'"nvml proc"', b'{"nvml":1}', b"[[],1]", b"7", b"null", b'["\\u001b[2J"]'):
-        hostile = path.read_bytes().replace(b'["nvml","proc"]', given)
-        (tmp_path / "h.jsonl").write_bytes(hostile)
-        for snapshot in read_snapshots(str(tmp_path / "h.jsonl")):
-            assert set(snapshot.repeats) <= {"nvml", "proc"}

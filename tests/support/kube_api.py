@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.answering import Answer, answering
 
 RESOURCES = {
     "kind": "APIResourceList",
@@ -79,29 +80,10 @@ def _status(code: int, message: str) -> dict[str, Any]:
 def kube_api() -> Iterator[KubeApi]:
     """The stand-in, on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
-            status, told = api.answer(self.command, self.path.partition("?")[0], body)
-            data = json.dumps(told).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(asked: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        status, told = api.answer(asked.command, asked.path.partition("?")[0], json.loads(body) if body else None)
+        return status, json.dumps(told).encode(), {"Content-Type": "application/json"}
 
-        do_GET = do_PATCH = do_POST = _answer
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    api = KubeApi(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(answer) as port:
+        api = KubeApi(port)
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +22,6 @@ from msgspec import Struct
 from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError, UsageError
-from gputop.monitor import Monitor
 from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
@@ -45,12 +43,12 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def show(began: float, snapshot: Snapshot, **more: Any) -> None:
-    print(json.dumps({"after": time.monotonic() - began, **plain(snapshot), **more}, allow_nan=False), flush=True)
+def show(began: float, snapshot: Snapshot) -> None:
+    print(json.dumps({"after": time.monotonic() - began, **plain(snapshot)}, allow_nan=False), flush=True)
 
 
-def live(source: LocalSource, seconds: float, least: int, with_history: bool) -> None:
-    began, news, monitor = time.monotonic(), threading.Event(), Monitor(source.interval_s)
+def live(source: LocalSource, seconds: float, least: int) -> None:
+    began, news = time.monotonic(), threading.Event()
     source.start(news.set)
     # A crowded machine gets to fewer snapshots in that time.
     while (left := began + seconds - time.monotonic()) > 0 or (least > 0 and left > -PATIENT_S):
@@ -58,10 +56,7 @@ def live(source: LocalSource, seconds: float, least: int, with_history: bool) ->
         news.clear()
         snapshot = source.poll()
         least -= snapshot is not None
-        if snapshot is not None and with_history and snapshot.gpus:
-            uuid = snapshot.gpus[0].static.uuid
-            show(began, snapshot, history=monitor.feed(snapshot).history.recent(uuid, "util_pct", 1e6))
-        elif snapshot is not None:
+        if snapshot is not None:
             show(began, snapshot)
 
 
@@ -109,9 +104,6 @@ def main() -> int:
     if mode == "doctor":
         print(json.dumps(examine(**options), allow_nan=False))
         return 0
-    clock_file = options.pop("clock_file", None)
-    if clock_file is not None:
-        options["clock"] = lambda: time.time() + float(Path(clock_file).read_text())
     wait_s = options.pop("wait_s", PATIENT_S)
     least = options.pop("least", 2)
     own = {name: options.pop(name) for name in ("own_process",) if name in options}
@@ -123,7 +115,7 @@ def main() -> int:
         if mode == "once":
             show(began, source.read_once(wait_s).snapshot)
         else:
-            live(source, float(rest[0]), least, clock_file is not None)
+            live(source, float(rest[0]), least)
     except (SourceError, UsageError) as error:
         print(json.dumps({"error": type(error).__name__, "text": str(error), "after": time.monotonic() - began}))
     closing = time.monotonic()

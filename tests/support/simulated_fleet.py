@@ -6,17 +6,17 @@ One page holds all hosts; it is scraped with honor_labels, so that each GPU has 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import ALL_NAMES, SIGNALS, Names
+from tests.support.answering import Answer, answering
 from tests.support.planted_alerts import gpu_labels, signal_series
 
 JOBS, GPUS = 100, 8
@@ -153,24 +153,10 @@ def fleet() -> Iterator[int]:
     """The port of the exporter: ``/legacy``, ``/4.9`` and ``/gputop``."""
     begun = time.monotonic()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            names = next(names for names in ALL_NAMES if self.path == f"/{names}")
-            body = page(names, time.monotonic() - begun).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(asked: BaseHTTPRequestHandler, _: bytes) -> Answer:
+        names = next(names for names in ALL_NAMES if asked.path == f"/{names}")
+        body = page(names, time.monotonic() - begun).encode()
+        return 200, body, {"Content-Type": "text/plain; version=0.0.4"}
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Scrapes are not logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+    with answering(answer) as port:
+        yield port

@@ -17,9 +17,7 @@ from gputop.model.snapshot import CgroupName, Machine, ProcessSample, ProcessSta
 from gputop.monitor import Frame, Monitor
 from gputop.session.session import Session
 from gputop.sources.simulation.life import slurm
-from tests.support.fake_app import app_on, screen_text
 from tests.support.scenes import T0, gpu, snap, train
-from tests.support.steady_pilot import shown
 from tests.support.waiting import until
 
 
@@ -155,28 +153,6 @@ def test_the_same_failure_is_told_once_and_the_screen_s_list_keeps_it(
     assert list(alerts.messages) == ["alert busy on GPU 0: kubectl ended with 1: no such node"]
     (row,) = alerts.board().rows
     assert row.has_failed and row.last is not None and row.last[2] == "kubectl ended with 1"
-
-
-async def test_the_screen_lists_alerts_above_the_findings() -> None:
-    alerts = NodeAlerts([made(), made(name="other", when="temp_c > 900")])
-    session = session_of(alerts)
-    for tick in range(3):
-        session.take(snap(tick, gpu(), [train()]))
-    app, source = app_on()
-    app.playback.session = session
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("A", "j")
-        rows = [row.rstrip() for row in screen_text(app).splitlines()]
-        assert rows[0] == " alerts 2   shown only: gputop --alerts fires them"
-        assert "busy" in rows[1] and "holds on GPU 0 for" in rows[1]
-        assert "other" in rows[3] and "not now" in rows[3]
-        assert any(row.startswith(" findings") for row in rows)
-        alerts.messages.append("alert busy on GPU 0: kubectl ended with 0")
-        await pilot.press("escape")
-        source.next = snap(9, gpu(), [train()])
-        app.ready()
-        await pilot.pause()
-        assert app.view.message == "alert busy on GPU 0: kubectl ended with 0"
 
 
 def test_one_process_of_a_user_fires_and_when_it_ends_another_one_does(

@@ -9,9 +9,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import Firing
 from gputop.features.alerts.node_alerts import CommandOutcome, run_command
 from tests.nvml.stand_in import Scenario
+from tests.support.answering import Answer, answering
 from tests.support.kube_api import kube_api
 from tests.support.slurm import Slurm, no_slurm, slurm
 
@@ -143,29 +143,19 @@ def test_a_chat_gets_one_message_and_no_process_table_shows_its_address(
 ) -> None:
     got: list[tuple[str, str | None, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            got.append((self.path, self.headers["Content-Type"], json.loads(body)))
-            self.send_response(200)
-            self.end_headers()
+    def hook(asked: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        got.append((asked.path, asked.headers["Content-Type"], json.loads(body)))
+        return 200, b"", {}
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with answering(hook) as port:
         place = tmp_path / ".config" / "gputop"
         place.mkdir(parents=True)
-        address = f"http://127.0.0.1:{server.server_port}/hooks/SECRET"
+        address = f"http://127.0.0.1:{port}/hooks/SECRET"
         (place / "chat").write_text(f'url = "{address}"\nheader = "Content-Type: application/json"\n')
         monkeypatch.setenv("HOME", str(tmp_path))
         assert "SECRET" not in recipe("chat")
         said = record(nvml_scenario(2), tmp_path, "chat", when="util_pct >= 0")
         assert "alert chat on GPUs 0, 1: sh ended with status 0" in said
-    finally:
-        server.shutdown()
-        server.server_close()
     ((path, kind, message),) = got
     assert (path, kind) == ("/hooks/SECRET", "application/json")
     assert re.fullmatch(rf"chat on {re.escape(socket.gethostname())}, GPUs 0, 1: .+", message["text"])

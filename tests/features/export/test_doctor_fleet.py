@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from gputop.features.export import doctor_rows
 from gputop.features.export.doctor_rows import exporters, step_socket
 from gputop.model.extras import EXTRAS
 from gputop.sources.doctor_report import private_file
+from tests.support.answering import answering
 
 NOBODY = "127.0.0.1:1"
 PAGE = '# TYPE gputop_up gauge\ngputop_up 1\n# TYPE x gauge\ngputop_build_info{version="0.1.0"} 1\n'
@@ -28,21 +27,9 @@ def served() -> Iterator[dict[str, Any]]:
     """A server whose page a test chooses; its address stands under ``at``."""
     given: dict[str, Any] = {"page": PAGE}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = given["page"].encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        given["at"] = f"127.0.0.1:{server.server_port}"
+    with answering(lambda *_: (200, given["page"].encode(), {})) as port:
+        given["at"] = f"127.0.0.1:{port}"
         yield given
-        server.shutdown()
 
 
 def proc(folder: Path, **commands: str) -> str:

@@ -20,10 +20,10 @@ from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
 from tests.nvml.stand_in import Process, Scenario
 from tests.nvperf.stand_in import Counters
-from tests.support.sources_reader import NOBODY
 
 MakeScenario = Callable[..., Scenario]
 A100 = "NVIDIA A100-SXM4-80GB"
+NOBODY = "http://127.0.0.1:1/metrics"
 slow = pytest.mark.slow
 
 

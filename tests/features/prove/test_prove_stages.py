@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.prove.experiment import Stage, StageSample, result, stages, tolerance_pct, verdict
-from gputop.features.prove.prove_report import picture, text
+from gputop.features.prove.prove_report import text
 from gputop.features.prove.prove_run import Proof
 from gputop.model.sm import SmSource
-from gputop.paint.theme import THEMES
 from tests.features.prove.test_prove import cuda
 from tests.support.frames import demo_frame
 from tests.tools.hardware_page import NoReport, page, read_report
@@ -67,24 +66,6 @@ def test_without_a_measurement_only_a_bound_is_known() -> None:
     assert (found.exit_status, found.reason) == (3, "Ampere has no GPM counters")
     partly = verdict(results(lambda stage: None if stage.blocks == 66 else truth(stage)))
     assert partly.exit_status == 1 and "66 of 132" in partly.words
-
-
-def test_the_picture_shows_sm_and_the_gap_to_utilisation_as_bars() -> None:
-    gpu = demo_frame().snapshot.gpus[0]
-
-    def bars(read: Callable[[Stage], float | None]) -> list[dict[str, int]]:
-        found = results(read)
-        rows = picture(Proof(gpu, "580.1", 132, 13000, (), tuple(found)), verdict(found))
-        assert {style for row in rows for _, style in row} <= THEMES["dark"].looks.keys()
-        titles = {stage.title for stage in stages(132)}
-        return [
-            {style: len(text) for text, style in row[2:5] if "▇" in text} for row in rows if row[0][0].strip() in titles
-        ]
-
-    measured = bars(truth)
-    assert measured[:3] == [{}, {"gap.sm": 1, "gap.gap": 24}, {"gap.sm": 6, "gap.gap": 19}]
-    assert measured[4] == {"gap.sm": 25}
-    assert bars(lambda stage: None)[1] == {"gap.unknown": 25}
 
 
 @pytest.mark.parametrize("read", [truth, lambda stage: 0.5 * truth(stage), lambda stage: None])

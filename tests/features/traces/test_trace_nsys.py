@@ -207,17 +207,3 @@ def test_warnings_of_nsys_itself_are_quoted_and_lower_the_confidence(
     path = export(tmp_path / "c.sqlite", WARNED, rows)
     assert main(["trace", str(path)]) == 2
     assert "the profiler says: CUDA events may be missing; driver too new" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "suffix", [", seq = {}, op_id = {}", ", op_id = {}{}", ", seq = {}, op_id = {}, sizes = [[2, 3]]"]
-)
-def test_ranges_of_autograd_nvtx_are_named_by_their_operator(suffix: str, tmp_path: Path) -> None:
-    rows = job(NEW)
-    operators = [
-        (1000 * n * US + 10 * US, 1000 * n * US + 590 * US, 59, "aten::mul" + suffix.format(n, 7 * n), None, 99)
-        for n in range(10)
-    ]
-    rows["NVTX_EVENTS"] = [*rows["NVTX_EVENTS"], *operators]
-    report = judge(export(tmp_path / "a.sqlite", NEW, rows), "step")
-    assert report.measures.under[0].name == "aten::mul" and report.measures.under[0].pct > 40.0

@@ -135,29 +135,6 @@ def test_an_instance_is_known_by_its_gpu_and_the_number_of_its_gpu_instance() ->
     assert entity_of(GpuStatic(1, "MIG-1", "A100 MIG", mig_parent=UUID, mig_instance="None/0")) is None
 
 
-def test_one_scrape_serves_all_gpus_their_instances_and_those_that_come_later() -> None:
-    def page(gpus: int) -> str:
-        instance = row("PROF_SM_ACTIVE", 0.25, "GPU-0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="7")
-        return "".join(row("PROF_SM_ACTIVE", 0.5, f"GPU-{i}") for i in range(gpus)) + instance
-
-    fetched = 0
-
-    def fetch(_url: str, _timeout_s: float) -> str:
-        nonlocal fetched
-        fetched += 1
-        return page(8 if fetched == 1 else 9)
-
-    source = Exporter("http://node:9400/metrics", fetch)
-    source.scrape(1.0)
-    every = [measured(source.newest((f"GPU-{i}", None), 1.0)).values["sm_active_pct"] for i in range(8)]
-    assert every == [50.0] * 8 and measured(source.newest(("GPU-0", 7), 1.0)).values["sm_active_pct"] == 25.0
-    with pytest.raises(SmReadFailed, match="does not know this GPU"):
-        source.newest(("GPU-8", None), 1.0)
-    source.scrape(2.0)
-    assert measured(source.newest(("GPU-8", None), 2.0)).values["sm_active_pct"] == 50.0
-    assert fetched == 2
-
-
 # Where a dcgm-exporter is looked for, which addresses are taken, and what is shown of them.
 
 

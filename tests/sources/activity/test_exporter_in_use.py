@@ -13,11 +13,15 @@ from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
 from tests.support.local_reader import read
 from tests.support.sm_words import sm_words
-from tests.support.sources_reader import A100, SCRAPED, sm_active
 
 pytestmark = pytest.mark.nvml
+A100, SCRAPED = "NVIDIA A100-SXM4-80GB", 60.0
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
 MakeScenario = Callable[..., Scenario]
+
+
+def sm_active(value: float) -> str:
+    return row("PROF_SM_ACTIVE", value / 100.0, uuid_of(0))
 
 
 def counters(**values: float) -> str:

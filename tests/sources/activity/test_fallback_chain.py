@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from functools import cache
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,6 @@ from gputop.output.ansi import plain_text
 from gputop.output.snapshot_data import once_rows
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.recording.reader import Recording, read_snapshots
-from gputop.recording.writer import RecordingWriter
-from gputop.session.frame_events import FrameEvents
 from gputop.sources.activity.fallback_chain import (
     PROBE_AGAIN_S,
     ChainState,
@@ -189,25 +185,6 @@ def test_the_change_is_marked_where_it_happened(first: str, second: str) -> None
     assert marks(frame) == ([] if before == after else [(float(EACH), f"SM source: {before} → {after}")])
     screen = plain_text(main_screen(frame, View(span_s=300.0), 160, 48).rows)
     assert ("│" in screen) == (before != after)
-
-
-@pytest.mark.parametrize(("first", "second"), [("gpm", "dcgm-exporter"), ("dcgm-exporter", "bound"), ("bound", "gpm")])
-def test_a_recording_keeps_the_change_and_a_replay_marks_it_once(tmp_path: Path, first: str, second: str) -> None:
-    path = str(tmp_path / "r.jsonl.gz")
-    live, events, writer = Monitor(), FrameEvents(), RecordingWriter(path)
-    for snapshot in switching(first, second):
-        frame = live.feed(snapshot)
-        writer.write(snapshot, events.events(frame))
-    writer.close()
-    text = f"SM source: {first} → {second}"
-    recording = Recording(path)
-    assert [(e.t - T0, e.gpu, e.text) for e in recording.events() if e.kind == "mark"] == [(float(EACH), 0, text)]
-    recording.close()
-    replayed = fed(list(read_snapshots(path)))
-    assert marks(replayed) == marks(frame) == [(float(EACH), text)]
-    for width_s in (1.0, 7.0):
-        columns = [each.history.columns("GPU-0", "sm_active_pct", width_s, 100) for each in (frame, replayed)]
-        assert columns[0] == columns[1]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36), (160, 48)])

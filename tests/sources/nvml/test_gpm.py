@@ -136,21 +136,6 @@ def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
     assert "tensor_active_pct" not in got.values
 
 
-def test_a_driver_that_refuses_a_newer_counter_costs_that_one_and_one_call(driver: Driver) -> None:
-    driver.unknown, driver.metrics = {8}, {2: 7.75}
-    sm_reader = gpm()
-    sm_reader.read(1.0)
-    first = measured(sm_reader.read(2.0))
-    assert first.values["sm_active_pct"] == 7.75
-    assert first.missing == {"dmma_active_pct": "this driver does not know this counter"}
-    assert driver.pairs == 2
-    measured(sm_reader.read(3.0))
-    assert driver.pairs == 3
-    driver.unknown = {2}
-    with pytest.raises(SmReadFailed):
-        sm_reader.read(4.0)
-
-
 @pytest.mark.parametrize(
     ("name", "architecture", "why", "fix"),
     [

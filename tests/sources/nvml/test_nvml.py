@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -14,7 +13,6 @@ from gputop.sources.nvml.field_values import FieldValues, Rate
 from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question, Seldom
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers
 from gputop.sources.nvml.nvml_errors import cannot_start
-from gputop.sources.nvml.xid_watch import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script
 
 knows_mma_stall = pytest.mark.skipif(
@@ -173,28 +171,6 @@ def test_a_driver_that_does_not_start_is_one_line_with_the_fix(code: int) -> Non
 def test_strings_of_the_driver_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: "NVIDIA\x1b[31m H100\x07\n ")
     assert Handle("handle").text("nvmlDeviceGetName") == "NVIDIA?[31m H100?"
-
-
-def test_a_lost_gpu_costs_the_others_their_xid_watch_for_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    timeout, lost = pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_GPU_IS_LOST
-    xid = SimpleNamespace(device="b", eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=79)
-    Script(monkeypatch, "nvmlEventSetCreate", "set")
-    Script(monkeypatch, "nvmlEventSetFree", None)
-    Script(monkeypatch, "nvmlDeviceGetUUID", "GPU-b")
-    registered = Script(monkeypatch, "nvmlDeviceRegisterEvents", None, None, lost, None)
-    Script(monkeypatch, "nvmlEventSetWait_v2", xid, timeout, lost, timeout)
-    watch = XidWatch()
-    watch.open([("GPU-a", "a"), ("GPU-b", "b")])
-    assert watch.state("GPU-b") == NONE_SEEN
-    assert watch.poll(0.0) == [("GPU-b", 79)]
-    assert watch.poll(1.0) == []
-    assert str(watch.state("GPU-a")).startswith("GPU is lost")
-    assert watch.poll(60.9) == []
-    assert len(registered.asked) == 2
-    watch.poll(61.1)
-    assert len(registered.asked) == 4
-    assert str(watch.state("GPU-a")).startswith("GPU is lost")
-    assert watch.state("GPU-b") == 79
 
 
 # A GPU's processes as NVML lists them: memory, shares of time, arrays that grow; the driver's library is replaced.

@@ -13,14 +13,13 @@ import pytest
 from gputop.sources.activity.cross_check import CrossCheck
 from gputop.sources.activity.fallback_chain import ChainState, MeasuredActivity
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory
+from gputop.sources.nvml.gpu_inventory import GONE, GpuInventory
 from gputop.sources.nvml.gpu_questions import ask_memory_into
 from gputop.sources.nvml.gpu_sleep import Sleep
 from gputop.sources.nvml.handle import Handle, MetricAnswers
 from gputop.sources.nvml.nvml_errors import reason
 from gputop.sources.selection import MachineOptions
 from tests.nvml.stand_in import Scenario
-from tests.support.held import held
 from tests.support.local_reader import Run
 
 
@@ -198,26 +197,6 @@ def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypa
     driver.uuids = ["C", "B", "A"]
     assert driver.take() == [(0, "A", None), (1, "B", None), (2, "C", None)]
     assert [device.handle.raw[0] for device in driver.inventory.devices] == ["A", "B", "C"]
-
-
-def test_mig_instances_made_anew_again_and_again_leave_few_numbers_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(monkeypatch, "A", "B")
-    driver.take()
-    split, slots = driver.inventory.devices[0], dict[str, int]()
-    monkeypatch.setattr(Device, "mig_devices", lambda device, *_: slots if device is split else {})
-    monkeypatch.setattr(Device, "find", lambda device, *_: device.static.uuid)
-    for remade in range(3 * MOST_LEFT):
-        slots = {f"MIG-{remade}": 0, "MIG-stays": 1}
-        driver.take()
-    assert {d.static.uuid: d.static.index for d in driver.inventory.devices}["MIG-stays"] == 3
-    numbers = [device.static.index for device in driver.inventory.devices]
-    assert len(set(numbers)) == 4 and max(numbers) < MOST_LEFT + 6
-    newest, slots = f"MIG-{remade}", {}
-    driver.take()
-    slots = {newest: 0}
-    assert driver.take()[-1][:2] == (numbers[-1], newest), "who comes back has its number again"
-    driver.inventory.departed.clear()
-    assert max(size for size, _ in held(driver.inventory)) <= MOST_LEFT + 6
 
 
 @pytest.mark.nvml
