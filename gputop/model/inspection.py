@@ -18,7 +18,7 @@ class ThreadSample(Struct, frozen=True):
     """One thread.
 
     ``run_pct`` and ``wait_pct`` are time on a core and queued for one, percent of one core. Both are None at the first
-    reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of ``sources.processes.wait_look``'s
+    reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of ``sources.processes.wait_state``'s
     words, or None. ``run_ns`` and ``wait_ns`` are the counters that the rates come from.
     """
 

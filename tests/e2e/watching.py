@@ -67,14 +67,15 @@ def run_group(cases: dict[str, Case], library: Path, *, program: str = "gputop",
         assert not dead, f"{', '.join(dead)}: {said[-4000:]}"
         assert done.returncode == 0, done.stderr
         monitor = Monitor(1.0)
-        frames = [monitor.feed(snapshot) for snapshot in read_snapshots(str(recording))]
+        # On a crowded machine a stand-in GPU may answer late: a snapshot without it says nothing of its job.
+        frames = [monitor.feed(s) for s in read_snapshots(str(recording)) if len(s.gpus) == len(cases)]
     return [judged(name, case, place, frames, calm=calm) for place, (name, case) in enumerate(cases.items())]
 
 
 def judged(name: str, case: Case, place: int, frames: list[Frame], *, calm: bool = True) -> Result:
     """One job against what its case asks for; in time as well, where the machine is ``calm``."""
     begun = next((f.snapshot.t for f in frames if (f.snapshot.gpus[place].util_pct or 0.0) > 0.0), None)
-    if begun is None:
+    if begun is None and frames:
         # A job that never gets so far holds the GPU all the same.
         index = frames[-1].snapshot.gpus[place].static.index
         begun = next((f.snapshot.t for f in frames if any(p.gpu == index for p in f.snapshot.processes)), None)

@@ -17,20 +17,10 @@ from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader, allowed_cores, allowed_cpus
+from gputop.sources.processes.process_table import EXITED, ProcessTable, VisibilityCheck, notices_of
 from gputop.sources.processes.process_threads import HostThreads
-from gputop.sources.processes.process_tree import (
-    EXITED,
-    CgroupCache,
-    CommandOf,
-    ProcessPlace,
-    ProcessTable,
-    VisibilityCheck,
-    find_orphans,
-    find_ray_tasks,
-    find_related,
-    find_trees,
-    notices_of,
-)
+from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, find_orphans, find_ray_tasks, find_trees
+from gputop.sources.processes.related_processes import CgroupCache, find_related
 from gputop.sources.processes.share_collector import ShareCollector
 from gputop.sources.processes.watched import WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_uptime
@@ -55,12 +45,7 @@ class ProcessCollector:
     """
 
     def __init__(
-        self,
-        proc: str = "/proc",
-        sys: str = "/sys",
-        *,
-        clock: Callable[[], float] | None = None,
-        samples: bool = True,
+        self, proc: str = "/proc", sys: str = "/sys", *, clock: Callable[[], float] | None = None, samples: bool = True
     ) -> None:
         """Set up readers.
 

@@ -172,7 +172,7 @@ class ProcessControl:
 
         Blocks for about two seconds: never call it on an event loop.
         """
-        from gputop.sources.processes.requested_looks import DeepLooker
+        from gputop.sources.processes.deep_look import DeepLooker
 
         return DeepLooker(self._proc).look(identity, loader)
 

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from gputop.model.feeders import BESIDE, why_words
 from gputop.sources.processes.open_files import held
-from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
+from gputop.sources.processes.process_table import ProcessTable
+from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.socket_tables import PeerLookup
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 

@@ -16,8 +16,8 @@ from gputop.sources.processes.process_facts import Facts, RunRank
 from gputop.sources.processes.process_threads import HostThreads, Threads
 from gputop.sources.processes.process_tracker import ProcessTracker, used_s
 from gputop.sources.processes.process_tree import ProcessPlace
+from gputop.sources.processes.wait_observation import INSIDE, WaitObservation
 from gputop.sources.processes.wait_shares import CHILD, TimeShares, thread_shares
-from gputop.sources.processes.wait_target import INSIDE, WaitObservation
 from gputop.sources.processes.watched import DENIED_IO, NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S
 

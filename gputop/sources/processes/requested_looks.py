@@ -1,4 +1,4 @@
-"""Inspection of one process for the screen: sockets, threads, Python stacks.
+"""Inspection of one process for the screen: sockets and threads.
 
 The readers run on their own threads, because /proc may block. Identity is (pid, start time): another process with the
 same pid is never shown.
@@ -7,37 +7,19 @@ same pid is never shown.
 from __future__ import annotations
 
 import os
-import shutil
-import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.extras import install
-from gputop.model.inspection import (
-    DeepLook,
-    InspectedProcess,
-    InspectedThread,
-    ProcessIdentity,
-    SocketGroup,
-    SocketList,
-    ThreadList,
-    ThreadSample,
-    ThreadStack,
-)
-from gputop.model.secrets import masked_text, masked_words
+from gputop.model.inspection import SocketGroup, SocketList, ThreadList, ThreadSample
+from gputop.model.secrets import masked_text
 from gputop.sources.processes.open_files import DENIED_FDS, held, in_another_network
-from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.socket_activity import OTHER_NETWORK
 from gputop.sources.processes.socket_tables import TcpSocket, tcp_tables
 from gputop.sources.processes.wait_state import wait_class
-from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_small
-from gputop.system.children import TooLate, finished, ours
+from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
 from gputop.system.worker import Worker
 
 # TCP sockets of the process, and their receive rates.
@@ -130,7 +112,7 @@ def read_threads(
 
 def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: float) -> ThreadSample | None:
     try:
-        name, state, waiting_on, _ = _thread_state(directory)
+        name, state, waiting_on, _ = thread_state(directory)
     except OSError:
         return None
     waiting_on = waiting_on if state in "SD" else None
@@ -146,7 +128,7 @@ def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: f
     return ThreadSample(tid, name, state, run, wait, waiting_on, *times)
 
 
-def _thread_state(directory: str) -> tuple[str, str, str | None, str | None]:
+def thread_state(directory: str) -> tuple[str, str, str | None, str | None]:
     """Return (name, state, wait class, wait channel) of a thread.
 
     Raises OSError once the thread has ended.
@@ -202,227 +184,3 @@ class ThreadWatch:
             sockets = None if before is None else before.sockets
             threads = replace(threads, sockets=read_sockets(self._pid, sockets, self._clock(), self._proc))
         return threads
-
-
-# Deep inspection of one process: threads from /proc, Python stacks from py-spy if it is installed.
-#
-# py-spy reads the memory of the process from outside (``dump --nonblocking`` does not pause it). It takes a pid, so the
-# identity is compared before and after, and stacks of another process are discarded.
-
-LOOKS_AT_S = (0.0, 0.75, 1.5)
-"""Times of the stack samples, seconds after the first: a stack that stays for 1.5 s is where the time goes."""
-LONGEST_DUMP_S = 5.0
-MOST_THREADS_WITH_STACKS = 256
-MOST_FRAMES = 64
-CAP_SYS_PTRACE = 1 << 19
-
-
-def install_hint() -> str:
-    """Return how to install py-spy beside gputop."""
-    return f"py-spy shows what the Python code does: {install('deep')}, or py-spy alone"
-
-
-class NoStack(Struct, frozen=True):
-    """Reason for a missing stack.
-
-    ``denied``: only the permission to read the process was missing.
-    """
-
-    reason: str
-    denied: bool = False
-
-
-NO_MAIN_THREAD = NoStack("py-spy saw no main thread: the process is starting or ending")
-
-
-class DeepLooker:
-    """Inspects processes of this machine.
-
-    ``py_spy`` names the program; by default, it is searched for.
-    """
-
-    def __init__(self, proc: str = "/proc", py_spy: str | None = None, *, wait: Callable[[float], None] = time.sleep):
-        self._proc = proc
-        self._py_spy = py_spy or find_py_spy()
-        self._wait = wait
-
-    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
-        """Inspect a process, and one loader, three times in 1.5 s.
-
-        Blocks for about two seconds.
-        """
-        chosen = [identity] if loader is None else [identity, loader]
-        stacks: dict[ProcessIdentity, list[ThreadStack]] = {process: [] for process in chosen}
-        problems: dict[ProcessIdentity, NoStack] = {}
-        begin = time.monotonic()
-        for moment in LOOKS_AT_S if self._py_spy else ():
-            self._wait(max(0.0, begin + moment - time.monotonic()))
-            for process in chosen:
-                if process not in problems:
-                    stack = self._stack(process)
-                    if isinstance(stack, ThreadStack):
-                        stacks[process].append(stack)
-                    else:
-                        problems[process] = stack
-            if len(problems) == len(chosen):
-                break
-        sights = [self._inspected(process, tuple(stacks[process]), problems.get(process)) for process in chosen]
-        argv, folder = self._start(identity)
-        return DeepLook(sights[0], sights[1] if loader is not None else None, argv, folder)
-
-    def _stack(self, identity: ProcessIdentity) -> ThreadStack | NoStack:
-        """Return the main thread's stack, or the reason for its absence."""
-        problem = identity_problem(self._proc, identity)
-        if problem is not None:
-            return NoStack(problem)
-        command = [str(self._py_spy), "dump", "--nonblocking", "--json", "--pid", str(identity.pid)]
-        try:
-            done = finished(command, ours(RUST_BACKTRACE="0"), LONGEST_DUMP_S)
-        except TooLate:
-            return NoStack(f"py-spy gave no answer in {LONGEST_DUMP_S:.0f} s")
-        except OSError as error:
-            return NoStack(f"py-spy could not be run: {error.strerror}")
-        problem = identity_problem(self._proc, identity)
-        if problem is not None:
-            return NoStack(problem)
-        if done.status != 0:
-            return _failure(done.err)
-        return main_stack(done.out, identity.pid) or NO_MAIN_THREAD
-
-    def _inspected(
-        self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], problem: NoStack | None
-    ) -> InspectedProcess:
-        threads = self._threads(identity)
-        if stacks:
-            return InspectedProcess(identity, threads, stacks)
-        if self._py_spy is None:
-            words = identity_problem(self._proc, identity) or "py-spy is not installed"
-            return InspectedProcess(identity, threads, reason=words, help=install_hint())
-        if problem is None:
-            return InspectedProcess(identity, threads)
-        return InspectedProcess(
-            identity, threads, reason=problem.reason, help=permission_help(self._proc) if problem.denied else ""
-        )
-
-    def _threads(self, identity: ProcessIdentity) -> tuple[InspectedThread, ...]:
-        """Return the threads, the main one first.
-
-        Empty when the pid belongs to another process or cannot be listed.
-        """
-        folder = f"{self._proc}/{identity.pid}/task"
-        try:
-            tids = sorted(int(name) for name in os.listdir(folder))[:MOST_THREADS_WITH_STACKS]
-        except OSError:
-            return ()
-        threads = [self._thread(f"{folder}/{tid}", tid) for tid in tids]
-        if identity_problem(self._proc, identity) is not None:
-            return ()
-        return tuple(sorted((t for t in threads if t is not None), key=lambda t: t.tid != identity.pid))
-
-    def _thread(self, folder: str, tid: int) -> InspectedThread | None:
-        try:
-            return InspectedThread(tid, *_thread_state(folder))
-        except OSError:
-            return None
-
-    def _start(self, identity: ProcessIdentity) -> tuple[tuple[str, ...], str | None]:
-        """Return (argv, working folder) of a process, secrets masked.
-
-        Unreadable parts are empty.
-        """
-        try:
-            line = read_file(f"{self._proc}/{identity.pid}/cmdline")
-        except OSError:
-            line = b""
-        try:
-            folder: str | None = os.readlink(f"{self._proc}/{identity.pid}/cwd")
-        except OSError:
-            folder = None
-        if identity_problem(self._proc, identity) is not None:
-            return (), None
-        words = line.removesuffix(b"\0").split(b"\0") if line else []
-        return tuple(masked_words([word.decode("utf-8", "replace") for word in words])), folder and masked_text(folder)
-
-
-def find_py_spy() -> str | None:
-    """Return the path of py-spy, or None.
-
-    PATH and the scripts of this Python are searched.
-    """
-    script = Path(sysconfig.get_path("scripts")) / "py-spy"
-    return shutil.which("py-spy") or (str(script) if os.access(script, os.X_OK) else None)
-
-
-class _Frame(Struct):
-    name: str | None = None
-    filename: str | None = None
-    short_filename: str | None = None
-    line: int | None = None
-
-
-class _Dumped(Struct):
-    """One thread in the output of ``py-spy dump --json`` (0.4)."""
-
-    thread_name: str | None = None
-    os_thread_id: int | None = None
-    active: bool = False
-    frames: list[_Frame] = []
-
-
-def main_stack(text: str | bytes, pid: int) -> ThreadStack | None:
-    """Return the main thread's stack from py-spy's output, or None."""
-    try:
-        threads = msgspec.json.decode(text, type=list[_Dumped])
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    for thread in threads:
-        if thread.os_thread_id == pid or (thread.os_thread_id is None and thread.thread_name == "MainThread"):
-            frames = (
-                (masked_text(f.name or "?"), masked_text(f.short_filename or f.filename or "?"), f.line or 0)
-                for f in thread.frames[:MOST_FRAMES]
-            )
-            return ThreadStack(tuple(frames), thread.active)
-    return None
-
-
-def _failure(error: str) -> NoStack:
-    """Return one line that explains py-spy's failure.
-
-    py-spy's error output decides.
-    """
-    lines = [line.strip().removeprefix("Error: ") for line in error.splitlines() if line.strip()]
-    if any("permission denied" in line.lower() or "not permitted" in line.lower() for line in lines):
-        return NoStack("permission denied: py-spy may not read the memory of this process", denied=True)
-    if any("python version" in line for line in lines):
-        return NoStack("not a Python process, or a version of Python that py-spy does not know")
-    if any("process is running" in line for line in lines):
-        return NoStack(GONE)
-    return NoStack(f"py-spy failed: {masked_text(lines[0]) if lines else 'without a word'}")
-
-
-def permission_help(proc: str) -> str:
-    """Return a remedy for a missing permission to trace.
-
-    See ptrace(2), "Ptrace access mode checking".
-    """
-    try:
-        status = read_small(f"{proc}/self/status").decode("ascii", "replace")
-    except OSError:
-        status = ""
-    bounds = next((line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:")), None)
-    if bounds is not None and not int(bounds, 16) & CAP_SYS_PTRACE:
-        return "this container may not trace: start it with --cap-add=SYS_PTRACE, or run gputop on the host"
-    try:
-        scope = read_small(f"{proc}/sys/kernel/yama/ptrace_scope").strip()
-    except OSError:
-        scope = b"0"
-    if scope == b"1":
-        return (
-            "kernel.yama.ptrace_scope is 1: run gputop with sudo, or allow it to your own processes: "
-            "sudo sysctl kernel.yama.ptrace_scope=0"
-        )
-    if scope == b"2":
-        return "kernel.yama.ptrace_scope is 2: only root may trace; run gputop with sudo"
-    if scope == b"3":
-        return "kernel.yama.ptrace_scope is 3: nobody may trace until the machine is booted with another value"
-    return "run gputop as the user of the process, or with sudo"

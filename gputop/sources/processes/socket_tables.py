@@ -82,63 +82,37 @@ def tcp_tables() -> SocketTables:
     return SocketTables(sockets)
 
 
-def unix_peers() -> dict[int, int]:
-    """Return the peer inode of each connected Unix socket.
-
-    Empty where the kernel does not provide the table.
-    """
-    return _peers(struct.pack("=BBxxIII8x", _AF_UNIX, 0, 1 << _ESTABLISHED, 0, _SHOW_PEER), _REQUEST_DUMP)
-
-
 def unix_peer(inode: int) -> int | None:
-    """Return the peer inode of one Unix socket.
+    """Return the peer inode of a connected Unix socket, or None.
 
-    The socket need not be in any table.
+    The kernel is asked for this socket alone: one that lives for a moment is in no table that was read before.
     """
     request = struct.pack("=BBxxIIIII", _AF_UNIX, 0, 0xFFFFFFFF, inode, _SHOW_PEER, _ANY, _ANY)
-    return next(iter(_peers(request, _REQUEST).values()), None) or None
-
-
-def _peers(request: bytes, flags: int) -> dict[int, int]:
-    peers: dict[int, int] = {}
     with suppress(OSError), _opened() as netlink:
-        for message in _dump(netlink, _BY_FAMILY, request, flags):
+        for message in _dump(netlink, _BY_FAMILY, request, _REQUEST):
             peer = _attribute(message, 16, _PEER) if len(message) >= 16 else None
-            if peer is not None and len(peer) >= 4 and len(peers) < MOST_SOCKETS:
-                peers[struct.unpack_from("=I", message, 4)[0]] = struct.unpack_from("=I", peer)[0]
-            if flags == _REQUEST:
-                break
-    return peers
+            return struct.unpack_from("=I", peer)[0] or None if peer is not None and len(peer) >= 4 else None
+    return None
 
 
 class PeerLookup:
-    """Cache of socket peers.
+    """Cache of the table of TCP sockets.
 
-    The tables are read rarely, however many sockets there are.
+    It is read rarely, however many sockets there are.
     """
 
     def __init__(self) -> None:
-        self._unix_peers: dict[int, int] = {}
         self._tcp: dict[int, TcpSocket] = {}
         self._inode_of_ends: dict[tuple[object, object], int] = {}
         self._listeners: dict[int, int] = {}
-        self._unix_at = self._tcp_at = float("-inf")
-
-    def unix(self, now: float, inode: int) -> int | None:
-        """Return the peer inode of a Unix socket.
-
-        None if the socket has no peer, or is newer than the table. ``now`` is monotonic s.
-        """
-        if inode not in self._unix_peers and now - self._unix_at >= DUMP_S:
-            self._unix_at, self._unix_peers = now, unix_peers()
-        return self._unix_peers.get(inode)
+        self._read_at = float("-inf")
 
     def tcp(self, now: float, inode: int) -> tuple[TcpSocket, int | None] | None:
         """Return a TCP socket and its local peer's inode.
 
         The inode is None for a peer on another machine. None if the socket is not in the table. ``now`` is monotonic s.
         """
-        if inode not in self._tcp and now - self._tcp_at >= DUMP_S:
+        if inode not in self._tcp and now - self._read_at >= DUMP_S:
             self.dump(now)
         found = self._tcp.get(inode)
         return None if found is None else (found, self._inode_of_ends.get(found.ends[::-1]))
@@ -146,7 +120,7 @@ class PeerLookup:
     def dump(self, now: float) -> SocketTables:
         """Read the table of TCP sockets now."""
         tables = tcp_tables()
-        self._tcp_at, self._tcp = now, tables.tcp
+        self._read_at, self._tcp = now, tables.tcp
         self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
         self._listeners = {socket.ends[0][1]: number for number, socket in self._tcp.items() if socket.listens}
         return tables
@@ -160,9 +134,8 @@ class PeerLookup:
 
     def peer_of(self, now: float, inode: int) -> int | None:
         """Return the peer inode of any socket with a local peer."""
-        peer = self.unix(now, inode)
-        found = self.tcp(now, inode) if peer is None else None
-        return peer if found is None else found[1]
+        found = self.tcp(now, inode)
+        return unix_peer(inode) if found is None else found[1]
 
 
 def address_words(address: tuple[bytes, int]) -> str:

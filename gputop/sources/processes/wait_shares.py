@@ -15,8 +15,8 @@ from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd, main_looks
 from gputop.sources.processes.process_threads import rank_of
+from gputop.sources.processes.wait_observation import INSIDE, WaitObservation
 from gputop.sources.processes.wait_state import BLOCKED, LOCAL, RAN, UNREAD, WaitState, waits_for_child
-from gputop.sources.processes.wait_target import INSIDE, WaitObservation
 
 CHILD = "child"
 """Wait class for the end of a child, in addition to the classes of ``wait_state``."""
@@ -95,9 +95,7 @@ def class_of(state: WaitState, *, moves: bool) -> str:
     return CHILD if waits_for_child(state.channel) else state.kind
 
 
-def _moments(
-    observations: Iterable[WaitObservation],
-) -> Iterator[tuple[WaitObservation, list[WaitState]]]:
+def _moments(observations: Iterable[WaitObservation]) -> Iterator[tuple[WaitObservation, list[WaitState]]]:
     """Yield each observation of a main thread with the states of its other threads."""
     for _, moment in groupby(observations, key=lambda seen: seen.t):
         main, *threads = moment

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET, Via
+from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET
 from gputop.sources.processes.host_services import HostServices
 from gputop.sources.processes.loaders import is_pin_memory_thread
 from gputop.sources.processes.open_files import DENIED_FDS, HELD_AGAIN_S, HeldInodes, HeldInodesCache
 from gputop.sources.processes.pipe_writers import PipeWriters
-from gputop.sources.processes.process_facts import RunRank
 from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, SampledThread, ThreadSampler, rank_of
 from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
 from gputop.sources.processes.system_calls import (
@@ -32,6 +30,7 @@ from gputop.sources.processes.system_calls import (
     waited_child,
     waited_link,
 )
+from gputop.sources.processes.wait_observation import INSIDE, Job, WaitObservation, WaitTarget
 from gputop.sources.processes.wait_state import (
     BLOCKED,
     LOCAL,
@@ -57,65 +56,6 @@ MOST_READ = 8
 """Limit of processes that are followed in one step of a path."""
 MOST_BELOW = 32
 _OPENS_A_FIFO = ("fifo_open", "wait_for_partner")
-INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
-"""Waits of a main thread that its own process's threads may cause."""
-
-
-class WaitTarget(Struct, frozen=True, gc=False):
-    """Wait target of a thread, see ``WaitEnd``, and its activity.
-
-    ``written``: the named processes were seen to write. ``activity`` is the state of a process at the other end, or of
-    its own target; None if the wait is the thread's own. ``evidence`` says what resolved it, ``active_pid`` which
-    process it is; None if that is not on this machine or not known.
-    """
-
-    via: Via
-    pids: tuple[int, ...] = ()
-    detail: str = ""
-    written: bool = False
-    is_only: bool = False
-    """The poll covers a single connection, as with a timeout on a socket: nothing else can end the wait."""
-    activity: WaitState | None = None
-    evidence: str | None = None
-    active_pid: int | None = None
-
-
-class WaitObservation(Struct, frozen=True, gc=False):
-    """State and wait target of one thread at one moment.
-
-    ``t`` is monotonic s. Observations of a process's other threads at the same moment follow the main thread's.
-    """
-
-    t: float
-    pid: int
-    tid: int
-    state: WaitState
-    target: WaitTarget | None = None
-
-
-class Job(Struct, frozen=True):
-    """Possible wait targets: the other processes of one GPU process.
-
-    ``loaders`` are named as loaders; if PyTorch's workers are among them, only these. ``threads`` are the tids of the
-    GPU process that could delay its main thread.
-    """
-
-    pids: tuple[int, ...] = ()
-    loaders: frozenset[int] = frozenset()
-    threads: Sequence[str] = ()
-    root: int | None = None
-    """The GPU process, if the wait of another process is followed."""
-    rank: RunRank | None = None
-    """The GPU process's rank in a run of several."""
-    is_rank: bool = False
-    """Whether its threads or its environment show that it is one of several ranks."""
-    torch: frozenset[int] = frozenset()
-    """Worker processes of PyTorch's DataLoader."""
-    absent: str = ""
-    """Missing ranks, in words."""
-    backward: Sequence[str] = ()
-    """Threads in which the GPU process computes gradients: its main thread waits for them by a lock."""
-
 
 ONE_OF_MANY = "holder not seen"
 OUTSIDE = "outside of the job"
@@ -309,10 +249,10 @@ class WaitResolver:
         unknown = WaitTarget("network") if kind == "network" else _UNSEEN
         if inode is None:
             return unknown
-        is_local = kind == LOCAL
-        peer = self._peers.unix(now, inode) or (unix_peer(inode) if is_local else None)
-        tcp = self._peers.tcp(now, inode) if peer is None else None
-        if tcp is not None:
+        tcp = self._peers.tcp(now, inode) if kind != LOCAL else None
+        if tcp is None:
+            peer = unix_peer(inode)
+        else:
             socket, peer = tcp
             here, there = socket.ends
             address = address_words(there)
@@ -331,7 +271,7 @@ class WaitResolver:
             if peer is not None:
                 self.services.note(now, there, peer, pid if job.root is None else job.root)
             return WaitTarget("network", detail=address)
-        if is_local and job.root is None and job.torch:
+        if kind == LOCAL and job.root is None and job.torch:
             # A worker hands over the descriptors of its shared memory by a new connection for each batch, which is too
             # short-lived to be found.
             return WaitTarget("socket", tuple(sorted(job.torch))[:MOST_PIDS], HANDED_OVER)

@@ -6,8 +6,7 @@ This module knows nothing of GPUs, trees or roles.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -29,6 +28,7 @@ STAT_AGAIN_S = 5.0
 """Lifetime of a sleeping process's memory and parent: other processes may change these meanwhile."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NEED_SCHEDSTAT = ("wait_pct", "main_run_pct", "main_wait_pct")
+_RATES = ("cpu_pct", "run_pct", *_NEED_SCHEDSTAT)
 
 
 class ProcessReading(Struct, frozen=True):
@@ -38,18 +38,18 @@ class ProcessReading(Struct, frozen=True):
     """
 
     stat: Stat
-    cpu_pct: float | None
-    run_pct: float | None
-    wait_pct: float | None
-    main_run_pct: float | None
-    main_wait_pct: float | None
-    children_pct: float | None
-    """CPU time of exited children, percent of one core."""
     rss_bytes: float
     read_bytes_per_s: float | None
     write_bytes_per_s: float | None
     main_run_ns: int | None
     unavailable: Mapping[str, str]
+    cpu_pct: float | None = None
+    run_pct: float | None = None
+    wait_pct: float | None = None
+    main_run_pct: float | None = None
+    main_wait_pct: float | None = None
+    children_pct: float | None = None
+    """CPU time of exited children, percent of one core."""
 
 
 class _Counters(Struct):
@@ -67,35 +67,6 @@ class _Disk(Struct):
     read_bytes_per_s: float | None = None
     write_bytes_per_s: float | None = None
     reason: str | None = None
-
-
-class _Rates(NamedTuple):
-    """CPU times between two readings, percent of one core.
-
-    None for values that were not measured.
-    """
-
-    cpu_pct: float | None = None
-    run_pct: float | None = None
-    wait_pct: float | None = None
-    main_run_pct: float | None = None
-    main_wait_pct: float | None = None
-    children_pct: float | None = None
-
-
-def _rates(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: float) -> _Rates:
-    """Return rates since ``last``, ``elapsed`` seconds ago."""
-    cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / TICKS_PER_S / elapsed * 100.0)
-    children = max(0.0, (stat.children_ticks - last.children_ticks) / TICKS_PER_S / elapsed * 100.0)
-    if main is None or last.main is None:
-        return _Rates(cpu, cpu, children_pct=children)
-    # The caller's clock and the kernel's differ by the time between the two reads: limit to 100.
-    main_run, main_wait = (
-        min(100.0, max(0.0, (new - old) / elapsed / 1e7)) for new, old in zip(main, last.main, strict=True)
-    )
-    # ``stat`` counts all threads, but in ticks of 10 ms; for one thread schedstat is more exact.
-    run = main_run if stat.threads == 1 else max(main_run, cpu)
-    return _Rates(cpu, run, main_wait, main_run, main_wait, children)
 
 
 class WatchedProcess:
@@ -147,35 +118,45 @@ class WatchedProcess:
             missing = dict.fromkeys(_NEED_SCHEDSTAT, NO_SCHEDSTAT)
         if disk.reason is not None:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = disk.reason
+        rates = self._rates(now, stat, missing)
         reading = ProcessReading(
             stat,
-            *self._rates_since(now, stat, now - last.read_at if last else 0.0, missing),
             float(stat.rss_pages * _PAGE_BYTES),
             disk.read_bytes_per_s,
             disk.write_bytes_per_s,
             self._main_times[0] if self._main_times else None,
             missing or NOTHING_MISSING,
+            *rates,
         )
         is_quiet = disk.read_at >= self._ran_at and not disk.read_bytes_per_s and not disk.write_bytes_per_s
         self._still = reading if slept and is_quiet and reading.cpu_pct is not None else None
         return reading
 
-    def _rates_since(self, now: float, stat: Stat, elapsed: float, missing: dict[str, str]) -> _Rates:
-        """Return rates since the previous reading, ``elapsed`` seconds ago.
+    def _rates(self, now: float, stat: Stat, missing: dict[str, str]) -> Sequence[float | None]:
+        """Return CPU times since the previous reading, percent of one core; empty without a rate.
 
         The reasons for missing rates are added to ``missing``.
         """
         main, last = self._work_times(), self._last
+        elapsed = 0.0 if last is None else now - last.read_at
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
             self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
         if last is None or elapsed < LEAST_WINDOW_S:
             reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
-            missing |= dict.fromkeys(_Rates._fields[:5], reason) | missing
-            return _Rates()
-        if main and last.main is None:
-            missing |= dict.fromkeys(_NEED_SCHEDSTAT, NEEDS_TWO)
-        return _rates(stat, main, last, elapsed)
+            missing |= dict.fromkeys(_RATES, reason) | missing
+            return ()
+        ticks = stat.cpu_ticks - last.cpu_ticks, stat.children_ticks - last.children_ticks
+        cpu, children = (max(0.0, used / TICKS_PER_S / elapsed * 100.0) for used in ticks)
+        if main is None or last.main is None:
+            missing |= dict.fromkeys(_NEED_SCHEDSTAT, NEEDS_TWO) | missing
+            return cpu, cpu, None, None, None, children
+        # The caller's clock and the kernel's differ by the time between the two reads: limit to 100.
+        run, queued = (
+            min(100.0, max(0.0, (new - old) / elapsed / 1e7)) for new, old in zip(main, last.main, strict=True)
+        )
+        # ``stat`` counts all threads, but in ticks of 10 ms; for one thread schedstat is more exact.
+        return cpu, run if stat.threads == 1 else max(run, cpu), queued, run, queued, children
 
     def continue_in(self, tids: Iterable[str]) -> None:
         """Count these threads' CPU time as the main thread's.

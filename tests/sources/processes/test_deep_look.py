@@ -15,7 +15,7 @@ import pytest
 from gputop.model.inspection import DeepLook, InspectedProcess, InspectedThread, ProcessIdentity, ThreadStack
 from gputop.paint.line import cells
 from gputop.paint.process_actions import look_rows, recipes
-from gputop.sources.processes.requested_looks import DeepLooker, find_py_spy, install_hint, main_stack, permission_help
+from gputop.sources.processes.deep_look import DeepLooker, find_py_spy, install_hint, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 

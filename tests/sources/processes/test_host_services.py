@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 from gputop.sources.processes.host_services import KEPT_S, HostServices
-from gputop.sources.processes.process_tree import ProcessPlace, ProcessTable
+from gputop.sources.processes.process_table import ProcessTable
+from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.socket_tables import PeerLookup
 
 SERVER = """

@@ -13,8 +13,9 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
+from gputop.sources.processes.process_table import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.process_threads import Threads
-from gputop.sources.processes.process_tree import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessPlace
+from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.wait_shares import TimeShares
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
@@ -175,7 +176,7 @@ def test_in_a_container_a_pid_of_the_host_is_not_taken_for_the_process_that_has_
     (fake.proc / "100" / "fd").mkdir()
     (fake.proc / "100" / "fd" / "3").symlink_to("/dev/nvidiactl")
     assert by_pid(collector_of(fake).read(T0, both))[100].starttime is not None
-    monkeypatch.setattr("gputop.sources.processes.process_tree.has_own_pids", lambda proc: False)
+    monkeypatch.setattr("gputop.sources.processes.process_table.has_own_pids", lambda proc: False)
     (fake.proc / "100" / "fd" / "3").unlink()
     assert by_pid(collector_of(fake).read(T0, both))[100].starttime is not None
 

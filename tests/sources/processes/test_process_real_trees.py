@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.process_tree import EXITED
+from gputop.sources.processes.process_table import EXITED
 from tests.proc_trees.running import Samples, loaders, running, watch
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes.process_tree import ProcessTable
+from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.wait_state import may_be_disk, needs_proof, wait_class
 from gputop.sources.procfs import (
     Descriptors,
@@ -132,7 +132,7 @@ def test_a_settled_process_is_read_once_and_a_young_one_again(tmp_path: Path, mo
         started = {"1": 0, "20": 500_000, "30": 500_500}[pid]
         return f"{pid} (name) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started} 0 0".encode() + b" 0" * 30
 
-    monkeypatch.setattr("gputop.sources.processes.process_tree.read_small", stat_of)
+    monkeypatch.setattr("gputop.sources.processes.process_table.read_small", stat_of)
     for pid in ("1", "20", "30"):
         (tmp_path / pid).mkdir()
     table = ProcessTable(str(tmp_path))

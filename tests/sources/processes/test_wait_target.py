@@ -25,16 +25,9 @@ from gputop.sources.processes.open_files import HeldInodesCache
 from gputop.sources.processes.pipe_writers import PipeWriters
 from gputop.sources.processes.process_facts import RunRank
 from gputop.sources.processes.socket_tables import PeerLookup, unix_peer
+from gputop.sources.processes.wait_observation import Job, WaitObservation, WaitTarget
 from gputop.sources.processes.wait_state import WaitClassifier
-from gputop.sources.processes.wait_target import (
-    ONE_OF_MANY,
-    OUTSIDE,
-    Job,
-    WaitObservation,
-    WaitResolver,
-    WaitTarget,
-    children_of,
-)
+from gputop.sources.processes.wait_target import ONE_OF_MANY, OUTSIDE, WaitResolver, children_of
 from tests.proc_trees.one_job import sample
 
 BEGIN = """

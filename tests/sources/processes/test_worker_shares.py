@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,13 +16,16 @@ from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.open_files import HeldInodes, HeldInodesCache, held
 from gputop.sources.processes.outsiders import Outsiders
+from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
-from gputop.sources.processes.process_tree import CgroupCache, ProcessTable, connected, find_related, find_trees
+from gputop.sources.processes.process_tree import find_trees
+from gputop.sources.processes.related_processes import CgroupCache, connected, find_related
 from gputop.sources.processes.socket_activity import SocketReader
 from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
+from gputop.sources.processes.wait_observation import Job, WaitObservation
 from gputop.sources.processes.wait_shares import WaitCounts, count_waits, main_waits, thread_shares
 from gputop.sources.processes.wait_state import WaitClassifier, WaitState
-from gputop.sources.processes.wait_target import Job, WaitObservation, WaitResolver
+from gputop.sources.processes.wait_target import WaitResolver
 from gputop.sources.procfs import Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import collector_of, sample
@@ -63,36 +62,6 @@ def read(
         samples = reader.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: util})
     reader.close()
     return samples
-
-
-@pytest.mark.slow
-def test_a_real_worker_that_waits_for_its_child_over_a_socket_pair_does_what_the_child_does() -> None:
-    program = """
-import os, socket, sys
-if os.fork() == 0:
-    mine, its = socket.socketpair()
-    if os.fork() == 0:
-        while True:
-            pass
-    its.close()
-    mine.recv(1)
-sys.stdin.read()
-os.killpg(0, 9)
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True) as job:
-        collector = ProcessCollector(clock=time.monotonic)
-        try:
-            until, by = time.monotonic() + 30.0, None
-            while by != "child":
-                assert time.monotonic() < until
-                time.sleep(0.2)
-                samples = collector.read(time.monotonic(), [GpuProcess(0, job.pid, 1e9, "C")], WAITING)
-                workers = [s for s in samples if s.ppid == job.pid]
-                by = workers[0].feed_by if workers else None
-        finally:
-            collector.close()
-            os.killpg(job.pid, signal.SIGKILL)
-    assert workers[0].feed_run_pct is not None and workers[0].feed_run_pct > 0.0
 
 
 def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(fake: FakeProc) -> None:
@@ -196,9 +165,7 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
     counts = {1: 0, 2: 0}
     monkeypatch.setattr(socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, holds[pid], NONE))
     monkeypatch.setattr(
-        socket_tables,
-        "tcp_tables",
-        lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()}),
+        socket_tables, "tcp_tables", lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()})
     )
     seen = SocketReader("/proc", PeerLookup())
     seen.roots = {WORKER: ROOT}
@@ -286,6 +253,32 @@ def test_each_second_with_enough_looks_has_its_own_shares() -> None:
     assert waits(T + 2.0, "disk", 3).disk == pytest.approx(3 / 15)
     assert waits(T + 20.0, "run", 6) == MainWaits(unread=1.0)
     assert waits(T + 40.0, "run", 0).disk == 1.0
+
+
+def test_a_reading_observes_no_wait_itself(fake: FakeProc) -> None:
+    fake.process(ROOT)
+    fake.process(WORKER, "pt_data_worker", ppid=ROOT)
+    collector = collector_of(fake)
+    for second, wait in enumerate((None, None, "sleep")):
+        if wait is not None:
+            sample(collector, T + second - 0.1)
+        _, worker = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: 98.0})
+        assert worker.waiting_on == wait
+        assert ("waiting_on" in worker.unavailable) == (wait is None)
+    collector.close()
+
+
+def test_threads_have_shares_of_their_own_second(fake: FakeProc) -> None:
+    collector, ran = collector_of(fake), list[float]()
+    for second in range(24):
+        works = second % 4 < 2 or second < 12
+        ticks = sum(100 for past in range(second + 1) if past % 4 < 2 or past < 12)
+        fake.process(ROOT, threads={101: "python"}, runs=works, cpu_ticks=ticks, wchan="futex_wait_queue")
+        sample(collector, T + second - 0.6, 6)
+        (root,) = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: 40.0})
+        ran.append(root.feed_run_pct or 0.0)
+    collector.close()
+    assert ran[16:] == pytest.approx([100.0, 100.0, 0.0, 0.0] * 2, abs=1.0)
 
 
 def test_a_busy_gpu_costs_no_close_look(fake: FakeProc) -> None:
@@ -376,7 +369,7 @@ def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
     }  # fmt: skip
 
     def link(feeder: int, root: int) -> bool:
-        return connected(holds[feeder], holds[root], {50: 60, 60: 50}.get)
+        return connected(holds[feeder], holds[root], {{50: 60, 60: 50}[inode] for inode in holds[root].sockets})
 
     assert link(2, 1)  # both ends of a queue
     assert not link(3, 1)  # the end by which a child learns of its parent's death
