@@ -7,24 +7,49 @@ import os
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from gputop.commands.registry import Needs
+from gputop.commands.screen import end, screen_terminal
+from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
+from gputop.features.fleet.address import TOKEN_VARIABLE, address_of, checked_select, cluster_of
+from gputop.features.fleet.direct_fleet import DirectFleet
+from gputop.features.fleet.engine import Client
+from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_reading import FleetError, FleetSource, with_hour
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
+from gputop.features.fleet.host_link import SshOptions
+from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.redacted_fleet import RedactedFleet
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.model.fleet_settings import SECRET, hosts_of, texts_of
 from gputop.model.source import SourceError, UsageError
+from gputop.paint.glyphs import ASCII, COLOUR, Terminal
+from gputop.paint.keys import wanted_keys
+from gputop.paint.line import Row
+from gputop.recording.moments import moment
+from gputop.sources.doctor_report import private_file
 
-if TYPE_CHECKING:
-    from gputop.features.fleet.fleet_frame import FleetFrame
-    from gputop.features.fleet.fleet_reading import FleetSource
-    from gputop.paint.glyphs import Terminal
-    from gputop.paint.line import Row
-
-
-# The fleet's screen on a terminal, and a fleet's answers as data: what `gputop fleet` and its parts share.
-
+NEEDS = Needs("nothing")
 MOST_GPUS = 10_000
 """From here on a fleet is read from what its rules record of hosts: up to here a refresh GPU by GPU takes less than a
 second."""
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    text = "without a Prometheus: hosts reached by ssh, such as box1, user@box2, 'gpu[01-08]', or http://HOST:PORT"
+    command.add_argument("hosts", nargs="*", metavar="HOST", help=text)
+    text = "a host that is called like a part of this command; may be repeated"
+    command.add_argument("--host", action="append", metavar="NAME", help=text)
+    prometheus_options(command)
+    command.add_argument("--at", metavar="TIME", help="the fleet at that time: 12:03, -10m, an ISO date")
+    form_options(command)
 
 
 def prometheus_options(command: argparse.ArgumentParser) -> None:
@@ -38,18 +63,6 @@ def prometheus_options(command: argparse.ArgumentParser) -> None:
     add("--prom-ca", metavar="FILE", help="CA certificates to check the server's certificate with")
 
 
-def host_words(command: argparse.ArgumentParser, words: str) -> None:
-    """Hosts in place of a Prometheus."""
-    command.add_argument("hosts", nargs="*", metavar="HOST", help=words)
-    text = "a host that is called like a part of this command; may be repeated"
-    command.add_argument("--host", action="append", metavar="NAME", help=text)
-
-
-def moment_option(command: argparse.ArgumentParser) -> None:
-    """A moment of the past instead of the present."""
-    command.add_argument("--at", metavar="TIME", help="the fleet at that time: 12:03, -10m, an ISO date")
-
-
 def form_options(command: argparse.ArgumentParser) -> None:
     """Data in place of the screen."""
     form = command.add_mutually_exclusive_group()
@@ -57,29 +70,30 @@ def form_options(command: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="one row a GPU in place of the screen")
 
 
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    at = moment_of(args.at, time.time())
+    # A row of CSV is a GPU; JSON has hosts, whose GPUs stay empty where they are too many to be asked for.
+    fleet = asked_fleet(args, settings, most_gpus=None if args.csv else MOST_GPUS)
+    if args.json or args.csv:
+        return write_data(frame_once(fleet, at), as_csv=args.csv)
+    instead = shlex.join(("gputop", "fleet", *args.hosts, "--json"))
+    return show(fleet, settings, screen_terminal(settings, instead), at=at)
+
+
 def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> FleetSource:
     """The fleet that options, environment and configuration name.
 
     Above ``most_gpus`` only GPUs in sight are asked for; None: every GPU is. Raises UsageError.
     """
-    from gputop.features.fleet.address import address_of, checked_select, cluster_of
-    from gputop.model.fleet_settings import hosts_of, texts_of
-
     words = (*getattr(args, "hosts", ()), *(getattr(args, "host", None) or ()))
     if words and (args.prom or args.cluster):
         raise UsageError("hosts are asked themselves: give them, or --prom, or --cluster")
     named = None if words else cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
-    name, table = ("", {}) if named is None else named
+    name, table = named or ("", {})
     texts = texts_of(table)
-    if words or hosts_of(table):
-        from gputop.features.fleet.direct_fleet import DirectFleet
-        from gputop.features.fleet.host_link import SshOptions
-
+    if hosts := words or hosts_of(table):
         options = SshOptions(os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", ""))
-        return redacted(DirectFleet(words or hosts_of(table), options, source=name), settings)
-    from gputop.features.fleet.engine import Client
-    from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-
+        return redacted(DirectFleet(hosts, options, source=name), settings)
     cluster = texts if named is not None else None
     address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
     select = ",".join(filter(None, (checked_select(args.select), checked_select(texts.get("select")))))
@@ -89,30 +103,20 @@ def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int 
 
 def redacted(fleet: FleetSource, settings: Settings) -> FleetSource:
     """The fleet, redacted where the user asked for it."""
-    from gputop.commands.shared_options import redactor_of
-    from gputop.features.fleet.redacted_fleet import RedactedFleet
-
     redactor = redactor_of(settings)
     return fleet if redactor is None else RedactedFleet(fleet, redactor)
 
 
 def moment_of(text: str | None, now: float) -> float | None:
     """The Unix time that ``--at`` means. Raises UsageError."""
-    if text is None:
-        return None
-    from gputop.recording.moments import moment
-
     try:
-        return min(now, moment(text, now - 86400.0, now, now, keep=False))
+        return None if text is None else min(now, moment(text, now - 86400.0, now, now, keep=False))
     except ValueError as error:
         raise UsageError(f"--at: {error}") from None
 
 
 def frame_once(fleet: FleetSource, at: float | None) -> FleetFrame:
     """One frame with its last hour. Raises SourceError."""
-    from gputop.features.fleet.fleet_frame import fleet_frame
-    from gputop.features.fleet.fleet_reading import FleetError, with_hour
-
     try:
         fleet.settle()
         read = fleet.ask(at)
@@ -123,31 +127,21 @@ def frame_once(fleet: FleetSource, at: float | None) -> FleetFrame:
 
 def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
     """Write a frame to stdout; return 1 if no host could be read."""
-    from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
-
     sys.stdout.write(fleet_csv(frame) if as_csv else fleet_json(frame))
     return int(not frame.total and all(host.down is not None for host in frame.hosts))
 
 
 def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
     """The fleet's screen as rows. Raises UsageError, SourceError."""
-    from msgspec.structs import replace
-
-    from gputop.features.fleet.fleet_frame import fleet_frame
-    from gputop.features.fleet.fleet_reading import FleetError
-    from gputop.features.fleet.fleet_screen import fleet_screen
-    from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
-    from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-    from gputop.paint.glyphs import ASCII, COLOUR
-
     if args.scenario not in (None, "demo"):
         raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
-    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else asked_fleet(args, settings)
-    now = STARTED if args.scenario == "demo" else time.time()
+    is_demo = args.scenario == "demo"
+    fleet = redacted(SimulatedFleet(), settings) if is_demo else asked_fleet(args, settings)
+    at = moment_of(args.at, STARTED if is_demo else time.time())
     try:
-        frame = frame_once(fleet, moment_of(args.at, now))
+        frame = frame_once(fleet, at)
         view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=settings.price or None)
-        gpus = fleet.look(tuple(rows_of(frame, view)[:height]), moment_of(args.at, now))
+        gpus = fleet.look(tuple(rows_of(frame, view)[:height]), at)
         if gpus is not None:
             frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
         host = selected_host(frame, view)
@@ -162,8 +156,6 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
 
 def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
     """Run the screen until the user leaves it, and end the process."""
-    from gputop.commands.screen import end
-    from gputop.features.fleet.watch_thread import FleetWatch
     from gputop.tui.terminal.guard import TerminalGuard
 
     guard = TerminalGuard()
@@ -175,8 +167,6 @@ def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: floa
         if terminal.is_guess:
             guard.ask_background()
         from gputop.features.fleet.fleet_app import FleetApp
-        from gputop.features.fleet.fleet_view import FleetView
-        from gputop.paint.keys import wanted_keys
 
         view = FleetView(
             glyphs=terminal.glyphs, at=at, paused=at is not None, price=settings.price or None,
@@ -193,41 +183,14 @@ def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: floa
     end(app, guard)
 
 
-NEEDS = Needs("nothing")
-
-
-def arguments(command: argparse.ArgumentParser) -> None:
-    text = "without a Prometheus: hosts reached by ssh, such as box1, user@box2, 'gpu[01-08]', or http://HOST:PORT"
-    host_words(command, text)
-    prometheus_options(command)
-    moment_option(command)
-    form_options(command)
-
-
-def run(args: argparse.Namespace, settings: Settings) -> int:
-    at = moment_of(args.at, time.time())
-    if args.json or args.csv:
-        # A row of CSV is a GPU; JSON has hosts, whose GPUs stay empty where they are too many to be asked for.
-        fleet = asked_fleet(args, settings, most_gpus=None if args.csv else MOST_GPUS)
-        return write_data(frame_once(fleet, at), as_csv=args.csv)
-    fleet = asked_fleet(args, settings)
-    from gputop.commands.screen import screen_terminal
-
-    instead = shlex.join(("gputop", "fleet", *args.hosts, "--json"))
-    return show(fleet, settings, screen_terminal(settings, instead), at=at)
-
-
 def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
     """The fleet's part of ``gputop doctor``: permissions of secret files."""
-    from gputop.features.fleet.address import TOKEN_VARIABLE
-    from gputop.model.fleet_settings import SECRET, texts_of
-    from gputop.sources.doctor_report import private_file
-
     named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
     named += [
-        (f"{field} of [fleet.{name}]", os.path.expanduser(texts_of(table)[field]))
+        (f"{field} of [fleet.{name}]", os.path.expanduser(texts[field]))
         for name, table in settings.fleet.items()
+        for texts in (texts_of(table),)
         for field in SECRET
-        if field in table
+        if field in texts
     ]
     return {"private_files": [private_file(subject, path) for subject, path in named]}

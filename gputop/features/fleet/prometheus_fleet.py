@@ -1,14 +1,16 @@
 """A fleet read from its Prometheus: the order of a refresh.
 
-Names are discovered every 40th refresh, GPUs every 4th, values each time or every second time; the last hour is read
-beside them. Live queries carry no time, so that a wrong clock here does no harm; going back in time asks everything at
-that time. At most ten queries per refresh.
+``ask`` takes a moment, None for the engine's present, and returns a ``FleetReading``. Names are discovered every 40th
+refresh, GPUs every 4th, values each time or every second time, so a value is at most two refreshes old and a new job
+four; the last hour is read beside them by ``hour``. Live queries carry no time, so that a wrong clock here does no
+harm; going back in time asks everything at that time. At most ten queries per refresh.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from msgspec.structs import replace
@@ -108,8 +110,9 @@ class PrometheusFleet(FleetSource):
             self._past, self._refreshes = at, 0
             self._present, self._records = FleetReader(self._engine, self._inventory), RecordedHosts(self._engine)
             self._parts, self._part_of, self._gpus = {}, {}, ()
-        if self._refreshes % SIZE_EVERY == 0:
-            self._is_large = self._is_recorded_large(at)
+        if self._most_gpus is not None and self._refreshes % SIZE_EVERY == 0:
+            with suppress(FleetError):
+                self._is_large = self._records.size(at) > self._most_gpus
         reading = self._records.ask(at, self.source, self._clock()) if self._is_large else None
         # Without shares the rules are not evaluated any more.
         self._is_large = reading is not None and bool(reading.shares)
@@ -117,48 +120,32 @@ class PrometheusFleet(FleetSource):
         self._refreshes += 1
         return with_hour(reading, self._hour.known(reading.t))
 
-    def _is_recorded_large(self, at: float | None) -> bool:
-        if self._most_gpus is None:
-            return False
-        try:
-            return self._records.size(at) > self._most_gpus
-        except FleetError:
-            return self._is_large
-
     def _every_gpu(self, at: float | None) -> FleetReading:
-        problems: list[str] = []
-        if not self._inventory.schema.names or self._refreshes % DISCOVERY_EVERY == 0:
-            self._inventory.discover(at)
-        if not self._inventory.identities or self._refreshes % IDENTITIES_EVERY == 0 or self._is_looking_back:
+        inventory, problems = self._inventory, []
+        if not inventory.schema.names or self._refreshes % DISCOVERY_EVERY == 0:
+            inventory.discover(at)
+        if not inventory.identities or self._refreshes % IDENTITIES_EVERY == 0 or self._is_looking_back:
             looks_back = self._keeps_past and self._refreshes == self._looks_back_at
-            problems += self._inventory.identify(at, self._clock(), looks_back=looks_back)
+            problems += inventory.identify(at, self._clock(), looks_back=looks_back)
             if self._is_looking_back and not looks_back:
                 problems.append("GPUs that are not there any more are being looked for")
         if self._refreshes % FORGETS_EVERY == 0:
-            self._inventory.turn()
+            inventory.turn()
             self._present.turn()
         reading, t = self._present.ask(at, self.source, self._clock())
         ahead = 0.0 if t is None else t - self._clock()
         if at is None and abs(ahead) > MOST_SKEW_S:
             side = "ahead of" if ahead > 0 else "behind"
             problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
-        if self._most_gpus is not None and len(reading.gpus) > self._most_gpus:
-            n = len(reading.gpus)
+        if self._most_gpus is not None and (n := len(reading.gpus)) > self._most_gpus:
             problems.append(f"{n:,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read")
-        return replace(reading, problems=tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes()))))
+        return replace(reading, problems=tuple(dict.fromkeys((*reading.problems, *problems, *inventory.notes()))))
 
     def hour(self, t: float) -> LastHour | None:
         """The GPU time lost in the hour before ``t``; None if unanswered."""
         known = self._inventory.identities.values()
-        names = self._records.names if self._is_large else NamesAmongGpus(known, several=bool(self.clusters))
-        return self._hour.read(t, names, self._inventory)
-
-    @property
-    def clusters(self) -> str:
-        """The label that tells several clusters apart; empty where there is one."""
-        return self._inventory.schema.cluster
-
-    # -- the hosts in sight -------------------------------------------------------------------------------------------
+        among = NamesAmongGpus(known, several=bool(self._inventory.schema.cluster))
+        return self._hour.read(t, self._records.names if self._is_large else among, self._inventory)
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
         """GPUs of these hosts, and of hosts whose job has a straggler.
@@ -184,21 +171,18 @@ class PrometheusFleet(FleetSource):
         return PrometheusFleet(self._engine.client, self.source, select, self._clock, hosts=hosts)
 
     def _within(self, instances: Collection[str]) -> str:
-        return ",".join(part for part in (any_of("instance", sorted(instances)), self._engine.select) if part)
+        return ",".join(filter(None, (any_of("instance", sorted(instances)), self._engine.select)))
 
     def _asked_for(self, host: str) -> tuple[FleetInventory, queries.FleetSchema] | None:
         """The inventory that knows a host's GPUs, and a schema narrowed to it.
 
         In a large fleet the inventory is a part's. None for an unknown host.
         """
-        inventory = self._inventory
-        if self._is_large:
-            for hosts in _parts(self._records.addresses, (host,)) if host not in self._part_of else ():
+        if self._is_large and host not in self._part_of:
+            for hosts in _parts(self._records.addresses, (host,)):
                 self._part_of[host] = self._narrowed(hosts)
                 self._part_of[host].ask(self._past)
-            if host not in self._part_of:
-                return None
-            inventory = self._part_of[host]._inventory
+        inventory = (self._part_of.get(host, self) if self._is_large else self)._inventory
         instances = {identity.instance for identity in inventory.identities.values() if identity.host == host}
         return (inventory, replace(inventory.schema, select=self._within(instances))) if instances else None
 
@@ -207,26 +191,27 @@ class PrometheusFleet(FleetSource):
         if (asked_for := self._asked_for(host)) is None:
             return {}
         inventory, schema = asked_for
-        step = HOUR_S / MINUTES
-        width = max(step, 2 * schema.scrape_s)
-        texts = {key: queries.metric(schema, key, lambda series: over("avg_over_time", series, width)) for key in MEANS}
-        questions = {key: PromQuery(text, t, t - HOUR_S + step, step) for key, text in texts.items() if text}
+        step_s = HOUR_S / MINUTES
+        width_s = max(step_s, 2 * schema.scrape_s)
+        texts = {key: queries.metric(schema, key, lambda series: over("avg_over_time", series, width_s))
+                 for key in MEANS}  # fmt: skip
+        questions = {key: PromQuery(text, t, t - HOUR_S + step_s, step_s) for key, text in texts.items() if text}
         answers = self._engine.asked(questions, needs=questions)
-        lines: dict[str, dict[str, list[float | None]]] = {}
-        for key in questions:
-            moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
+        lines: dict[str, tuple[list[float | None], ...]] = {}
+        for place, key in enumerate(MEANS):
+            minutes: dict[int, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
             for row in answers.rows_of(key):
                 gpu = inventory.gpus.value(row.metric)
                 for moment, text in row.points():
-                    if (value := number(text)) is not None:
-                        moments[moment].append((gpu, value))
-            for moment, of_moment in moments.items():
-                column = round((moment - (t - HOUR_S)) / step) - 1
-                for gpu, value in in_units(of_moment, key).items() if 0 <= column < MINUTES else ():
-                    if (identity := inventory.identities.get(gpu)) is not None:
-                        of_gpu = lines.setdefault(identity.gpu, {name: [None] * MINUTES for name in MEANS})
-                        of_gpu[key][column] = value
-        return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
+                    column = round((moment - (t - HOUR_S)) / step_s) - 1
+                    if (value := number(text)) is not None and 0 <= column < MINUTES:
+                        minutes[column].append((gpu, value))
+            for column, of_minute in minutes.items():
+                for known, value in in_units(of_minute, key).items():
+                    if (identity := inventory.identities.get(known)) is not None:
+                        line = lines.setdefault(identity.gpu, ([None] * MINUTES, [None] * MINUTES))
+                        line[place][column] = value
+        return {gpu: (util, sm) for gpu, (util, sm) in lines.items()}
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
         if (asked_for := self._asked_for(host)) is None:

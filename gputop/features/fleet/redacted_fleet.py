@@ -47,8 +47,8 @@ class RedactedFleet(FleetSource):
             "cluster": lambda cluster: redactor.number("cluster", cluster) if cluster else "", "job": self._job,
             "user": lambda user: redactor.user(user) or "", "own_verdict": self._verdict, "reason": redactor.text,
             "labels": lambda labels: {name: self._label(name, value) for name, value in labels.items()},
-            "source": redactor.text, "gpus": self._rows, "down": self._hosts_rows, "hour": self._row,
-            "lost": self._rows, "gone": self._hosts_rows, "shares": self._rows, "missing": self._hosts_rows,
+            "source": redactor.text, "gpus": self._rows, "down": self._by_host, "hour": self._row,
+            "lost": self._rows, "gone": self._by_host, "shares": self._rows, "missing": self._by_host,
             "repeated": lambda hosts: {self._host(host): self._host(other) for host, other in hosts.items()},
             "alerts": self._rows, "problems": lambda problems: tuple(map(redactor.text, problems)),
         }  # fmt: skip
@@ -65,7 +65,7 @@ class RedactedFleet(FleetSource):
         return self._fleet.interval_s
 
     def ask(self, at: float | None = None) -> FleetReading:
-        read = self._asked(lambda: self._fleet.ask(at))
+        read = self._asked(self._fleet.ask, at)
         if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
             # The redactor gives returning names the same numbers.
             self._hosts.clear()
@@ -73,19 +73,18 @@ class RedactedFleet(FleetSource):
         return replace(self._row(read), opens={}, own_names={}, is_redacted=True)
 
     def hour(self, t: float) -> LastHour | None:
-        hour = self._asked(lambda: self._fleet.hour(t))
+        hour = self._asked(self._fleet.hour, t)
         return None if hour is None else self._row(hour)
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
         known = [self._hosts[host] for host in hosts if host in self._hosts]
-        readings = self._asked(lambda: self._fleet.look(known, at))
-        return self._rows(readings)
+        return self._rows(self._asked(self._fleet.look, known, at))
 
     def history(self, host: str, t: float) -> History:
-        return self._asked(lambda: self._fleet.history(self._hosts.get(host, ""), t))
+        return self._asked(self._fleet.history, self._hosts.get(host, ""), t)
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
-        return self._asked(lambda: self._fleet.details(self._hosts.get(host, ""), at))
+        return self._asked(self._fleet.details, self._hosts.get(host, ""), at)
 
     def settle(self) -> None:
         self._fleet.settle()
@@ -93,16 +92,16 @@ class RedactedFleet(FleetSource):
     def close(self) -> None:
         self._fleet.close()
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _asked(self, ask: Callable[..., T], *args: Any) -> T:
         try:
-            return ask()
+            return ask(*args)
         except FleetError as error:
             raise FleetError(self._redactor.text(str(error))) from None
 
     def _rows(self, rows: Sequence[Row] | None) -> list[Row] | None:
         return None if rows is None else [self._row(row) for row in rows]
 
-    def _hosts_rows(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+    def _by_host(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         return {self._host(host): self._row(row) if isinstance(row, Struct) else row for host, row in rows.items()}
 
     def _row(self, row: Row) -> Row:

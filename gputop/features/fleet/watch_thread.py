@@ -72,8 +72,6 @@ class FleetWatch:
             self._in_sight = hosts, host
             self._worker.wake()
 
-    # -- the thread -------------------------------------------------------------------------------------------------
-
     def _turn(self) -> None:
         """Ask for due answers, for hosts on screen, and for the last hour."""
         at = self._at

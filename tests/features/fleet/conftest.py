@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import Client
+from gputop.features.fleet.engine import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import LATE, STARTED, SimulatedFleet
 from gputop.paint.line import Row
+from tests.support.engines import backfill, imported, prometheus, victoria
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_engine import engine as scripted
 
@@ -39,6 +42,31 @@ def text_of(rows: Iterable[Row]) -> str:
 def counted(frame: FleetFrame) -> dict[str, int]:
     """How many GPUs are in each state that there is."""
     return {state: n for state, n in frame.counts.items() if n}
+
+
+def failing_at_times(client: Any) -> list[str]:
+    """Let the client's questions that hold this text fail; an empty one lets all pass."""
+    real, failing = client.ask, [""]
+
+    def ask(queries: Sequence[PromQuery]) -> list[Answer | QueryError]:
+        return [
+            QueryError("503, the engine failed") if failing[0] and failing[0] in query.promql else answer
+            for query, answer in zip(queries, real(queries), strict=True)
+        ]
+
+    client.ask = ask
+    return failing
+
+
+@contextmanager
+def engine_with(name: str, folder: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The URL of an engine with these lines in it."""
+    if name == "prometheus":
+        backfill(folder, lines)
+    with (prometheus if name == "prometheus" else victoria)(folder) as url:
+        if name != "prometheus":
+            imported(url, lines)
+        yield url
 
 
 @pytest.fixture(scope="session")

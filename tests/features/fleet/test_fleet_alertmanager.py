@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -22,17 +19,14 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import PodContainer, PodFamilies
-from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.life import slurm
-from tests.features.fleet.test_fleet_histories import Asked
-from tests.support.engines import ALERTMANAGER, NODE_EXPORTER, alertmanager, missing, node_exporter, prometheus
+from tests.support.engines import ALERTMANAGER, alertmanager, missing, prometheus
 from tests.support.exported import feed, gpu_of, snapshot_of
 from tests.support.prom_servers import Engine
 
-_ABSENT = [reason for name in ("prometheus", ALERTMANAGER, NODE_EXPORTER) if (reason := missing(name))]
+_ABSENT = [reason for name in ("prometheus", ALERTMANAGER) if (reason := missing(name))]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_ABSENT), reason=" and ".join(_ABSENT) or "they are here")]
-ROOT = Path(__file__).parents[3]
 OWN_LABELS = {"namespace": "gputop", "pod": "gputop-export-x7x", "container": "gputop", "endpoint": "metrics"}
 """What Prometheus' operator adds to everything that it scrapes: the exporter's own pod."""
 
@@ -130,30 +124,25 @@ def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod
     yaml = pytest.importorskip("yaml")
     made = tmp_path / "made"
     assert main(["fleet", "deploy", str(made)]) == 0
-    nodes, files = Nodes(), tmp_path / "textfiles"
-    files.mkdir()
+    nodes = Nodes()
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(_served(nodes))
         routes = yaml.safe_load(_quicker((made / "alertmanager/alertmanager.yml").read_text()))
         for receiver in routes["receivers"]:
             receiver["webhook_configs"] = [{"url": f"http://127.0.0.1:{port}/hook"}]
         alerts = stack.enter_context(alertmanager(tmp_path / "am", yaml.safe_dump(routes)))
-        exporter = stack.enter_context(_textfile_exporter(files / "gputop.prom"))
-        nodes_port = stack.enter_context(node_exporter(files))
         config = yaml.safe_load(_quicker((made / "prometheus/prometheus.yml").read_text()))
         config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{alerts}"]
         own = config["scrape_configs"][0]
         own["metrics_path"] = "/n1"
         own["static_configs"] = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": "n1:9401"}}]
-        node = {"job_name": "node", "static_configs": [{"targets": [f"127.0.0.1:{nodes_port}"]}]}
-        node["static_configs"][0]["labels"] = {"instance": "n3:9100"}  # type: ignore[index]
-        config["scrape_configs"] += [_operator_job((made / "kubernetes/servicemonitor.yaml").read_text(), port), node]
+        config["scrape_configs"].append(_operator_job((made / "kubernetes/servicemonitor.yaml").read_text(), port))
         engine = tmp_path / "prometheus"
         engine.mkdir()
         (engine / "gputop.rules.yml").write_text(_quicker((made / "prometheus/gputop.rules.yml").read_text()))
         url = stack.enter_context(prometheus(engine, config=yaml.safe_dump(config)))
         asked = Engine("prometheus", int(url.rpartition(":")[2]))
-        asked.until("count(gputop:gpu:owner) >= 3")
+        asked.until("count(gputop:gpu:owner) >= 2")
         asked.until('count by (instance) (gputop_gpu_ecc_errors_total{counter="volatile"}) >= 1')
         time.sleep(3.0)
         nodes.errors = 2
@@ -162,27 +151,16 @@ def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod
             wanted = {"alertname": "GpuUncorrectedEcc", "hostname": host}
             return lambda told: wanted.items() <= told["groupLabels"].items()
 
-        slurm, pod = nodes.until(about("n1")), nodes.until(about("n2"))
-        assert slurm["receiver"] == pod["receiver"] == "on-call"
-        (first,), (second,) = slurm["alerts"], pod["alerts"]
-        assert first["labels"].items() >= {
-            "hostname": "n1", "gpu": "0", "job_id": "77", "user": "ada", "severity": "critical",
-        }.items()  # fmt: skip
-        assert second["labels"].items() >= {
-            "hostname": "n2", "gpu": "0", "k8s_namespace": "team-a", "k8s_pod": "train-0",
-        }.items()  # fmt: skip
+        told = [nodes.until(about(host)) for host in ("n1", "n2")]
+        assert {one["receiver"] for one in told} == {"on-call"}
+        (first,), (second,) = (one["alerts"] for one in told)
+        slurm = {"hostname": "n1", "gpu": "0", "job_id": "77", "user": "ada", "severity": "critical"}
+        pod = {"hostname": "n2", "gpu": "0", "k8s_namespace": "team-a", "k8s_pod": "train-0"}
+        assert first["labels"].items() >= slurm.items() and second["labels"].items() >= pod.items()
         assert "n1 GPU 0" in first["annotations"]["summary"] and first["annotations"]["action"]
         # Nothing of ours collides with what the operator adds, and the exporter's own pod is no job.
         assert not [name for name in _labels(url) if name.startswith("exported_")]
         assert not {"pod", "namespace", "container"} & set(second["labels"])
-
-        # Beside node_exporter: the page is whole, and its host is the node's.
-        assert asked.until('node_textfile_scrape_error{job="node"}')[0][1] == 0.0
-        assert asked.until('count(gputop_gpu_utilization_ratio{job="node"})')[0][1] == 8.0
-        frame = _frame(url)
-        (demo,) = [group for group in frame.hosts if len(group.gpus) == 8]
-        assert demo.name == "node-17" and demo.down is None
-        assert exporter.poll() is None
 
         # A host that is down says nothing of its GPUs.
         _down(alerts, "n1")
@@ -191,29 +169,6 @@ def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod
             assert time.monotonic() < deadline
             time.sleep(0.3)
         assert not _inhibited(alerts, "n2")
-
-
-@contextlib.contextmanager
-def _textfile_exporter(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "gputop", "export", "demo", "--textfile", str(path)]
-    process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ), stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60.0
-        while not path.exists():
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _frame(url: str) -> FleetFrame:
-    asked = Asked(url)
-    try:
-        return asked.frame(time.time())
-    finally:
-        asked.fleet.close()
 
 
 def _labels(url: str) -> list[str]:

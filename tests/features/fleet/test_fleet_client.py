@@ -1,4 +1,9 @@
-"""An engine that misbehaves costs one line each. The engine is a small server of our own."""
+"""An engine that misbehaves costs one line each. The engine is a small server of our own.
+
+Forms of Thanos and Mimir: "warnings" and "infos" beside "data", https://prometheus.io/docs/prometheus/latest/querying/api/;
+what Thanos warns of when a store does not answer, https://thanos.io/tip/components/query.md/#partial-response; Mimir's
+limits and tenants, https://grafana.com/docs/mimir/latest/manage/mimir-runbooks/.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from gputop.cli import main
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.engine import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, labels_of
 from gputop.features.fleet.fleet_command import moment_of
-from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
@@ -33,6 +38,15 @@ from gputop.model.source import UsageError
 from tests.support.scripted_engine import JSON, ScriptedEngine, answers, is_discovery, names, vector
 
 Asked = Callable[..., PrometheusFleet]
+THANOS_DOWN = (
+    'receive series from Addr: 10.0.3.7:10901 LabelSets: {cluster="b"} MinTime: 1762990000000 MaxTime: '
+    "9223372036854775807: rpc error: code = Unavailable desc = connection error"
+)
+MIMIR_LIMIT = (
+    "expanding series: the query exceeded the maximum number of series (limit: 3 series) "
+    "(err-mimir-max-series-per-query). To adjust the related per-tenant limit, configure "
+    "-querier.max-fetched-series-per-query, or contact your service administrator."
+)
 DEEP = b'{"status":"success","data":{"resultType":"%s","result":' + b"[" * 500_000 + b"]" * 500_000 + b"}}"
 REFUSALS = [
     ((401, {}, b"no"), "401, not allowed: give a token"),
@@ -98,6 +112,44 @@ def _slow(begun: bytes) -> Iterator[tuple[str, list[socket.socket]]]:
             connection.close()
 
 
+def _changed(answer: Any, change: Callable[[Any], Any]) -> Any:
+    """A packed answer with other data."""
+    status, headers, body = answer
+    return status, headers, gzip.compress(json.dumps(change(json.loads(gzip.decompress(body)))).encode())
+
+
+def _frames(fleet: PrometheusFleet, times: int = 5) -> FleetFrame:
+    """The last of some frames: what changes seldom was asked for again meanwhile."""
+    return [fleet_frame(fleet.ask()) for _ in range(times)][-1]
+
+
+@contextlib.contextmanager
+def _slow(begun: bytes) -> Iterator[tuple[str, list[socket.socket]]]:
+    """A server that begins every answer so and goes on byte by byte, or, where it begins none, is silent; its URL and
+    its connections."""
+    opened: list[socket.socket] = []
+
+    def answer(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(begun)
+            while begun:
+                connection.sendall(b".")
+                time.sleep(0.05)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                opened.append(server.accept()[0])
+                threading.Thread(target=answer, args=opened[-1:], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", opened
+        for connection in opened:
+            connection.close()
+
+
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
 def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) -> None:
     with _slow(begun) as (url, _):
@@ -120,22 +172,19 @@ def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_
         client.close()
 
 
-def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
+def test_what_an_engine_has_not_ends_the_command_in_one_line(
     engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine.shutdown()
-    engine.server_close()
-    assert main(["fleet", "--prom", engine.url, "--json"]) == 3
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "nobody listens there" in err
-
-
-def test_no_gpu_metrics_names_what_was_looked_for(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
     engine.answer = names()
     assert main(["fleet", "--prom", engine.url, "--json", "--select", 'cluster="a"']) == 3
     err = capsys.readouterr().err
     assert 'no GPU metrics there with cluster="a"; looked for gputop_gpu_utilization_ratio' in err
     assert "DCGM_FI_DEV_GPU_UTIL" in err
+    engine.shutdown()
+    engine.server_close()
+    assert main(["fleet", "--prom", engine.url, "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "nobody listens there" in err
 
 
 def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(
@@ -149,7 +198,7 @@ def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(
     engine.answer = answers(SimulatedFleet(2), lost=lost)
     assert len(fleet.ask().gpus) == 15
     lost.clear()
-    assert [len(fleet.ask().gpus) for _ in range(5)][-1] == 16
+    assert len(_frames(fleet).gpus) == 16
 
 
 def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
@@ -166,15 +215,15 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     assert labels_of(answer.rows[0].metric) == {"a": "b"} and answer.rows[0].value == (STARTED, "1.5")
     path, form, headers = engine.asked[0]
     assert path == "/api/v1/query" and form["time"] == ["12.000"] and form["timeout"] == ["9s"]
-    assert headers["Authorization"] == "Bearer s3cret" and headers["Accept-Encoding"] == "identity"
+    assert headers["Authorization"] == "Bearer s3cret" and headers["X-Scope-OrgID"] == "team"
+    assert headers["Accept-Encoding"] == "identity"
     assert Client(address_of("https://far", {}))._headers["Accept-Encoding"] == "gzip"
     assert "s3cret" not in repr(address_of(engine.url, {}, header_file=str(secret)))
 
 
 def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: ScriptedEngine, asked: Asked) -> None:
     engine.answer = answers(SimulatedFleet(3), skew_s=7200.0)
-    fleet = asked(engine.url)
-    read = fleet.ask()
+    read = asked(engine.url).ask()
     assert "7200 s ahead of this machine's" in " ".join(read.problems)
     assert read.age_s == 3.0 and read.t == STARTED + 7200.0 and len(read.gpus) == 24
     assert all("time" not in form for _, form, _ in engine.asked) and len(engine.asked) <= 10
@@ -186,16 +235,13 @@ def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_b
     simulated = SimulatedFleet(12)
     whole = answers(simulated)
     engine.answer = lambda query: (500, {}, b"out of memory") if "up[" in query else whole(query)
-    fleet = asked(engine.url)
-    frame = fleet_frame(fleet.ask())
-    wanted = {
-        (gpu.read.host, gpu.read.gpu): gpu.state
-        for host in fleet_frame(simulated.ask(STARTED)).hosts
-        for gpu in host.gpus
-        if gpu.read.names != "gputop" and gpu.state not in ("down", "idle_allocated")
-    }
-    found = {(gpu.read.host, gpu.read.gpu): gpu.state for host in frame.hosts for gpu in host.gpus}
-    assert wanted.items() <= found.items() and wanted
+    frame = fleet_frame(asked(engine.url).ask())
+    wanted, found = (
+        {(gpu.read.host, gpu.read.gpu): gpu.state for gpu in of.gpus if gpu.read.names in names_of}
+        for of, names_of in ((fleet_frame(simulated.ask(STARTED)), ("4.9", "legacy")), (frame, ("legacy",)))
+    )
+    known = {gpu: state for gpu, state in wanted.items() if state not in ("down", "idle_allocated")}
+    assert known.items() <= found.items() and known
     assert any("500" in problem for problem in frame.problems)
 
 
@@ -224,49 +270,59 @@ def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_da
     fleet = asked(engine.url, lambda: now[0])
     assert fleet_frame(fleet.ask()).counts["lost"] == 0
     lost.add(("node-001", "3"))
-    frames = [fleet_frame(fleet.ask()) for _ in range(5)]
-    assert frames[-1].counts["lost"] == 1 and not frames[-1].read.down and len(frames[-1].read.gpus) == 16
-    assert [(gpu.read.host, gpu.read.gpu) for gpu in frames[-1].gpus if gpu.state == "lost"] == [("node-001", "3")]
-    now[0] += 86000.0
-    assert [fleet_frame(fleet.ask()) for _ in range(5)][-1].counts["lost"] == 1
-    now[0] += 500.0
-    frames = [fleet_frame(fleet.ask()) for _ in range(5)]
-    assert frames[-1].counts["lost"] == 0 and len(frames[-1].read.gpus) == 15
+    frame = _frames(fleet)
+    assert not frame.read.down and len(frame.read.gpus) == 16
+    assert [(gpu.read.host, gpu.read.gpu) for gpu in frame.gpus if gpu.state == "lost"] == [("node-001", "3")]
+    for later_s, n in ((86000.0, 1), (500.0, 0)):
+        now[0] += later_s
+        frame = _frames(fleet)
+        assert (frame.counts["lost"], len(frame.read.gpus)) == (n, 15 + n)
 
 
-@pytest.mark.parametrize(
-    "said", [{"isPartial": True}, {"warnings": ["store b: unavailable"]}], ids=lambda said: str(*said)
-)
+@pytest.mark.parametrize("said", [{"isPartial": True}, {"warnings": [THANOS_DOWN], "infos": ["a counter?"]}])
 def test_by_an_answer_that_the_engine_calls_partial_no_gpu_is_lost(
     engine: ScriptedEngine, asked: Asked, said: dict[str, Any]
 ) -> None:
     lost: set[tuple[str, str]] = set()
     whole = answers(SimulatedFleet(2), lost=lost)
-
-    def partial(query: str) -> Any:
-        status, headers, body = whole(query)
-        return status, headers, gzip.compress(json.dumps({**json.loads(gzip.decompress(body)), **said}).encode())
-
     engine.answer = whole
     fleet = asked(engine.url)
     fleet.settle()
     fleet.ask()
     lost.add(("node-001", "3"))
-    engine.answer = lambda query: whole(query) if "__name__" in query else partial(query)
-    frame = [fleet_frame(fleet.ask()) for _ in range(5)][-1]
-    assert frame.counts["lost"] == 0 and frame.total == 16 and "the engine warns: " in frame.problems[0]
+    engine.answer = lambda query: (
+        whole(query) if "__name__" in query else _changed(whole(query), lambda data: data | said)
+    )
+    frame = _frames(fleet)
+    told = [problem for problem in frame.problems if "warns" in problem]
+    assert frame.counts["lost"] == 0 and frame.total == 16 and len(told) == 1, "said once"
+    assert told[0].startswith("the engine warns: ") and "a counter" not in "".join(frame.problems)
     (gpu,) = [gpu for gpu in frame.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "3")]
     assert gpu.state == "unmeasured" and gpu.read.util_pct is None
     engine.answer = whole
-    assert [fleet_frame(fleet.ask()).counts["lost"] for _ in range(5)][-1] == 1
+    assert _frames(fleet).counts["lost"] == 1
+
+
+def test_mimir_wants_a_tenant_and_its_limit_is_one_line_that_says_how_to_stay_below(
+    engine: ScriptedEngine, asked: Asked
+) -> None:
+    engine.answer = (401, {"Content-Type": "text/plain; charset=utf-8"}, b"no org id\n")
+    with pytest.raises(FleetError, match="X-Scope-OrgID: NAME` in --header-file"):
+        asked(engine.url).ask()
+    whole = answers(SimulatedFleet(2))
+    limit = json.dumps({"status": "error", "errorType": "execution", "error": MIMIR_LIMIT}).encode()
+    engine.answer = lambda query: (422, JSON, limit) if "quantile" in query else whole(query)
+    fleet = asked(engine.url)
+    fleet.settle()
+    (problem,) = fleet.ask().problems
+    assert "err-mimir-max-series-per-query" in problem and "narrow it by --select (" in problem
+    assert problem.isprintable() and len(problem) < 480
 
 
 def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_than_ten(
     engine: ScriptedEngine, asked: Asked
 ) -> None:
-    whole = answers(SimulatedFleet(2))
-    names_there = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED")
-    engine.answer = lambda query: names(*names_there) if "__name__" in query else whole(query)
+    engine.answer = answers(SimulatedFleet(2))
     fleet = asked(engine.url)
     rounds = []
     for _ in range(5):
@@ -276,15 +332,11 @@ def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_tha
         assert len(engine.asked) - before <= 9, "and one look at the index"
     always = ("avg_over_time(DCGM_FI_DEV_GPU_UTIL", "avg_over_time(DCGM_FI_PROF_SM_ACTIVE", "max_over_time(up")
     assert all(word in text for text in rounds for word in always)
-    for word in (
-        "last_over_time(DCGM_FI_DEV_POWER_USAGE",
-        "last_over_time(DCGM_FI_DEV_FB_USED",
-        "quantile_over_time",
-        "timestamp(",
-    ):
-        asked = [word in text for text in rounds]
-        assert asked[0] and asked[1] != asked[2] and asked[1:3] == asked[3:5], word
-    assert "modelName" in rounds[0] and "modelName" in rounds[4] and "modelName" not in "".join(rounds[2:4])
+    for word in ("last_over_time(DCGM_FI_DEV_POWER_USAGE", "last_over_time(DCGM_FI_DEV_FB_USED", "quantile_over_time",
+                 "timestamp("):  # fmt: skip
+        there = [word in text for text in rounds]
+        assert there[0] and there[1] != there[2] and there[1:3] == there[3:5], word
+    assert ["modelName" in text for text in rounds] == [True, True, False, False, True]
     assert ["offset 24h" in text for text in rounds] == [False, True, False, False, False], "after the first picture"
 
 
@@ -324,20 +376,15 @@ def test_a_value_that_cannot_be_is_not_measured_and_the_screen_draws_the_rest(
 ) -> None:
     good = answers(SimulatedFleet(3))
 
-    def answer(query: str) -> Any:
-        status, headers, body = good(query)
-        if "avg_over_time" not in query or "__name__" in query:
-            return status, headers, body
-        data = json.loads(gzip.decompress(body))
+    def spoiled(data: Any) -> Any:
         data["data"]["result"][0]["value"][1] = value
-        return status, headers, gzip.compress(json.dumps(data).encode())
+        return data
 
-    engine.answer = answer
-    fleet = asked(engine.url)
-    frame = fleet_frame(fleet.ask())
-    odd = next(gpu for host in frame.hosts for gpu in host.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "0"))
+    engine.answer = lambda query: _changed(good(query), spoiled) if "avg_over_time" in query else good(query)
+    frame = fleet_frame(asked(engine.url).ask())
+    odd = next(gpu for gpu in frame.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "0"))
     assert odd.read.util_pct is None and odd.read.sm_active_pct is None and odd.state == "unmeasured"
-    assert sum(gpu.read.util_pct is not None for host in frame.hosts for gpu in host.gpus) == 23
+    assert sum(gpu.read.util_pct is not None for gpu in frame.gpus) == 23
     for panel in ("hosts", "jobs", "host"):
         assert len(fleet_screen(frame, FleetView(panel=panel, host="node-001"), 120, 36).rows) == 36
 
@@ -359,7 +406,6 @@ def test_a_time_long_ago_is_asked_as_it_is_and_one_to_come_is_now() -> None:
 
 
 def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> None:
-    """Of an installation without extras the demo of a fleet and all of the help work."""
     (tmp_path / "httpcore.py").write_text("raise ImportError('not installed')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[3]}"}
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from gputop.cli import main
@@ -32,32 +29,40 @@ WANTED = {
 }  # fmt: skip
 
 
+RULES, BOARD = "prometheus/gputop.rules.yml", "grafana/gputop-fleet.json"
+
+
+def _asked(board: Any) -> dict[str, str]:
+    """The dashboard's queries with their kinds of panel."""
+    return {panel["targets"][0]["expr"]: panel["type"] for panel in board["panels"] if panel.get("targets")}
+
+
+def _done(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def _needs(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(program) is None, reason=f"needs {program}")
+
+
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_every_file_is_there_says_how_to_use_it_and_holds_no_placeholder(names: Names) -> None:
     made = files(names)
     assert set(made) >= WANTED
     for path, text in made.items():
-        if path.endswith(".json"):
-            board = json.loads(text)
-            asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
-            assert board["description"] and len(asked) > (8 if "job.json" in path else 20)
-            assert not [expr for expr in asked if "@" in expr]
-            assert {variable["name"] for variable in board["templating"]["list"]} >= {"cluster", "host", "gpu", "job"}
-            assert re.search(r"/d/gputop-(fleet|job)", board["links"][0]["url"])
-            assert ("DCGM_" in " ".join(asked)) == (names != "gputop")
-        else:
+        if not path.endswith(".json"):
             words = [line for line in text.splitlines()[:4] if line.startswith("#") and not line.startswith("#!")]
             assert len(words) >= 2, path
-
-
-def test_panels_lie_in_lines_and_on_no_other(tmp_path: Path) -> None:
-    for names in ALL_NAMES:
-        board = json.loads(files(names)["grafana/gputop-fleet.json"])
-        taken: set[tuple[int, int]] = set()
-        for panel in board["panels"]:
-            place = panel["gridPos"]
+            continue
+        board = json.loads(text)
+        asked, taken = _asked(board), set()
+        assert board["description"] and len(asked) > (8 if "job.json" in path else 20)
+        assert not [expr for expr in asked if "@" in expr] and ("DCGM_" in " ".join(asked)) == (names != "gputop")
+        assert {variable["name"] for variable in board["templating"]["list"]} >= {"cluster", "host", "gpu", "job"}
+        assert re.search(r"/d/gputop-(fleet|job)", board["links"][0]["url"])
+        for place in (panel["gridPos"] for panel in board["panels"]):
             cells = {(place["x"] + dx, place["y"] + dy) for dx in range(place["w"]) for dy in range(place["h"])}
-            assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+            assert not cells & taken and max(x for x, _ in cells) < 24, "panels lie in lines and on no other"
             taken |= cells
 
 
@@ -65,13 +70,11 @@ def test_what_is_there_is_left_alone_unless_told(tmp_path: Path, capsys: pytest.
     target = tmp_path / "new" / "folder"
     assert main(["fleet", "deploy", str(target)]) == 0
     assert {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()} == set(files("gputop"))
-    assert main(["fleet", "deploy", str(target)]) == 2
-    assert "--force" in capsys.readouterr().err
+    assert main(["fleet", "deploy", str(target)]) == 2 and "--force" in capsys.readouterr().err
     (target / "compose.yaml").write_text("mine")
     assert main(["fleet", "deploy", str(target), "--names", "legacy", "--force"]) == 0
     assert (target / "compose.yaml").read_text() != "mine"
-    (tmp_path / "file").write_text("")
-    assert main(["fleet", "deploy", str(tmp_path / "file")]) == 2
+    assert main(["fleet", "deploy", str(target / "compose.yaml")]) == 2
 
 
 def test_nothing_is_written_through_a_link_out_of_the_directory(
@@ -117,6 +120,16 @@ def _manifests(text: str) -> tuple[list[Any], Any]:
     return documents, daemons[0]["spec"]["template"]["spec"] if daemons else None
 
 
+def _manifests(text: str) -> tuple[list[Any], Any]:
+    """The documents of a file, each as Kubernetes defines it, and the pod of the DaemonSet among them."""
+    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
+    documents = list(yaml.safe_load_all(text))
+    for document in documents:
+        validate.validate(document, "1.30", strict=True)
+    daemons = [document for document in documents if document["kind"] == "DaemonSet"]
+    return documents, daemons[0]["spec"]["template"]["spec"] if daemons else None
+
+
 @pytest.mark.slow
 def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
     yaml, made = pytest.importorskip("yaml"), files("gputop")
@@ -139,8 +152,8 @@ def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
 
 
 @pytest.mark.slow
-def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> None:
-    text = files("gputop")["kubernetes/daemonset.yaml"]
+def test_the_commented_parts_of_the_manifest_are_valid_as_well() -> None:
+    text = files("gputop", image="r.example/gputop:1")["kubernetes/daemonset.yaml"]
     args, named, _ = re.findall(r"^ +(?:# )?args: .*\n", text, re.MULTILINE)
     with_pods = text.replace(args, "").replace(named, named.replace("# ", ""))
     with_pods = re.sub(r"# (- \{name: pods.*)", r"\1", with_pods).replace("runAsNonRoot: true", "runAsNonRoot: false")
@@ -148,18 +161,13 @@ def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> N
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert pod["containers"][0]["args"][-1] == f"{mounts['pods']}/kubelet.sock"
     assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
-
-
-@pytest.mark.slow
-def test_the_commented_container_that_gives_the_steps_directory_away_is_valid_and_can_do_nothing_else() -> None:
-    text = files("gputop", image="r.example/gputop:1")["kubernetes/daemonset.yaml"]
     begin, end = text.index("      # initContainers:"), text.index("      containers:\n")
     _, pod = _manifests(text[:begin] + text[begin:end].replace("      # ", "      ") + text[end:])
-    (steps,) = pod["initContainers"]
-    assert steps["image"] == pod["containers"][0]["image"] == "r.example/gputop:1"
+    (steps,), container = pod["initContainers"], pod["containers"][0]
+    assert steps["image"] == container["image"] == "r.example/gputop:1"
     assert steps["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
-    assert steps["volumeMounts"] == pod["containers"][0]["volumeMounts"][:1]
-    assert str(pod["containers"][0]["securityContext"]["runAsUser"]) in steps["command"][-1]
+    assert steps["volumeMounts"] == container["volumeMounts"][:1]
+    assert str(container["securityContext"]["runAsUser"]) in steps["command"][-1]
 
 
 @pytest.mark.slow
@@ -192,14 +200,11 @@ def test_the_compose_file_is_what_the_specification_allows() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    made = files("gputop")
-    units = [path for path in made if path.startswith("systemd/")]
-    for path in units:
-        (tmp_path / Path(path).name).write_text(made[path].replace("/usr/local/bin/gputop", "/bin/true"))
-    command = ["systemd-analyze", "verify", *(str(tmp_path / Path(path).name) for path in units)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+@_needs("systemd-analyze")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "gputop-export.service"
+    unit.write_text(files("gputop")[f"systemd/{unit.name}"].replace("/usr/local/bin/gputop", "/bin/true"))
+    done = _done("systemd-analyze", "verify", str(unit))
     assert done.returncode == 0 and "gputop" not in done.stderr, done.stderr
 
 
@@ -238,12 +243,11 @@ def test_the_image_installs_the_wheel_that_is_there_or_the_version_that_is_named
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
+@_needs("kubectl")
 def test_kustomize_builds_the_manifests_with_the_image(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     assert main(["fleet", "deploy", str(tmp_path / "x"), "--image", "r.example/gputop:1"]) == 0
-    command = ["kubectl", "kustomize", str(tmp_path / "x" / "kubernetes")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _done("kubectl", "kustomize", str(tmp_path / "x" / "kubernetes"))
     assert done.returncode == 0, done.stderr
     kinds = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
     assert set(kinds) == {"Namespace", "PriorityClass", "DaemonSet", "Service", "NetworkPolicy"}
@@ -264,56 +268,46 @@ def test_the_families_that_the_example_leaves_out_are_asked_by_no_rule_and_are_t
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+@_needs("promtool")
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_prometheus_vmalert_and_alertmanager_take_their_files(names: Names, tmp_path: Path) -> None:
     for path, text in files(names, 2.5).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    checks = [["promtool", "check", "config", f"prometheus/{name}.yml"] for name in ("prometheus", "scrape")]
-    checks.append(["promtool", "check", "rules", "--lint=all", "prometheus/gputop.rules.yml"])
-    checks.append(["vmalert", "-rule=prometheus/gputop.rules.yml", "-dryRun"])
-    checks.append(["amtool", "check-config", "alertmanager/alertmanager.yml"])
+    checks = (
+        "promtool check config prometheus/prometheus.yml", "promtool check config prometheus/scrape.yml",
+        f"promtool check rules --lint=all {RULES}", f"vmalert -rule={RULES} -dryRun",
+        "amtool check-config alertmanager/alertmanager.yml",
+    )  # fmt: skip
     # promtool comes with Prometheus, and vmalert with VictoriaMetrics; amtool may be missing.
-    for words in (words for words in checks if shutil.which(words[0]) is not None):
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    for words in (words.split() for words in checks if shutil.which(words.split()[0]) is not None):
+        done = _done(*words, cwd=tmp_path)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool")
+@_needs("amtool")
 def test_the_commented_route_to_owners_is_valid_and_takes_idle_gpus_of_known_users_alone(tmp_path: Path) -> None:
     text = files("gputop")["alertmanager/alertmanager.yml"]
     text = re.sub(r"^( +)# (- (?:matchers|name)|  [ a-z-])", r"\1\2", text, flags=re.MULTILINE)
     config = tmp_path / "alertmanager.yml"
     config.write_text("global: {smtp_smarthost: 'mail.example.org:25', smtp_from: gpu@example.org}\n" + text)
-    check = subprocess.run(["amtool", "check-config", str(config)], capture_output=True, text=True, check=False)
+    check = _done("amtool", "check-config", str(config))
     assert check.returncode == 0 and "3 receivers" in check.stdout, check.stderr
     for labels, wanted in (
-        (["alertname=GpuIdleWithMemory", "user=ada", "severity=info"], "owner"),
-        (["alertname=GpuIdleWithMemory", "severity=info"], "team"),
-        (["alertname=GpuStarved", "user=ada", "severity=info"], "team"),
-        (["alertname=GpuLost", "user=ada", "severity=critical"], "on-call"),
+        ("alertname=GpuIdleWithMemory user=ada severity=info", "owner"),
+        ("alertname=GpuIdleWithMemory severity=info", "team"),
+        ("alertname=GpuStarved user=ada severity=info", "team"),
+        ("alertname=GpuLost user=ada severity=critical", "on-call"),
     ):
-        command = ["amtool", "config", "routes", "test", f"--config.file={config}", *labels]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = _done("amtool", "config", "routes", "test", f"--config.file={config}", *labels.split())
         assert done.stdout.strip() == wanted, (labels, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "",
-        "gputop",
-        "team/gputop",
-        "team/GPUTOP:1",
-        "a b:1",
-        "x:1 \nimage: evil",
-        "-x:1",
-        "gputop:1@sha256:12",
-        "x:" + "1" * 600,
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    "", "gputop", "team/gputop", "team/GPUTOP:1", "a b:1", "x:1 \nimage: evil", "-x:1", "gputop:1@sha256:12",
+    "x:" + "1" * 600,
+])  # fmt: skip
 def test_an_image_that_is_no_reference_or_has_no_version_is_one_line(
     tmp_path: Path, wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,41 +334,6 @@ def test_the_image_stands_in_the_manifest_and_every_file_can_be_read_whatever_th
 
 
 @pytest.mark.slow
-def test_the_recorder_of_a_slurm_job_outlives_its_prolog_and_ends_with_the_step_that_began_it(tmp_path: Path) -> None:
-    """As slurmstepd does: what a prolog leaves in its process group is killed, and its exports do not reach the
-    epilog."""
-    tools, told = tmp_path / "bin", tmp_path / "told"
-    tools.mkdir()
-    told.mkdir()
-    for name in ("prolog.sh", "epilog.sh"):
-        (tmp_path / name).write_text(files("gputop")[f"slurm/{name}"])
-    gputop = tools / "gputop"
-    gputop.write_text('#!/bin/sh\n[ "$1" = record ] && { : >"$3"; exec sleep 60; }\necho "verdicts of $2"\n')
-    gputop.chmod(0o755)
-
-    def run(name: str, step: str) -> None:
-        environment = {"PATH": f"{tools}:/usr/bin:/bin", "GPUTOP_RECORDINGS": str(told), "SLURM_JOB_ID": "7",
-                       "SLURM_LOCALID": "0", "SLURM_STEP_ID": step}  # fmt: skip
-        done = subprocess.Popen(["sh", str(tmp_path / name)], env=environment, start_new_session=True)
-        assert done.wait(60) == 0
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(done.pid, signal.SIGKILL)
-
-    run("prolog.sh", "4294967291")
-    (number,) = told.glob("*.pid")
-    pid = int(number.read_text().split()[0])
-    try:
-        run("prolog.sh", "0")
-        run("epilog.sh", "0")
-        assert psutil.pid_exists(pid), "a step within the job neither records again nor ends what the job's shell began"
-    finally:
-        run("epilog.sh", "4294967291")
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    (text,) = told.glob("*.txt")
-    assert text.read_text().startswith("verdicts of") and not list(told.glob("*.pid"))
-
-
-@pytest.mark.slow
 def test_the_shell_scripts_hold_no_job_up(tmp_path: Path) -> None:
     for name in ("slurm/prolog.sh", "slurm/epilog.sh"):
         script = tmp_path / Path(name).name
@@ -384,43 +343,28 @@ def test_the_shell_scripts_hold_no_job_up(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, b"")
 
 
-def test_every_query_has_a_panel() -> None:
-    made = files("gputop")
-    text = made["grafana/gputop-fleet.json"]
-    left_out = {query.id for query in QUESTIONS.values() if json.dumps(query.title)[1:-1] not in text}
-    assert left_out == {query.id for query in QUESTIONS.values() if query.needs_price}
-
-
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_the_fleet_s_dashboard_reads_what_the_rules_record_and_draws_few_lines(names: Names) -> None:
     made = files(names, 2.5)
-    recorded = set(re.findall(r"record: (gputop:fleet:(?:hours|waste)_\S+)", made["prometheus/gputop.rules.yml"]))
+    recorded = set(re.findall(r"record: (gputop:fleet:(?:hours|waste)_\S+)", made[RULES]))
     assert len(recorded) >= 8
-    asked = {
-        panel["targets"][0]["expr"]: panel["type"]
-        for panel in json.loads(made["grafana/gputop-fleet.json"])["panels"]
-        if panel.get("targets")
-    }
-    read = {series for expr in asked for series in recorded if expr.startswith(f"{series}{{")}
-    assert read == recorded
+    asked = _asked(json.loads(made[BOARD]))
+    assert {series for expr in asked for series in recorded if expr.startswith(f"{series}{{")} == recorded
     assert not any("[1h]" in expr for expr in asked if "state_seconds" in expr), "an hour of every GPU, at each refresh"
     assert all(expr.startswith("topk(") for expr, kind in asked.items() if kind == "timeseries")
+    left_out = {query.id for query in QUESTIONS.values() if json.dumps(query.title)[1:-1] not in files("gputop")[BOARD]}
+    assert left_out == {query.id for query in QUESTIONS.values() if query.needs_price}, "every other one has a panel"
 
 
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(names: Names) -> None:
     without, priced = files(names), files(names, 2.5)
-    wanted = {query.id for query in QUESTIONS.values() if query.needs_price}
-    rules = "prometheus/gputop.rules.yml"
-    assert "cost" not in without[rules]
-    assert {f"gputop:fleet:{id}" for id in wanted} <= set(re.findall(r"record: (\S+)", priced[rules]))
-    assert "2.5 a GPU-hour" in priced[rules] and "* 2.5" in priced[rules]
-    path = "grafana/gputop-fleet.json"
-    assert "price" not in without[path] and "Cost" not in without[path]
-    board = json.loads(priced[path])
+    wanted = {query.title: query.id for query in QUESTIONS.values() if query.needs_price}
+    assert "cost" not in without[RULES] and "price" not in without[BOARD] and "Cost" not in without[BOARD]
+    assert {f"gputop:fleet:{id}" for id in wanted.values()} <= set(re.findall(r"record: (\S+)", priced[RULES]))
+    assert "2.5 a GPU-hour" in priced[RULES] and "* 2.5" in priced[RULES]
+    board = json.loads(priced[BOARD])
     (variable,) = [row for row in board["templating"]["list"] if row["name"] == "price"]
     assert (variable["query"], variable["current"]["value"], variable["label"]) == ("2.5", "2.5", "Price of a GPU-hour")
-    asked = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel.get("targets")}
-    costs = {query.id: asked[query.title] for query in QUESTIONS.values() if query.title in asked and query.needs_price}
-    assert all("$price" in expr for expr in costs.values())
-    assert set(costs) == wanted
+    costs = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel["title"] in wanted}
+    assert costs.keys() == wanted.keys() and all("$price" in expr for expr in costs.values())

@@ -16,8 +16,9 @@ from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import rule_scope
 from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_LOST
+from tests.features.fleet.conftest import engine_with
 from tests.features.fleet.test_fleet_histories import END, Series, dcgm, gpu_of, host, lines, merged, own, up
-from tests.support.engines import backfill, imported, missing, prometheus, victoria
+from tests.support.engines import missing
 
 ENGINES = ("prometheus", "victoria-metrics")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("engines")]
@@ -82,32 +83,13 @@ FLEET = merged(
 def hour(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastHour]:
     if reason := missing(request.param):
         pytest.skip(reason)
-    with _engine(request.param, tmp_path_factory.mktemp("hours"), lines(FLEET, 4500.0)) as url:
+    with engine_with(request.param, tmp_path_factory.mktemp("hours"), lines(FLEET, 4500.0)) as url:
         fleet = PrometheusFleet(Client(address_of(url, {}), 60.0), url, "", lambda: END)
         assert fleet.ask(END).hour.lost is None, "the first frame does not wait for the hour"
         hour = fleet.hour(END)
         assert hour is not None and fleet.ask(END).hour is hour
         yield hour
         fleet.close()
-
-
-class _engine:
-    """An engine with these lines."""
-
-    def __init__(self, name: str, folder: Path, text: Iterator[str]) -> None:
-        if name == "prometheus":
-            backfill(folder, text)
-        self._server, self._text = (prometheus if name == "prometheus" else victoria)(folder), text
-        self._name = name
-
-    def __enter__(self) -> str:
-        url = self._server.__enter__()
-        if self._name != "prometheus":
-            imported(url, self._text)
-        return url
-
-    def __exit__(self, *error: object) -> None:
-        self._server.__exit__(*error)  # type: ignore[arg-type]
 
 
 def test_hours_are_exact_by_job_and_state_and_of_the_job_that_had_the_gpu_then(hour: LastHour) -> None:
@@ -141,7 +123,7 @@ def test_two_writers_of_one_engine_double_no_hour(name: str, tmp_path: Path) -> 
     ]  # fmt: skip
     text += [f"{line} {END - back:.3f}\n" for back in range(600, -1, -15)
              for line in (f"DCGM_FI_DEV_GPU_UTIL{{{gpu_of('h0', 0)}}} 98",)]  # fmt: skip
-    with _engine(name, tmp_path, iter(text)) as url:
+    with engine_with(name, tmp_path, iter(text)) as url:
         fleet = PrometheusFleet(Client(address_of(url, {}), 60.0), url, "", lambda: END)
         fleet.ask(END)
         hour = fleet.hour(END)
@@ -160,7 +142,7 @@ def test_a_host_that_starves_is_an_alert_and_an_idle_instance_is_none(tmp_path: 
         *({f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{gpu_of('m', gpu, part % 1)}}}": lambda back, gpu=gpu: float(gpu > 0)}
           for gpu in range(4)),
     )  # fmt: skip
-    with _engine("prometheus", tmp_path, lines(series, 600.0)) as url:
+    with engine_with("prometheus", tmp_path, lines(series, 600.0)) as url:
         client = Client(address_of(url, {}))
         text = QUESTIONS["straggler_starved"].promql(rule_scope("legacy"))
         assert text is not None

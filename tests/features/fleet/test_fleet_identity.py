@@ -1,10 +1,10 @@
-"""A GPU is one whatever speaks of it: two exporters, two addresses, MIG; a job is one of its cluster."""
+"""A GPU is one whatever speaks of it, and its hours count once; a host is a straggler where each of its GPUs is."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.decode_labels import discovered
 from gputop.features.fleet.engine import Client
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
 from gputop.features.fleet.last_hour import lost_hours_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
@@ -21,43 +21,20 @@ from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
 from gputop.features.fleet.straggler import stragglers
 from gputop.model.cards import mig_share
-from tests.features.fleet.conftest import counted
-from tests.features.fleet.test_fleet_histories import END, Asked, Series, dcgm, gpu_of, host, lines, merged, own, up
-from tests.support.engines import backfill, missing, prometheus
+from tests.features.fleet.test_fleet_histories import (
+    END,
+    OLD,
+    RENAMED,
+    Series,
+    addressed,
+    host,
+    merged,
+    own,
+    own_job,
+    split,
+)
+from tests.support.engines import missing
 from tests.support.scripted_engine import engine as scripted
-
-JOB = ',hpc_job="77"'
-
-
-def mig(name: str, gpu: int, number: int, profile: str, gr: float, sm: float, more: str = JOB, **util: float) -> Series:
-    """An instance under dcgm-exporter's names, which has no utilisation, or one that is 0."""
-    labels = gpu_of(name, gpu, f',GPU_I_ID="{number}"' + f',GPU_I_PROFILE="{profile}"' * bool(profile) + more)
-    values = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": gr, "DCGM_FI_PROF_SM_ACTIVE": sm, "DCGM_FI_DEV_FB_USED": 9000.0,
-              "DCGM_FI_DEV_POWER_USAGE": 350.0, **util}  # fmt: skip
-    return {f"{metric}{{{labels}}}": lambda back, value=value: value for metric, value in values.items()}  # type: ignore[misc]
-
-
-def split(name: str, gpus: Iterable[int], profiles: Iterable[str] = ("1g.10gb",) * 7, **values: float) -> Series:
-    """GPUs that are split: their own rows go on beside those of the instances."""
-    filled = {"gr": 0.98, "sm": 0.05, **values}
-    found: Series = merged(*(mig(name, gpu, number, profile, **filled)  # type: ignore[arg-type]
-                             for gpu in gpus for number, profile in enumerate(profiles, 7)))  # fmt: skip
-    return merged(found, *({f"DCGM_FI_DEV_POWER_USAGE{{{gpu_of(name, gpu)}}}": lambda back: 350.0} for gpu in gpus))
-
-
-def own_job(name: str, gpus: int) -> Series:
-    """GPUs under gputop's names that are busy and do not work, of a job."""
-    found: Series = host(name)
-    for gpu in range(gpus):
-        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",instance="{name}:9401",job="gputop"'
-        one = own(name, gpu)
-        for series in [series for series in one if "state" in series]:
-            del one[series]
-        one[f'gputop_gpu_state{{{labels},state="busy_not_working"}}'] = lambda back: 1.0
-        one[f'gputop_gpu_state_seconds_total{{{labels},state="busy_not_working"}}'] = lambda back: 9000.0 - back
-        one[f'gputop_job_info{{{labels},scheduler="slurm",job_id="901",user="ann"}}'] = lambda back: 1.0
-        found |= one
-    return found
 
 
 def counted_job(name: str, gpus: int, share: float) -> Series:
@@ -69,17 +46,6 @@ def counted_job(name: str, gpus: int, share: float) -> Series:
     return found
 
 
-def addressed(series: Series, old: str, new: str) -> Series:
-    return {name.replace(f'instance="{old}"', f'instance="{new}"'): value for name, value in series.items()}
-
-
-def relabelled(series: Series, **labels: str) -> Series:
-    more = "".join(f',{name}="{value}"' for name, value in labels.items())
-    return {f"{name[:-1]}{more}}}": value for name, value in series.items()}
-
-
-OLD = merged(*(dcgm(gpu_of("h0", gpu, ',hpc_job="901"'), 97.0, 9.0) for gpu in range(8)))
-RENAMED = {name.replace('Hostname="h0"', 'Hostname="h0.example"'): value for name, value in OLD.items()}
 HOURS: Mapping[str, tuple[Series, float, float]] = {
     # What there is, and by hand: GPU-hours without work in an hour, and GPUs.
     "two exporters": (merged(own_job("h0", 8), OLD), 8.0, 8.0),
@@ -125,118 +91,6 @@ def test_the_hours_of_a_gpu_are_counted_once_whatever_exports_it(tmp_path: Path)
     (tmp_path / "hours.yml").write_text(json.dumps(rules))
     done = subprocess.run(["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-
-def job(name: str, gpus: int, number: str, sm: float, **more: str) -> Series:
-    return relabelled(
-        merged(*(dcgm(gpu_of(name, gpu, f',hpc_job="{number}"'), 98.0, sm) for gpu in range(gpus))), **more
-    )
-
-
-def utku(name: str, gpu: int) -> Series:
-    labels = f'uuid="GPU-{name}-{gpu}",instance="{name}:9835",job="smi"'
-    return {
-        f"nvidia_smi_utilization_gpu_ratio{{{labels}}}": lambda back: 0.5,
-        f'nvidia_smi_gpu_info{{{labels},index="{gpu}",name="NVIDIA L4"}}': lambda back: 1.0,
-    }
-
-
-def since(series: Series, begin: float, end: float = 0.0) -> Series:
-    """The same from so many seconds before the end on, and until so many before it."""
-    return {
-        name: lambda back, value=value: value(back) if end <= back <= begin else None for name, value in series.items()
-    }  # type: ignore[misc]
-
-
-SWITCHED = merged(
-    *(dcgm(gpu_of("a", gpu), 98.0, 90.0) for gpu in range(3)),
-    since(dcgm(gpu_of("a", 3), 98.0, 90.0), 1e9, 900.0), since(split("a", (3,)), 900.0),
-    up("a"),
-)  # fmt: skip
-HISTORIES: Mapping[str, Series] = {
-    "both": merged(own_job("h0", 8), RENAMED, up("h0")),
-    "addresses": merged(OLD, addressed(OLD, "h0:9400", "10.0.0.1:9400")),
-    "mig": merged(split("m", range(2)), *(dcgm(gpu_of("n", gpu, ',hpc_job="8"'), 98.0, 90.0) for gpu in range(8))),
-    "mig alone": split("m", range(2), sm=0.9, DCGM_FI_DEV_GPU_UTIL=0.0),
-    "switched": SWITCHED,
-    "clusters": merged(job("n1", 8, "901", 68.0, cluster="a"), job("n2", 1, "901", 94.0, cluster="b")),
-    "host": merged(job("slow", 8, "5", 90.0), *(job(f"n{n}", 8, "5", 9.0) for n in range(3))),
-    "utku": merged(*(utku("u", gpu) for gpu in range(2))),
-}
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """All histories in one engine, each under a label of its own."""
-    if reason := missing("prometheus"):
-        pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("engine")
-    backfill(folder, lines(merged(*(relabelled(one, of=of) for of, one in HISTORIES.items())), 3600.0, 60.0))
-    with prometheus(folder) as found:
-        yield found
-
-
-@pytest.fixture
-def ask(url: str) -> Iterator[Callable[[str], FleetFrame]]:
-    asked: list[Asked] = []
-
-    def frame(of: str) -> FleetFrame:
-        asked.append(Asked(url, f'of="{of}"'))
-        return asked[-1].frame()
-
-    yield frame
-    for one in asked:
-        one.fleet.close()
-
-
-@pytest.mark.slow
-def test_a_gpu_under_two_exporters_or_two_addresses_is_one(ask: Callable[[str], FleetFrame]) -> None:
-    for of in ("both", "addresses"):
-        frame = ask(of)
-        assert counted(frame) == {"busy_not_working": 8} and [group.name for group in frame.hosts] == ["h0"], of
-        assert frame.power[0] == pytest.approx(4800.0 if of == "both" else 4000.0)
-
-
-@pytest.mark.slow
-def test_mig_instances_are_there_and_as_busy_as_their_engines(ask: Callable[[str], FleetFrame]) -> None:
-    frame = ask("mig")
-    assert counted(frame) == {"busy_not_working": 14, "working": 8}
-    assert {group.name for group in frame.hosts} == {"m", "n"}
-    assert {group.name: group.counts["busy_not_working"] for group in frame.jobs}["job 77"] == 14
-    (gpus,) = [group.gpus for group in frame.hosts if group.name == "m"]
-    assert {gpu.read.util_pct for gpu in gpus} == {98.0} and gpus[0].read.gpu == "0/7"
-    assert sum(gpu.read.power_w or 0.0 for gpu in gpus) == pytest.approx(700.0), "boards, and not seven times theirs"
-    assert counted(ask("mig alone")) == {"working": 14}
-
-
-@pytest.mark.slow
-def test_a_gpu_that_was_split_is_not_lost(ask: Callable[[str], FleetFrame]) -> None:
-    frame = ask("switched")
-    assert counted(frame) == {"working": 3, "busy_not_working": 7}
-
-
-@pytest.mark.slow
-def test_one_number_in_two_clusters_is_two_jobs(ask: Callable[[str], FleetFrame]) -> None:
-    frame = ask("clusters")
-    assert {group.name for group in frame.jobs} == {"a/job 901", "b/job 901"} and not frame.stragglers
-    assert counted(frame) == {"working": 9}
-
-
-@pytest.mark.slow
-def test_a_host_that_is_slow_as_a_whole_is_named(ask: Callable[[str], FleetFrame]) -> None:
-    (late,) = ask("host").stragglers
-    assert (late.host, late.gpu, late.size, late.gpus) == ("slow", "", 8, 32)
-
-
-@pytest.mark.slow
-def test_a_gpu_that_its_values_know_by_its_uuid_alone_has_its_number(ask: Callable[[str], FleetFrame]) -> None:
-    gpus = ask("utku").hosts[0].gpus
-    assert [(gpu.read.gpu, gpu.read.model, gpu.read.util_pct) for gpu in gpus] == [
-        ("0", "NVIDIA L4", 50.0), ("1", "NVIDIA L4", 50.0),
-    ]  # fmt: skip
-
-
-# The same without an engine.
 
 
 def _identified(*rows: dict[str, str]) -> list[tuple[str, str, str, float, bool]]:

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -44,19 +45,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def watch(port: int) -> Iterator[FleetWatch]:
-    url = f"http://127.0.0.1:{port}"
+def watch() -> Iterator[FleetWatch]:
+    url = f"http://127.0.0.1:{free_port()}"
     found = FleetWatch(Eager(Client(address_of(url, {}), DEADLINE_S), url, "", lambda: STARTED))
     found.go_to(STARTED)
     found.fleet.settle()
     found.start(lambda: None)
     yield found
     found.close()
+
+
+def _port(watch: FleetWatch) -> int:
+    return int(watch.fleet.source.rpartition(":")[2])
+
+
+@contextmanager
+def _stopped(engine: psutil.Process) -> Iterator[None]:
+    engine.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        engine.send_signal(signal.SIGCONT)
 
 
 def _until(watch: FleetWatch, holds: Callable[[ShownFrame], object]) -> ShownFrame:
@@ -75,14 +84,12 @@ def _rows(shown: ShownFrame, stale_s: float) -> str:
     return text_of(rows)
 
 
-def test_an_engine_that_was_not_there_at_the_start_restarts_and_comes_back(
-    folder: Path, port: int, watch: FleetWatch
-) -> None:
+def test_an_engine_that_was_not_there_at_the_start_restarts_and_comes_back(folder: Path, watch: FleetWatch) -> None:
     shown = _until(watch, lambda shown: shown.error)
     assert shown.frame is None and "nobody listens there" in str(shown.error)
     wanted = fleet_frame(SimulatedFleet(HOSTS).ask(STARTED)).counts
     for _ in range(2):
-        with prometheus(folder, port=port):
+        with prometheus(folder, port=_port(watch)):
             # A look at an engine that is not quite ready may miss a part.
             _until(watch, lambda shown: shown.frame is not None and not shown.error and shown.frame.counts == wanted)
         shown = _until(watch, lambda shown: shown.error)
@@ -93,31 +100,25 @@ def test_an_engine_that_was_not_there_at_the_start_restarts_and_comes_back(
 
 
 def test_an_engine_that_hangs_is_given_up_at_its_deadline_and_nobody_waits_for_it(
-    folder: Path, port: int, watch: FleetWatch
+    folder: Path, watch: FleetWatch
 ) -> None:
-    with prometheus(folder, port=port):
+    with prometheus(folder, port=_port(watch)):
         engine = next(child for child in psutil.Process().children() if child.name() == "prometheus")
         kept = _until(watch, lambda shown: shown.frame is not None).frame
-        engine.send_signal(signal.SIGSTOP)
-        try:
+        with _stopped(engine):
             shown = _until(watch, lambda shown: shown.error)
             assert "no answer within 1 s" in str(shown.error) and shown.frame is not None
             assert kept is not None and shown.frame.counts == kept.counts
             begun = time.monotonic()
-            for _ in range(20):
+            for n in range(20):
                 _rows(shown, 5.0)
-                watch.see((), f"node-{_ + 1:03d}")
+                watch.see((), f"node-{n + 1:03d}")
             assert time.monotonic() - begun < LONGEST_S / 3 and watch.age_s > 0.5
-        finally:
-            engine.send_signal(signal.SIGCONT)
         _until(watch, lambda shown: shown.error is None)
-        engine.send_signal(signal.SIGSTOP)
-        try:
+        with _stopped(engine):
             _until(watch, lambda shown: shown.error)
             watch.close()
             threads = [thread for thread in threading.enumerate() if thread.name == "gputop-fleet"]
             for thread in threads:
                 thread.join(LONGEST_S)
             assert not any(thread.is_alive() for thread in threads)
-        finally:
-            engine.send_signal(signal.SIGCONT)
