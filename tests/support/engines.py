@@ -26,7 +26,7 @@ MOST_LINES = 200_000
 _NOT_A_CONFIG = "global: {scrape_interval: 15s}\nscrape_configs: []\n"
 
 
-ALERTMANAGER, NODE_EXPORTER = "prometheus-alertmanager", "prometheus-node-exporter"
+ALERTMANAGER = "prometheus-alertmanager"
 """As the distribution calls them."""
 ALERTMANAGER_TEMPLATES = Path("/usr/share/prometheus/alertmanager")
 """Without them the distribution's Alertmanager does not start; their place is compiled in."""
@@ -143,16 +143,4 @@ def alertmanager(folder: Path, config: str) -> Iterator[int]:
         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--log.level=warn",
     ]  # fmt: skip
     with _running(arguments, f"http://127.0.0.1:{port}/-/ready", folder / "log"):
-        yield port
-
-
-@contextlib.contextmanager
-def node_exporter(folder: Path) -> Iterator[int]:
-    """A node_exporter that serves the text files of a directory; gives its port."""
-    port = free_port()
-    arguments = [
-        NODE_EXPORTER, "--collector.disable-defaults", "--collector.textfile",
-        f"--collector.textfile.directory={folder}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
-    ]  # fmt: skip
-    with _running(arguments, f"http://127.0.0.1:{port}/metrics", folder.parent / "node_exporter.log"):
         yield port

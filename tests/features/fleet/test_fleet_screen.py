@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_lists import ticket_text
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, LastHour
-from gputop.features.fleet.fleet_rows import cell_spans
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, LastHour
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
@@ -31,8 +33,6 @@ from gputop.model.expression import ExpressionError
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import cells
 from gputop.paint.theme import THEMES
-from gputop.tui.screens.menu import Menu
-from gputop.tui.screens.palette import Palette
 from tests.features.fleet.conftest import text_of
 from tests.support.steady_pilot import shown
 
@@ -100,15 +100,6 @@ def test_money_is_shown_whole_with_the_price_that_it_assumes_and_only_at_a_price
     assert "at 2.5 a GPU-hour" in text and "a GPU-hour" not in _text(frame, FleetView(panel="waste"), width)
 
 
-def test_cells_that_look_alike_are_drawn_once_but_for_what_they_say() -> None:
-    read = GpuReading("a", "0", util_pct=90.0, sm_active_pct=40.0)
-    styles = [
-        {style for _, style in cell_spans([Gpu(replace(read, **change), state, "sm")], 24, COLOUR) if style != "text"}
-        for state, change in (("working", {}), ("busy_not_working", {}), ("unmeasured", {"sm_active_pct": None}))
-    ]
-    assert len(styles) == len({frozenset(style) for style in styles}), styles
-
-
 def test_nobodys_hours_have_no_bar_beside_those_of_jobs(frame: FleetFrame) -> None:
     rows = fleet_screen(frame, FleetView(panel="waste"), 120, 36).rows
     bars = {"".join(text for text, _ in row)[1:9]: {style for _, style in row} for row in rows}
@@ -158,25 +149,19 @@ def test_the_cursor_stays_in_sight_and_on_its_host_when_the_order_changes(frame:
     assert selected_host(frame, sorted_by(view, "name")) == host
 
 
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [
-        ("user:speech", lambda group: "speech" in group.users),
-        ("state:starved", lambda group: any(gpu.state == "starved" for gpu in group.gpus)),
-        ("util<50 sm>10", lambda group: group.util_pct < 50 and group.sm_active_pct > 10),
-        ('job:"slurm 8822"', lambda group: "slurm 8822" in group.jobs),
-        ("!host~node-0", lambda group: "node-0" not in group.name),
-        ("verdict:kernels", lambda group: "kernels" in group.verdict.text),
-        ("stragglers>0", lambda group: group.stragglers > 0),
-    ],
-)
+@pytest.mark.parametrize(("text", "holds"), [
+    ("user:speech", lambda group: "speech" in group.users),
+    ("state:starved", lambda group: any(gpu.state == "starved" for gpu in group.gpus)),
+    ("util<50 sm>10", lambda group: group.util_pct < 50 and group.sm_active_pct > 10),
+    ('job:"slurm 8822"', lambda group: "slurm 8822" in group.jobs),
+    ("!host~node-0", lambda group: "node-0" not in group.name),
+    ("verdict:kernels", lambda group: "kernels" in group.verdict.text),
+    ("stragglers>0", lambda group: group.stragglers > 0),
+])  # fmt: skip
 def test_the_filter_keeps_the_rows_it_says(frame: FleetFrame, text: str, holds) -> None:  # type: ignore[no-untyped-def]
     kept = {group.name for group in groups(frame, FleetView(filter=parse(text)))}
     known = [group for group in frame.hosts if group.sm_active_pct is not None]
     assert kept & {group.name for group in known} == {group.name for group in known if holds(group)} != set()
-
-
-def test_a_filter_that_means_nothing_says_so() -> None:
     with pytest.raises(ExpressionError, match="did you mean user"):
         parse("usr:ml")
 
@@ -218,11 +203,6 @@ def test_every_list_has_heads_and_its_last_row_names_keys_that_do_something_ther
     assert "by jobs" in waste and "idle" in waste
 
 
-def test_the_help_names_every_key() -> None:
-    text = text_of(help_rows(COLOUR, 100, FLEET_KEYS))
-    assert all(key.shown in text for key in FLEET_KEYS)
-
-
 class Answers(SimulatedFleet):
     """A fleet that can fail, and tells when it was asked."""
 
@@ -240,6 +220,15 @@ class Answers(SimulatedFleet):
 
     def close(self) -> None:
         self.closed.set()
+
+
+@contextlib.asynccontextmanager
+async def _shown(answers: Answers, size: tuple[int, int] = (100, 30)) -> AsyncIterator[tuple[FleetApp, Any]]:
+    """The screen once its first frame is there."""
+    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
+    async with shown(app, size) as pilot:
+        await _settled(pilot, lambda: app.frame is not None)
+        yield app, pilot
 
 
 async def _settled(pilot, condition) -> None:  # type: ignore[no-untyped-def]
@@ -260,9 +249,7 @@ async def _typed(pilot, *keys: str) -> None:  # type: ignore[no-untyped-def]
 async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     answers = Answers()
-    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
-    async with shown(app, (120, 36)) as pilot:
-        await _settled(pilot, lambda: app.frame is not None)
+    async with _shown(answers, (120, 36)) as (app, pilot):
         await _typed(pilot, "down", "enter")
         assert app.view.panel == "host" and app.view.host == rows_of(app.frame, FleetView())[1]
         await _settled(pilot, lambda: app.watched.shown.host == app.view.host)
@@ -278,6 +265,7 @@ async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: py
         assert app.view.filter.text.startswith("job:")
         await _typed(pilot, "f8", "question_mark")
         assert list(tmp_path.glob("gputop-fleet-*.svg")) and len(app.screen_stack) == 2
+        assert all(key.shown in text_of(help_rows(COLOUR, 100, FLEET_KEYS)) for key in FLEET_KEYS)
         await _typed(pilot, "escape", "y", "escape", "c", "escape", "o", "I", "T", "escape", "end", "home")
         assert len(app.screen_stack) == 1
     assert answers.closed.wait(60)
@@ -285,9 +273,7 @@ async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: py
 
 async def test_going_back_in_time_asks_at_that_time_and_p_returns() -> None:
     answers = Answers()
-    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
-    async with shown(app, (100, 30)) as pilot:
-        await _settled(pilot, lambda: app.frame is not None)
+    async with _shown(answers) as (app, pilot):
         await _typed(pilot, "left")
         await _settled(pilot, lambda: app.frame.t == STARTED - 60.0)  # type: ignore[union-attr]
         await _typed(pilot, "J", *"-10m", "enter")
@@ -299,9 +285,7 @@ async def test_going_back_in_time_asks_at_that_time_and_p_returns() -> None:
 
 async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay() -> None:
     answers = Answers()
-    app = FleetApp(FleetView(), "dark", FleetWatch(answers))
-    async with shown(app, (100, 30)) as pilot:
-        await _settled(pilot, lambda: app.frame is not None)
+    async with _shown(answers) as (app, pilot):
         answers.fails = "http://x: nobody listens there (connection refused)"
         app.watched.go_to(STARTED - 5.0)
         await _settled(pilot, lambda: app.view.error is not None)
@@ -312,15 +296,3 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
         app.watched.go_to(None)
         await _settled(pilot, lambda: app.view.error is None)
         assert app.view.stale_s is None
-
-
-async def test_a_theme_is_chosen_from_the_same_box_as_on_a_node() -> None:
-    app = FleetApp(FleetView(), "dark", FleetWatch(Answers()))
-    async with shown(app, (100, 30)) as pilot:
-        await _settled(pilot, lambda: app.frame is not None)
-        await pilot.press("T", "down")
-        assert isinstance(app.screen, Menu) and app.look.name == "light"
-        await pilot.press("escape")
-        assert app.look.name == "dark"
-        await pilot.press("colon")
-        assert isinstance(app.screen, Palette)
