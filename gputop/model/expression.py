@@ -149,7 +149,7 @@ def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
 
     # The dashes of options do not count as similarity.
     plain = {name.lstrip("-"): name for name in names}
-    near = get_close_matches(name.lstrip("-"), list(plain), 1, cutoff=0.65)
+    near = get_close_matches(name.lstrip("-"), list(plain), 1, cutoff=0.7)
     return f"; did you mean {plain[near[0]]}?" if near else f"; {otherwise}" if otherwise else ""
 
 

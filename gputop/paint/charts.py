@@ -14,9 +14,8 @@ from itertools import groupby
 from math import log10
 from operator import itemgetter
 
-from gputop.model.quantity import duration
 from gputop.paint.glyphs import LEFT, LOWER, Glyphs
-from gputop.paint.line import Line, Row, Span
+from gputop.paint.line import Line, Span
 
 Column = float | None
 
@@ -217,13 +216,3 @@ def with_cursor(spans: Sequence[Span], column: int | None, *, over_text: bool = 
             marked.append((text, style))
         begin += len(text)
     return [span for span in marked if span[0]]
-
-
-def time_labels(span_s: float, columns: int) -> Row:
-    """The time axis under a chart that ends now."""
-    line = Line().add(f"-{duration(span_s)}", "dim")
-    half = f"-{duration(span_s / 2)}"
-    middle = columns // 2 - len(half) // 2
-    if middle > line.width and middle + len(half) + 4 < columns:
-        line.to(middle).add(half, "dim")
-    return line.to(columns - 3).add("now", "dim").row(columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import ceil, floor
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +37,8 @@ class TimeAxis(Struct, frozen=True):
     last: int
     width_s: float
     columns: int
+    ahead: int | None = None
+    """Columns whose time has not come, of an axis that moves on by several at once; None where it moves by one."""
 
     @property
     def begin(self) -> float:
@@ -58,14 +60,16 @@ class TimeAxis(Struct, frozen=True):
         return max(0, min(self.columns - 1, ceil(t / self.width_s) - 1 - (self.last - self.columns + 1)))
 
 
-def axis_for(latest_t: float, span_s: float, count: int) -> TimeAxis:
-    """Return the axis of the last ``span_s`` seconds.
+def axis_for(latest_t: float, span_s: float, count: int, step: int = 1) -> TimeAxis:
+    """Return an axis of ``count`` columns with the last ``span_s`` seconds.
 
-    It has ``count`` columns and ends at ``latest_t``.
+    It moves on by ``step`` columns at once, and in between fills up.
     """
-    width_s = span_s / count
-    last = floor(latest_t / width_s)
-    return TimeAxis(last - 1 if latest_t == last * width_s else last, width_s, count)
+    width_s = span_s / (count - step + 1)
+    # A sample that lies on a column's first instant belongs to the column before it.
+    last = ceil(latest_t / width_s) - 1
+    ahead = -(last + 1) % step
+    return TimeAxis(last + ahead, width_s, count, None if step == 1 else ahead)
 
 
 def stepped(axis: TimeAxis, cursor_t: float | None, columns: int) -> float | None:
@@ -84,8 +88,9 @@ def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[
     They are the span, clock times, now, and the cursor's own time in its place.
     """
     cells = [" "] * axis.columns
-    _put(cells, 0, f"-{duration(round(axis.width_s * axis.columns))}")
-    _put(cells, axis.columns - 3, "now")
+    if axis.ahead is None:
+        _put(cells, 0, f"-{duration(round(axis.width_s * axis.columns))}")
+        _put(cells, axis.columns - 3, "now")
     step = next((s for s in TICK_STEPS_S if s / axis.width_s >= LEAST_TICK_CELLS), TICK_STEPS_S[-1])
     tick = ceil((axis.begin + utc_offset_s) / step) * step - utc_offset_s
     while tick < axis.end:

@@ -47,7 +47,7 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
     sm, sm_style = sm_text(gpu, d, newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
-        line.add_all(gap_rows(g, chart_width, 1)[0])
+        line.add_all(gap_rows(g, g.axis(chart_width, 1), 1)[0])
     line.add(f"  {number(gpu.util_pct, 3)}", "strong" if g.red and not newest else "dim").add(f"  {sm:>3}", sm_style)
     if width >= LEAST_NUMBERS_WIDTH:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / GIB:.0f}"

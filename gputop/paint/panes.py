@@ -6,7 +6,6 @@ body rows; with one or two GPUs it has the host's lanes on the chart's time axis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -15,7 +14,8 @@ from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, clock_time, duration, number, rate, terminal_safe
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
-from gputop.paint.charts import Column, bar, gap_chart, lane, time_labels, with_marks
+from gputop.paint.charts import Column, bar, gap_chart, lane, with_marks
+from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.host_rows import busiest_share
 from gputop.paint.line import Line, Row, Span, shorten
@@ -80,9 +80,15 @@ class ShownGpu:
         """Sample with the means of the verdict."""
         return averaged(self.frame, self.position)
 
-    def columns(self, series: str, count: int) -> list[Column]:
-        """Return ``count`` columns of a series over the span."""
-        return self.frame.history.columns(self.gpu.static.uuid, series, self.view.span_s / count, count)
+    def axis(self, columns: int, step: int) -> TimeAxis:
+        """Return the time axis of the view's span."""
+        return axis_for(self.frame.history.latest_t or self.frame.snapshot.t, self.view.span_s, columns, step)
+
+    def columns(self, series: str, axis: TimeAxis) -> list[Column]:
+        """Return the columns of a series on a time axis."""
+        ahead = axis.ahead or 0
+        uuid, count = self.gpu.static.uuid, axis.columns - ahead
+        return [*self.frame.history.columns(uuid, series, axis.width_s, count), *[None] * ahead]
 
 
 def chart_width(width: int) -> int:
@@ -90,18 +96,26 @@ def chart_width(width: int) -> int:
     return max(12, round((width - LABEL_WIDTH) * 0.415))
 
 
-def gap_rows(g: ShownGpu, columns: int, rows: int) -> list[list[Span]]:
-    """Return the gap chart over the view's time span.
+STEPS = 8
+"""A chart moves on by this part of its columns at once: at 160×48 the demo changes 39 cells a
+second, 108 where each column moves all others, and 29 with steps of a quarter, which leave too much empty."""
+
+
+def pane_axis(g: ShownGpu, columns: int) -> TimeAxis:
+    """Return the time axis of a pane, which moves on in steps."""
+    return g.axis(columns, max(1, columns // STEPS))
+
+
+def gap_rows(g: ShownGpu, axis: TimeAxis, rows: int) -> list[list[Span]]:
+    """Return the gap chart on a time axis.
 
     A line goes through it wherever something was marked.
     """
-    util, sm = g.columns("util_pct", columns), g.columns("sm_active_pct", columns)
+    util, sm = g.columns("util_pct", axis), g.columns("sm_active_pct", axis)
     measured = counts_truly(g.d) and (is_measured(g.gpu) or any(value is not None for value in sm))
     drawn = gap_chart(util, sm, rows, g.glyphs, alarm=g.alarm, measured=measured)
-    now, column_s = g.frame.snapshot.t, g.view.span_s / columns
-    oldest = math.ceil(now / column_s) - columns
-    marked = g.frame.history.marks_within(g.gpu.static.uuid, oldest * column_s, now)
-    return with_marks(drawn, [math.floor(t / column_s) - oldest for t, _ in marked])
+    marked = g.frame.history.marks_within(g.gpu.static.uuid, axis.begin, g.frame.snapshot.t)
+    return with_marks(drawn, [axis.column_of(t) for t, _ in marked])
 
 
 def title_widths(frame: Frame) -> tuple[int, int]:
@@ -217,9 +231,10 @@ def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
     has_axis = rows >= LEAST_WITH_AXIS
-    charts = gap_rows(g, columns, rows - 1 if has_axis else rows)
+    axis = pane_axis(g, columns)
+    charts = gap_rows(g, axis, rows - 1 if has_axis else rows)
     if has_axis:
-        charts.append(list(time_labels(g.view.span_s, columns)))
+        charts.append(axis_spans(axis, g.view.utc_offset_s, None))
     labels = number_labels(g.mean, g.d, rows)
     texts = (_tall_info if rows >= LEAST_TALL else _short_info)(g, info_width, rows)
     painted = []
@@ -338,8 +353,8 @@ def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width
 
     They take ``rows`` + 2 rows.
     """
-    columns = width - LABEL_WIDTH - 1 - axis_width
-    charts = gap_rows(g, columns, rows)
+    axis = pane_axis(g, width - LABEL_WIDTH - 1 - axis_width)
+    charts = gap_rows(g, axis, rows)
     labels = number_labels(g.mean, g.d)
     step = max(1, rows // len(labels)) if rows >= len(labels) else 1
     # Of four rows none is in the middle.
@@ -351,7 +366,7 @@ def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width
             line.add_all(labels[row // step])
         line.to(LABEL_WIDTH).add_all(charts[row])
         painted.append(line.add(scale.get(row, ""), "dim").row(width))
-    painted.append(Line().to(LABEL_WIDTH).add_all(time_labels(g.view.span_s, columns)).row(width))
+    painted.append(Line().to(LABEL_WIDTH).add_all(axis_spans(axis, g.view.utc_offset_s, None)).row(width))
     return painted
 
 
@@ -362,11 +377,11 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
     from the mean: ``25 % max 100``.
     """
     d = g.d
-    columns = width - LABEL_WIDTH - 1 - AXIS_WIDTH
-    window = max(1, round(d.window_s / (g.view.span_s / columns))) if d.window_s else 1
+    axis = pane_axis(g, width - LABEL_WIDTH - 1 - AXIS_WIDTH)
+    window = (axis.ahead or 0) + (max(1, round(d.window_s / axis.width_s)) if d.window_s else 1)
     painted = []
     for label, series, style in LANES:
-        values = g.columns(series, columns)
+        values = g.columns(series, axis)
         busiest = busiest_share(d, series)
         mean = _mean(values[-window:])
         if series == "idle_pct" and d.means is not None and d.means.util_pct is not None:
@@ -375,7 +390,7 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
         share = f"{NOT_MEASURED:>5}" if mean is None else f"{number(mean, 3)} %"
         most = "" if busiest is None else f" max {100.0 * busiest:.0f}"
         painted.append(_lane_row(label, lane(values, style), share, width, most))
-    into = g.columns("pcie_rx_bytes_per_s", columns)
+    into = g.columns("pcie_rx_bytes_per_s", axis)
     highest = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / highest * 100 if highest else 0.0 for value in into]
     drawn = lane(scaled, "lane.bus")

@@ -218,11 +218,16 @@ def split_gpus(snapshot: Snapshot) -> frozenset[str]:
 def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dict[str, int]:
     """Return the number of GPUs in each group.
 
-    In the order of the summary, without the empty ones.
+    In the order of the summary, without the empty ones. Of a lost GPU that MIG has split the instances are one.
     """
     split = split_gpus(snapshot)
-    groups = [group_of(d) for d in diagnoses if d.uuid not in split]
-    return {word: n for word in GROUPS if (n := groups.count(word))}
+    members: dict[str, set[str]] = {}
+    for gpu, d in zip(snapshot.gpus, diagnoses, strict=True):
+        if d.uuid not in split:
+            word = group_of(d)
+            lost_whole = word == LOST_TITLE and gpu.static.mig_parent
+            members.setdefault(word, set()).add(lost_whole or d.uuid)
+    return {word: len(members[word]) for word in GROUPS if word in members}
 
 
 SHORT_COUNTS = {

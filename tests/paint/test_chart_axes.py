@@ -28,6 +28,18 @@ def test_axis_labels_are_true_and_never_overlap() -> None:
     assert abs(t % 86400 - seconds) <= axis.width_s
 
 
+def test_an_axis_that_moves_on_in_steps_stands_still_between_them_and_never_covers_less() -> None:
+    axes = [axis_for(MOMENT + second / 4, 120.0, 61, 7) for second in range(400)]
+    begins = list(dict.fromkeys(axis.begin for axis in axes))
+    assert [round((b - a) / axes[0].width_s) for a, b in zip(begins, begins[1:], strict=False)] == [7] * (
+        len(begins) - 1
+    )
+    for second, axis in enumerate(axes):
+        now = MOMENT + second / 4
+        assert 0 <= (axis.ahead or 0) < 7 and axis.begin <= now - 120.0 + axis.width_s
+        assert axis.end - (axis.ahead or 0) * axis.width_s >= now
+
+
 def test_areas_keep_to_their_scale_and_leave_gaps() -> None:
     rows = area([None, 0.0, 50.0, 100.0, 200.0], 2, "area.bus", 100.0)
     top, bottom = (row[0][0] for row in rows)

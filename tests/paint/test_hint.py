@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gputop.commands.screen import first_view
 from gputop.config import Settings
+from gputop.diagnosis.summary import LOST_TITLE
 from gputop.model.sm import LackKind, SmLack, SmSource
 from gputop.paint.glyphs import COLOUR, Terminal
 from gputop.paint.header import hint_line, hint_of, last_hint
@@ -14,6 +15,7 @@ from gputop.paint.keys import KEYS
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
+from gputop.paint.words import counted_groups
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
@@ -76,3 +78,14 @@ async def test_no_key_takes_the_line_away_and_a_click_on_it_is_its_key() -> None
         )
         await pilot.pause()
         assert type(app.screen).__name__ == "HelpScreen"
+
+
+def test_a_lost_gpu_that_mig_has_split_is_one_lost_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = demo_frame()
+    gpus = [
+        replace(gpu, lost_reason="gone", static=replace(gpu.static, mig_parent="GPU-a", mig_instance=str(i)))
+        for i, gpu in enumerate(frame.snapshot.gpus)
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr("gputop.paint.words.group_of", lambda _: LOST_TITLE)
+        assert counted_groups(replace(frame.snapshot, gpus=tuple(gpus)), frame.diagnoses) == {LOST_TITLE: 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.keys import _character_to_key
 
+from gputop.model.expression import nearest
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, KeyProblem, key_name, rebound, shown_key
 
 SMALL = (
@@ -85,3 +86,12 @@ def test_an_action_can_go_without_a_key() -> None:
 def test_an_unknown_action_is_named_with_the_nearest_one() -> None:
     assert rebound(SMALL, {"pasue": "x"})[1] == [KeyProblem("pasue", "no action 'pasue' to bind; did you mean pause?")]
     assert not rebound(SMALL, {"jump": "x"}, elsewhere=("jump",))[1]
+
+
+@pytest.mark.parametrize(("word", "names", "hint"), [
+    ("--bogus", ["--gpus", "--json"], ""),
+    ("--gpu", ["--gpus", "--json"], "; did you mean --gpus?"),
+    ("--intervall", ["--interval"], "; did you mean --interval?"),
+])  # fmt: skip
+def test_only_a_name_that_is_close_is_suggested(word: str, names: list[str], hint: str) -> None:
+    assert nearest(word, names) == hint
