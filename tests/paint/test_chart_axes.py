@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
@@ -31,9 +33,7 @@ def test_axis_labels_are_true_and_never_overlap() -> None:
 def test_an_axis_that_moves_on_in_steps_stands_still_between_them_and_never_covers_less() -> None:
     axes = [axis_for(MOMENT + second / 4, 120.0, 61, 7) for second in range(400)]
     begins = list(dict.fromkeys(axis.begin for axis in axes))
-    assert [round((b - a) / axes[0].width_s) for a, b in zip(begins, begins[1:], strict=False)] == [7] * (
-        len(begins) - 1
-    )
+    assert {round((b - a) / axes[0].width_s) for a, b in pairwise(begins)} == {7}
     for second, axis in enumerate(axes):
         now = MOMENT + second / 4
         assert 0 <= (axis.ahead or 0) < 7 and axis.begin <= now - 120.0 + axis.width_s
