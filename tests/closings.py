@@ -23,8 +23,8 @@ from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram, in_time_s
 PATIENCE_S = 10.0
 """How long a program that is late is waited for once more, to tell one that is late from one that stays."""
 HUNG_UP = 128 + signal.SIGHUP
-KINDS = ("pty", "sighup", "window", "pane", "session", "server")
-"""A pseudo-terminal closed; a SIGHUP alone; a tmux window, pane, session and server ended."""
+KINDS = ("pty", "sighup", "server")
+"""A pseudo-terminal closed; a SIGHUP alone; a tmux server ended, whose shell is between it and the terminal."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,8 @@ class TmuxClosed:
     # gets no signal at all: the kernel tells the first process of the session alone.
     PASS_ON = "kill -HUP $!; kill -CONT $!"
 
-    def __init__(
-        self, kind: str, arguments: Sequence[str], env: Mapping[str, str], directory: Path, *, passed_on: bool
-    ) -> None:
-        self._kind, self._socket, self._noted = kind, str(directory / "tmux"), directory / "pid"
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], directory: Path, *, passed_on: bool) -> None:
+        self._socket, self._noted = str(directory / "tmux"), directory / "pid"
         command = [sys.executable, "-m", "gputop", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
         for name in ("TMUX", "NO_COLOR"):
@@ -115,8 +113,6 @@ class TmuxClosed:
         size = ("-x", "160", "-y", "48")
         shell = ["sh", "-c", self.SCRIPT, "sh", self.PASS_ON if passed_on else ":", str(self._noted), *command]
         self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "first", *size, *shell, env=environment)
-        # With a second session the server stays when the first is killed.
-        self._tmux("new-session", "-d", "-s", "other", "sleep", "600")
         self._until(self._noted.exists, "the program did not start")
         self.pid = int(self._noted.read_text())
 
@@ -157,7 +153,7 @@ class TmuxClosed:
         self._until(lambda: stat.read_text().rpartition(")")[2].split()[0] == state, f"never {state}", timeout_s)
 
     def close(self) -> None:
-        self._tmux(f"kill-{self._kind}", *(() if self._kind == "server" else ("-t", "first:")))
+        self._tmux("kill-server")
 
     def ended(self) -> int | None:
         status = self._noted.with_suffix(".status")
@@ -210,9 +206,7 @@ def close_once(kind: str, phase: Phase, name: str, around: Surroundings, delay_s
     stopped = phase.name in ("stopped", "suspended")
     started = time.monotonic()
     with (
-        Closed(kind, words, env)
-        if kind in ("pty", "sighup")
-        else TmuxClosed(kind, words, env, place, passed_on=stopped)
+        Closed(kind, words, env) if kind in ("pty", "sighup") else TmuxClosed(words, env, place, passed_on=stopped)
     ) as program:
         program.read_until(phase.seen)
         if phase.name != "loading":

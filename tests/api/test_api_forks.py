@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,49 +105,3 @@ def test_children_of_multiprocessing_are_not_watched(program: Any) -> None:
         )
     )
     assert found[0] is False and "multiprocessing" in found[1]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("start", [pytest.param("spawn", marks=pytest.mark.weekly), "fork"])
-@pytest.mark.weekly
-def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: str, program: Any) -> None:
-    """As in PyTorch's tutorial, and as a notebook's launcher starts them."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
-    done = program(
-        f"""
-        import json, os, sys, time
-        import torch, torch.distributed as dist, torch.multiprocessing as mp
-        from torch.nn.parallel import DistributedDataParallel
-        import gputop
-        class Data(torch.utils.data.Dataset):
-            def __len__(self): return 4
-            def __getitem__(self, i):
-                with gputop.watch(gpus="all", children=True) as inner:
-                    return torch.tensor([float("a loader's worker" in inner.reason and not inner._watcher.alive)])
-        def main(rank):
-            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
-            dist.init_process_group("gloo", rank=rank, world_size=2)
-            model = DistributedDataParallel(torch.nn.Linear(8, 1))
-            optimizer = torch.optim.SGD(model.parameters(), 0.1)
-            workers = [float(x) for x in torch.utils.data.DataLoader(Data(), num_workers=1)]
-            with gputop.watch(0.2, gpus="all", name="two") as w:
-                for _ in range(30):
-                    model(torch.randn(4, 8)).sum().backward(); optimizer.step(); time.sleep(0.03)
-            told = [rank, w.summary().available, w.summary().steps.count, w._watcher._role.rank, workers]
-            os.write(1, f"RANK {{json.dumps(told)}}{{os.linesep}}".encode())
-            dist.destroy_process_group()
-        if __name__ == "__main__":
-            import socket
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                sys.argv[1:] = [str(free.getsockname()[1])]
-            mp.start_processes(main, nprocs=2, start_method="{start}")
-        """,
-        timeout=280.0,
-        OMP_NUM_THREADS="1",
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = {row[0]: row for row in (json.loads(line[5:]) for line in done.stdout.splitlines() if line[:4] == "RANK")}
-    assert rows[0] == [0, True, 30, 0, [1.0] * 4], "rank 0 samples"
-    assert rows[1] == [1, False, 30, 1, [1.0] * 4]

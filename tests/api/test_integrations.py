@@ -171,7 +171,7 @@ call = GputopCallback(**demo())
 for fetch_s in FETCHES:
     pickle.dumps(GputopCallback())  # as a spawned rank gets it
     class Batches(torch.utils.data.Dataset):
-        def __len__(self): return 40
+        def __len__(self): return 24
         def __getitem__(self, i): time.sleep(fetch_s); return (torch.zeros(4),)
     train = trainer(Slow(), call)
     train.callbacks = [Late(), *train.callbacks, Late()]

@@ -43,6 +43,7 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
     [
         ("interval = true", "must be a number"),
         ("interval = 0.1", "from 0.25"),
+        ("interval = 3601", "to 3,600"),
         ("span = 5", "from 10"),
         ("price = -1", "from 0"),
         ("price = 1000001", "from 0 to 1,000,000"),

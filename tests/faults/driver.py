@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ import pynvml
 
 from gputop.sources.nvml.nvml_errors import LOST_CODES
 from tests.faults.row import Row, Watcher, World, holds, is_explained, is_healthy
-from tests.nvml.stand_in import GIB, Failure, Process
-from tests.support.sm_words import sm_words
+from tests.nvml.stand_in import GIB, Process
 
 START_CODES = {
     9: "the NVIDIA driver is not loaded: sudo modprobe nvidia",
@@ -154,15 +152,6 @@ def _refused_utilisation(row: Row, world: World) -> None:
     assert "GPU 0: ENC is not measured: the driver gives an impossible value" in told
 
 
-def _tray(row: Row, world: World) -> None:
-    done = world.run(world.make(4, "NVIDIA GB300"), "once", "--json")
-    assert done.returncode == row.status
-    gpus = json.loads(done.stdout)["gpus"]
-    assert all(is_healthy(gpu) and is_explained(gpu) for gpu in gpus)
-    assert {gpu["nvlink_peak_bytes_per_s"] for gpu in gpus} == {18 * 53.125e9}
-    assert row.sees in gpus[0]["unavailable"]["temp_slowdown_c"]
-
-
 def _other_gpm(row: Row, world: World) -> None:
     scenario = world.make(1)
     scenario.error("nvmlGpmQueryDeviceSupport", 25)
@@ -201,22 +190,6 @@ def _all(code: int) -> Callable[[Row, World], None]:
     return proof
 
 
-def _gpm(value: float | Failure, reason: str) -> Callable[[Row, World], None]:
-    def proof(row: Row, world: World) -> None:
-        scenario = world.make(2)
-        scenario.gpus[1].gpm[2] = value
-        done = world.run(scenario, "once", "--json")
-        assert done.returncode == row.status
-        healthy, struck = json.loads(done.stdout)["gpus"]
-        assert healthy["sm_active_pct"] == 25
-        assert struck["sm_active_pct"] is None
-        assert struck["sm_source"] != "gpm"
-        assert reason in sm_words(struck)
-        assert row.sees in done.stdout
-
-    return proof
-
-
 def _one_cannot_be_opened(row: Row, world: World) -> None:
     scenario = world.make(2)
     scenario.error("nvmlDeviceGetHandleByIndex", 15, gpu=0)
@@ -249,6 +222,4 @@ def rows() -> list[Row]:
             lambda row, world: holds(row, world.run(world.make(0), "once")),
         ),
         Row("a GPU that cannot be opened", "LOST: GPU is lost", 0, _one_cannot_be_opened),
-        Row("GPM: not a number", "GPM gives no number", 0, _gpm(math.nan, "GPM gives no number")),
-        Row("a tray of GB300", "not supported by this GPU", 0, _tray),
     ]

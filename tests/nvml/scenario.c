@@ -132,10 +132,6 @@ static void parse_rule(const char *word, const char *rest, const char *line) {
     rule->gpu = strcmp(gpu, "*") ? atoi(gpu) : -1;
     if (!strcmp(word, "hang"))
         rule->hang_s = what;
-    else if (!strcmp(word, "print"))
-        rule->prints = 1;
-    else if (!strcmp(word, "die"))
-        rule->death = (int)what;
     else
         rule->code = (int)what;
     for (int i = 0; i < world.rule_count; i++)
@@ -199,7 +195,7 @@ static struct device *parse_line(struct device *device, char *line) {
         device->ci = ci;
         return device;
     }
-    if (!strcmp(word, "error") || !strcmp(word, "hang") || !strcmp(word, "die") || !strcmp(word, "print"))
+    if (!strcmp(word, "error") || !strcmp(word, "hang"))
         parse_rule(word, rest, line);
     else if (device)
         parse_device_line(device, word, rest, line);

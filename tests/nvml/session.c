@@ -84,13 +84,7 @@ static int planned_trouble(const char *function, int gpu, double *hang_s) {
         long seen = rule->seen++;
         if (seen < rule->after || (rule->times > 0 && seen >= rule->after + rule->times))
             continue;
-        if (rule->prints)
-            dprintf(1, "words of the driver\n"), dprintf(2, "more words of the driver\n");
-        else if (rule->death >= EXITS)
-            _exit(rule->death - EXITS);
-        else if (rule->death)
-            raise(rule->death);
-        else if (rule->hang_s > 0)
+        if (rule->hang_s > 0)
             *hang_s += rule->hang_s;
         else if (!code)
             code = rule->code;

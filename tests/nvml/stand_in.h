@@ -84,14 +84,10 @@ struct device {
     struct process processes[MAX_PROCESSES];
 };
 
-#define EXITS 256
-
 struct rule {
     char text[512], function[64];
     int gpu; /* -1 = any, and calls without a device */
     int code;
-    int prints;
-    int death; /* a signal, or EXITS and an exit status */
     double hang_s;
     long after, times, seen;
 };

@@ -208,14 +208,6 @@ class Scenario:
         """Let a function block for some seconds before it answers. ``after`` and ``times`` as for ``error``."""
         self._rules.append(f"hang {function} {'*' if gpu is None else gpu} {seconds:g} after {after} times {times}")
 
-    def die(self, function: str, signal: int = 0, status: int = 0, after: int = 0) -> None:
-        """Let a function end the process, by a signal or with an exit status."""
-        self._rules.append(f"die {function} * {signal or 256 + status} after {after} times 0")
-
-    def print(self, function: str) -> None:
-        """Let a function write to stdout and stderr, as a library does that was built for its makers."""
-        self._rules.append(f"print {function} * 0 after 0 times 0")
-
     def clear_trouble(self) -> None:
         """Forget all errors and hangs."""
         self._rules.clear()

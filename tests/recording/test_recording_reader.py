@@ -83,7 +83,7 @@ def test_times_as_people_write_them_count_from_either_end_and_stay_within() -> N
     begin, end = T0, T0 + 7200.0
     times_of = {
         "-10": 7190.0, "-10m": 6600.0, "-1h": 3600.0, "-2d": 0.0, "+10": 10.0, "+1.5min": 90.0, "+3h": 7200.0,
-        str(T0 + 70): 70.0,
+        str(T0 + 70): 70.0, "2026-05-28T20:36:40Z": 600.0, "2026-05-28T22:36:40+02:00": 600.0,
     }  # fmt: skip
     assert {text: moment(text, begin, end) - T0 for text in times_of} == times_of
     assert moment("-10m", begin, end, T0 + 3600.0) == T0 + 3000.0

@@ -186,7 +186,7 @@ def test_steps_after_the_last_snapshot_and_without_a_gpu_are_in_the_report(
     source, path = Late(tmp_path), str(tmp_path / "late.jsonl.gz")
     source.interval_s = 0.01
     (tmp_path / "pid").write_text("1")
-    record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=15.0)
+    record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=2.0)
     *_, last = read_snapshots(path)
     assert [row.count for row in last.steps] == [9] and last.repeats == COLLECTORS
 
@@ -362,7 +362,7 @@ def test_a_mark_that_comes_after_the_last_frame_is_recorded(tmp_path: Path, monk
     source.interval_s = 0.01
     monkeypatch.setattr(source, "close", lambda: sent.append(send_mark("the end", time.time())))
     sent: list[Sent] = []
-    done = record(Marked(source, at_once=True), str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=3.0)
+    done = record(Marked(source, at_once=True), str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=1.0)
     assert sent[0].reached >= 1
     assert done.path is not None
     events = [event.text for snapshot in read_snapshots(done.path) for event in snapshot.events]

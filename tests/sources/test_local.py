@@ -29,51 +29,23 @@ def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario)
     run = Run(scenario, "once")
     got = run.gpu(1)
     expected = {
-        "util_pct": 97,
-        "mem_util_pct": 33,
-        "mem_used_bytes": 61 * GIB + 12345,
-        "mem_total_bytes": 80 * GIB,
-        "power_w": 412.345,
-        "power_limit_w": 700,
-        "temp_c": 71,
-        "mem_temp_c": 70,
-        "temp_slowdown_c": 90,
-        "sm_clock_mhz": 1755,
-        "sm_clock_max_mhz": 1980,
-        "mem_clock_mhz": 2600,
-        "pcie_gen": 4,
-        "pcie_width": 8,
-        "pcie_gen_max": 5,
-        "pcie_width_max": 16,
-        "pcie_tx_bytes_per_s": pytest.approx(123 * MIB),
-        "pcie_rx_bytes_per_s": pytest.approx(4567 * MIB),
-        "throttle_reasons": 0x24,
-        "pstate": 0,
-        "ecc_uncorrected": 17,
-        "ecc_corrected": 140,
-        "ecc_uncorrected_volatile": 2,
-        "ecc_corrected_volatile": 5,
-        "remap_pending": False,
-    }
+        "util_pct": 97, "mem_util_pct": 33, "mem_used_bytes": 61 * GIB + 12345, "mem_total_bytes": 80 * GIB,
+        "power_w": 412.345, "power_limit_w": 700, "temp_c": 71, "mem_temp_c": 70, "temp_slowdown_c": 90,
+        "sm_clock_mhz": 1755, "sm_clock_max_mhz": 1980, "mem_clock_mhz": 2600, "pcie_gen": 4, "pcie_width": 8,
+        "pcie_gen_max": 5, "pcie_width_max": 16, "pcie_tx_bytes_per_s": pytest.approx(123 * MIB),
+        "pcie_rx_bytes_per_s": pytest.approx(4567 * MIB), "throttle_reasons": 0x24, "pstate": 0, "ecc_uncorrected": 17,
+        "ecc_corrected": 140, "ecc_uncorrected_volatile": 2, "ecc_corrected_volatile": 5, "remap_pending": False,
+    }  # fmt: skip
     assert {key: got[key] for key in expected} == expected
     assert abs(got["sm_active_pct"] - 7.84) < 0.5
     assert got["sm_source"] == "gpm"
     # The distance of the two looks, and what a crowded machine adds.
     assert CLOSEST_PAIR_S <= got["sm_window_s"] < CALM_S
     assert got["static"] == {
-        "index": 1,
-        "uuid": uuid_of(1),
-        "name": "NVIDIA H100 80GB HBM3",
-        "architecture": "hopper",
-        "sm_count": 132,
-        "pci_bus_id": "00000000:1B:00.0",
-        "driver": "570.86.15",
-        "nvlink_peak_bytes_per_s": 18 * 26562e6,
-        "mig_enabled": False,
-        "mig_parent": None,
-        "mig_instance": None,
-        "unified_memory": None,
-    }
+        "index": 1, "uuid": uuid_of(1), "name": "NVIDIA H100 80GB HBM3", "architecture": "hopper", "sm_count": 132,
+        "pci_bus_id": "00000000:1B:00.0", "driver": "570.86.15", "nvlink_peak_bytes_per_s": 18 * 26562e6,
+        "mig_enabled": False, "mig_parent": None, "mig_instance": None, "unified_memory": None,
+    }  # fmt: skip
     own = {(p["pid"], p["type"]): p["gpu_mem_bytes"] for p in run.last["processes"] if p["role"] == "gpu"}
     assert own == {(os.getpid(), "C"): 3 * GIB + 1, (os.getppid(), "G"): None}
 

@@ -1,6 +1,6 @@
 """/sys/class/infiniband as the drivers lay it out: which files each has, and what they say at rest.
 
-Names are those of the kernel's documentation and of the drivers' counter tables (mlx5, efa, irdma).
+Names are those of the kernel's documentation and of the drivers' counter tables (mlx5, efa).
 """
 
 from __future__ import annotations
@@ -28,12 +28,6 @@ EFA = (
     "rdma_write_bytes", "rdma_write_wr_err", "rdma_write_recv_bytes", "retrans_bytes", "retrans_pkts",
     "retrans_timeout_events", "unresponsive_remote_events", "impaired_remote_conn_events",
 )  # fmt: skip
-IRDMA = (
-    "ip4InDiscards", "ip4InTruncatedPkts", "ip4OutNoRoutes", "ip6InDiscards", "ip6InTruncatedPkts", "ip6OutNoRoutes",
-    "tcpRetransSegs", "tcpInOptErrors", "tcpInProtoErrors", "rxVlanErrors", "ip4InOctets", "ip4InPkts",
-    "ip4InReasmRqd", "ip4InMcastPkts", "ip4OutOctets", "ip4OutPkts", "ip4OutSegRqd", "ip4OutMcastPkts", "ip6InOctets",
-    "ip6InPkts", "ip6OutOctets", "ip6OutPkts", "tcpInSegs", "tcpOutSegs", "RxUDP", "TxUDP", "RxECNMrkd",
-)  # fmt: skip
 
 
 class FabricTree:
@@ -57,11 +51,6 @@ class FabricTree:
         return self._port(
             f"rdmap{number}s0", "Unknown", "100 Gb/sec (4X EDR)", counters, {"node_type": "7: unspecified"}
         )
-
-    def irdma(self, number: int, *, iwarp: bool = False) -> str:
-        counters = {f"hw_counters/{key}": "0" for key in IRDMA}
-        device = {"node_type": "4: RNIC" if iwarp else "1: CA"}
-        return self._port(f"irdma{number}", "Ethernet", "100 Gb/sec (4X EDR)", counters, device)
 
     def _port(self, name: str, layer: str, rate: str, counters: dict[str, str], device: dict[str, str]) -> str:
         for key, value in device.items():

@@ -2,9 +2,7 @@
 
 A library is found by LD_LIBRARY_PATH only when a program starts, so these tests need a program. Arguments: ``once``, or
 ``live SECONDS``; then its options as JSON, with how many snapshots come at ``least``, however long that takes, how
-long one reading may take, ``wait_s``, when GPUs that nobody uses are let go, ``released_after_s``, and ``clock_file``
-for a file that says how far its clock is set off; then each snapshot has the ``history`` that a monitor makes of the
-first GPU's utilisation.
+long one reading may take, ``wait_s``.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from gputop.model.source import SourceError, UsageError
 from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml import gpu_sleep
 from gputop.sources.selection import MachineOptions
 from tests.nvml.stand_in import Scenario
 
@@ -106,10 +103,8 @@ def main() -> int:
         return 0
     wait_s = options.pop("wait_s", PATIENT_S)
     least = options.pop("least", 2)
-    own = {name: options.pop(name) for name in ("own_process",) if name in options}
     local.SM_READER_WAIT_S = wait_s
-    gpu_sleep.RELEASED_AFTER_S = options.pop("released_after_s", gpu_sleep.RELEASED_AFTER_S)
-    source = LocalSource(MachineOptions(**options), **own)
+    source = LocalSource(MachineOptions(**options))
     began = time.monotonic()
     try:
         if mode == "once":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -97,21 +96,6 @@ class Serving:
         while (message := await socket.receive(timeout=60)).type is not WSMsgType.CLOSE:
             assert message.type in (WSMsgType.BINARY, WSMsgType.TEXT), message
         return int(message.data), str(message.extra)
-
-    def upgrade(self, **size: int) -> bytes:
-        """The request that opens the socket, as bytes."""
-        return (
-            f"GET /{self.key}/ws?{urlencode(size)} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nOrigin: {self.origin}\r\n"
-            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-        ).encode()
-
-
-def frame(message: object) -> bytes:
-    """A masked text frame of a client (RFC 6455, section 5.2), with a mask of zeros."""
-    content = json.dumps(message).encode()
-    length = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + len(content).to_bytes(2, "big")
-    return b"\x81" + length + b"\0\0\0\0" + content
 
 
 async def gone(pids: list[int], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The three recipes of docs/alerts.md, run by ``gputop record`` with the real scontrol, kubectl and curl."""
+"""Two recipes of docs/alerts.md, run by ``gputop record`` with the real scontrol and curl."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from gputop.features.alerts.evaluator import Firing
 from gputop.features.alerts.node_alerts import CommandOutcome, run_command
 from tests.nvml.stand_in import Scenario
 from tests.support.answering import Answer, answering
-from tests.support.kube_api import kube_api
 from tests.support.slurm import Slurm, no_slurm, slurm
 
 if sys.version_info >= (3, 11):
@@ -111,30 +110,6 @@ def test_a_slurm_node_with_xid_79_is_drained_and_what_a_person_wrote_stays(
         assert "Reason=new fans, ask Ada" in node()
     finally:
         place.unlink()
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
-def test_a_kubernetes_node_with_xid_79_is_cordoned_once_and_no_other(
-    nvml_scenario: Callable[..., Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = os.uname().nodename
-    with kube_api() as api:
-        (tmp_path / ".kube").mkdir()
-        (tmp_path / ".kube" / "config").write_text(api.config())
-        monkeypatch.setenv("HOME", str(tmp_path))
-        api.nodes[host] = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": host}, "spec": {}}
-        for odd in ("--all", "n1,n2", "$(id)", "nosuch", ""):
-            tried("cordon", GPUTOP_HOST=odd)
-            assert api.changes == [], odd
-        said = record(nvml_scenario(), tmp_path, "cordon")
-        assert "alert cordon on GPU 0: sh ended with status 0" in said
-        assert api.nodes[host]["spec"] == {"unschedulable": True} and api.nodes["n1"]["spec"] == {}
-        assert len(api.changes) == 1
-        assert not tried("cordon", GPUTOP_HOST=host).has_failed
-        assert len(api.changes) == 1, "a cordoned node is left alone"
-        assert api.asked <= {("get", "nodes"), ("patch", "nodes")}
-        api.refuses_changes = True
-        assert tried("cordon", GPUTOP_HOST="n1").has_failed
 
 
 @pytest.mark.skipif(not shutil.which("curl") or not shutil.which("jq"), reason="no curl or no jq")

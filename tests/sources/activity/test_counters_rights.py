@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.activity.counters import abi
 from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS
 from gputop.sources.activity.counters.access import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find, wanted_cuda
@@ -21,7 +20,6 @@ from gputop.sources.activity.counters.helper_protocol import SampleLine, doubt
 from gputop.sources.activity.counters.other_profilers import Others
 from gputop.sources.activity.counters.sampler import places, target_library
 from gputop.sources.activity.cross_check import TIMES, CrossCheck
-from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.capabilities import PERFMON, SYS_ADMIN, Capabilities
 from gputop.sources.pci_cards import kernel_address
 from tests.nvperf.stand_in import Counters
@@ -191,35 +189,6 @@ def test_counters_that_contradict_utilisation_are_rejected_after_ten_times() -> 
         assert check.refutes(80.0, 20.0) is None
         assert check.refutes(None, 20.0) is None
     assert "contradict NVML (80 % of the chip at 20 % utilisation)" in (check.refutes(80.0, 20.0) or "")
-
-
-class Scripted:
-    def __init__(self, *answers: MeasuredActivity | Waiting | SmReadFailed) -> None:
-        self.answers, self.asked, self.closed = list(answers), 0, False
-
-    name = "counters"
-
-    def read(self, now: float) -> MeasuredActivity | Waiting:
-        self.asked += 1
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, SmReadFailed):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_a_rejected_source_is_closed_and_never_asked_again() -> None:
-    sm_reader = Scripted(MeasuredActivity({"sm_active_pct": 5.0}, {}, 1.0, 0.0))
-    chain = FallbackChain([sm_reader])
-    chain.read(0.0)
-    chain.reject("counters", "they lie")
-    assert (chain.read(1e6).reason, sm_reader.asked, sm_reader.closed) == ("they lie", 1, True)
-
-
-def test_requests_are_as_large_as_the_library_expects() -> None:
-    assert ctypes.sizeof(abi.EvalRequest) == 16 and ctypes.sizeof(abi.RawCounterRequest) == 24
 
 
 # Hardware counters: the library's structures, byte for byte, and the lines that helper and client exchange.

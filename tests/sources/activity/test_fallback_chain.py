@@ -104,6 +104,14 @@ def test_counters_without_sm_activity_are_used_where_nothing_below_measures_it(b
     assert chain.read(0.0) == ChainState("dcgm-exporter", partly(), SmLack(("no SM here",), "switch it on"))
 
 
+def test_a_rejected_source_is_closed_and_never_asked_again() -> None:
+    above = SmReader("counters", sm(5.0))
+    chain = FallbackChain([above])
+    chain.read(0.0)
+    chain.reject("counters", "they lie")
+    assert (chain.read(1e6).reason, above.asked, above._answers) == ("they lie", [0.0], [])
+
+
 def test_all_reasons_are_told_with_the_most_specific_remedy() -> None:
     chain = FallbackChain(
         [
