@@ -77,10 +77,8 @@ def _ancestors(mount: str, path: str) -> tuple[str, ...]:
 def _is_cgroup(folder: str) -> bool:
     try:
         read_small(f"{folder}/cgroup.procs")
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -172,30 +172,26 @@ def _readable(proc: str, name: str) -> bool:
 
     Some can be opened and refuse only the read.
     """
-    try:
-        with open(Path(proc, name), "rb") as file:
-            file.read(64)
-    except OSError:
-        return False
-    return True
+    with suppress(OSError), open(Path(proc, name), "rb") as file:
+        file.read(64)
+        return True
+    return False
 
 
 def _pid_namespace(proc: str) -> str:
     """Return ``host``, ``private``, or ``unknown``."""
-    try:
-        name = os.readlink(Path(proc, "self/ns/pid"))
-    except OSError:
-        return "unknown"
-    return "host" if name == f"pid:[{INITIAL_PID_NAMESPACE}]" else "private"
+    with suppress(OSError):
+        is_first = os.readlink(Path(proc, "self/ns/pid")) == f"pid:[{INITIAL_PID_NAMESPACE}]"
+        return "host" if is_first else "private"
+    return "unknown"
 
 
 def _mapped_library(proc: str) -> str | None:
     """Return the path of the loaded NVML library."""
-    try:
+    with suppress(OSError):
         lines = Path(proc, "self/maps").read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    return next((line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml" in line), None)
+        return next((line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml" in line), None)
+    return None
 
 
 def _extras() -> dict[str, dict[str, str | None]]:
@@ -207,10 +203,9 @@ def _extras() -> dict[str, dict[str, str | None]]:
 
 
 def _version(distribution: str) -> str | None:
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def private_file(subject: str, path: str) -> dict[str, Any]:

@@ -165,8 +165,7 @@ class FabricWatch:
         """
         worker = self._worker
         if worker is None:
-            worker = self._begin(now)
-            if worker is None:
+            if (worker := self._begin(now)) is None:
                 return without(NO_FABRIC)
         elif not 0.0 <= now - self._asked_at < EVERY_S:
             self._asked_at = now

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from math import inf
 from operator import sub
 from typing import Any, cast
@@ -213,16 +214,14 @@ def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
     for name, (read, written) in counters.items():
         if name not in whole or name.startswith(_NOT_DISKS):
             continue
-        path = _NVME_PATH.match(name)
-        if path:
-            head = path[1] + path[2]
-            before = paths.get(head, (0, 0))
-            paths[head] = before[0] + read, before[1] + written
+        if path := _NVME_PATH.match(name):
+            before = paths.get(path[1] + path[2], (0, 0))
+            paths[path[1] + path[2]] = before[0] + read, before[1] + written
         elif not names_in(f"{sys}/block/{name}/slaves"):
             heads[name] = read, written
     for head, sums in paths.items():
-        head_bytes = heads.get(head, (0, 0))
-        heads[head] = max(head_bytes[0], sums[0]), max(head_bytes[1], sums[1])
+        read, written = heads.get(head, (0, 0))
+        heads[head] = max(read, sums[0]), max(written, sums[1])
     return float(sum(read for read, _ in heads.values())), float(sum(written for _, written in heads.values()))
 
 
@@ -232,11 +231,9 @@ def tcp_retransmits(proc: str) -> int | str:
     In the network namespace of process 1 where it may be read; in a container its own.
     """
     for file in (f"{proc}/1/net/snmp", f"{proc}/self/net/snmp"):
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             lines = [line.split() for line in read_file(file).splitlines() if line.startswith(b"Tcp:")]
             return int(dict(zip(*lines, strict=True))[b"RetransSegs"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
     return "cannot read /proc/net/snmp"
 
 

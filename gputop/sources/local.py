@@ -152,9 +152,8 @@ class LocalSource:
             self._news.clear()
 
     def _awaits_activity(self, readers: Readers) -> bool:
-        if time.monotonic() - self._opened_at >= SM_READER_WAIT_S:
-            return False
-        return self._reader.sm_readers.awaits_activity(readers.newest.gpus)
+        is_early = time.monotonic() - self._opened_at < SM_READER_WAIT_S
+        return is_early and self._reader.sm_readers.awaits_activity(readers.newest.gpus)
 
     def close(self) -> None:
         """Stop all threads and shut NVML down.

@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gputop.model.quantity import numbers
-from gputop.model.snapshot import GpuStatic, Snapshot
+from gputop.model.snapshot import Snapshot
 from gputop.sources.nvml.gpu_device import GpusReading
 
 WAIT_S = 10.0
@@ -58,9 +58,12 @@ def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_on
         sample = sample_of_uuid.get(static.uuid)
         if sample is None:
             late.append(static.index)
-            missing.append(_missing(static, f"not read within {wait_s:g} s"))
+            why = f"not read within {wait_s:g} s"
         elif static.index in progress.hung:
-            missing.append(_missing(static, sample.lost_reason or "its call does not return"))
+            why = sample.lost_reason or "its call does not return"
+        else:
+            continue
+        missing.append(MissingGpu(static.index, static.uuid, static.name, why))
     notices = list(snapshot.notices)
     if late:
         notices.append(
@@ -84,7 +87,3 @@ def waiting_for(progress: GpusReading, wait_s: float, read_once: bool) -> str:
     if progress.chosen:
         return f"waiting for the driver: {len(progress.gpus)} of {len(progress.chosen)} GPUs read so far; {limit}"
     return f"waiting for the driver to list its GPUs; {limit}"
-
-
-def _missing(static: GpuStatic, why: str) -> MissingGpu:
-    return MissingGpu(static.index, static.uuid, static.name, why)

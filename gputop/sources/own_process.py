@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from time import monotonic, process_time
 
 from gputop.model.snapshot import OwnCost
@@ -24,12 +25,8 @@ class OwnCostMeter:
         first, elapsed = not self._at, now - self._at
         share = 100.0 * (cpu_s - self._cpu_s) / elapsed if not first and elapsed > 0.0 else None
         self._cpu_s, self._at = cpu_s, now
-        return OwnCost(share, None if first else _resident_bytes(), *(helper or ()))
-
-
-def _resident_bytes() -> float | None:
-    """Return resident memory: the second number of ``statm``, proc(5)."""
-    try:
-        return float(int(read_small("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError, IndexError):
-        return None
+        resident: float | None = None
+        with suppress(OSError, ValueError, IndexError):
+            # The second number of statm, proc(5).
+            resident = float(int(read_small("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        return OwnCost(share, None if first else resident, *(helper or ()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec import Struct
 
 from gputop.sources.procfs import names_in, number_of, text_of
@@ -54,10 +56,9 @@ def kernel_address(bus_id: str | None) -> str | None:
     ``00000000:3B:00.0`` is ``0000:3b:00.0``.
     """
     domain, _, rest = (bus_id or "").lower().partition(":")
-    try:
+    with suppress(ValueError):
         return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else None
-    except ValueError:
-        return None
+    return None
 
 
 def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
@@ -73,13 +74,9 @@ def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
     """Return vendor and name from the system's PCI ids, else the id."""
     vendor = VENDORS.get(card.vendor, "")
     for path in names:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as lines:
-                name = _named(lines.read(), card)
-        except OSError:
-            continue
-        if name:
-            return f"{vendor} {name} [{card.id}]".strip()
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as lines:
+            if name := _named(lines.read(), card):
+                return f"{vendor} {name} [{card.id}]".strip()
     return f"{vendor} GPU [{card.id}]".strip()
 
 

@@ -151,6 +151,4 @@ def _old_mig_name(gpu: GpuStatic) -> str | None:
 
     The form of drivers before R470.
     """
-    if gpu.mig_parent is None or gpu.mig_instance is None:
-        return None
-    return f"MIG-{gpu.mig_parent}/{gpu.mig_instance}"
+    return None if None in (gpu.mig_parent, gpu.mig_instance) else f"MIG-{gpu.mig_parent}/{gpu.mig_instance}"

@@ -47,9 +47,8 @@ def datagram(row: StepRow) -> bytes:
         *(float(f"{t:.6g}") for t in (row.sum_s, row.min_s, row.max_s, row.p50_s, row.p99_s)),
     )  # fmt: skip
     optional = {key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None}
-    return json.dumps({"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **optional}, separators=(",", ":")).encode(
-        "ascii"
-    )
+    message = {"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **optional}
+    return json.dumps(message, separators=(",", ":")).encode("ascii")
 
 
 def scoped_run(run: str, pid: int, uid: int) -> str:

@@ -195,11 +195,8 @@ class Exporter:
         Ratios rest on idle GPUs. An exporter may watch groups of fields at different intervals.
         """
         profiling = self._profiling
-        if (
-            profiling.changed_at is not None
-            and profiling.period_s is not None
-            and now - profiling.changed_at <= 2 * profiling.period_s
-        ):
+        changed_at, period_s = profiling.changed_at, profiling.period_s
+        if changed_at is not None and period_s is not None and now - changed_at <= 2 * period_s:
             return profiling
         return max((self._others, profiling), key=lambda updates: updates.changed_at or 0.0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import isfinite
 from time import monotonic
@@ -74,13 +75,9 @@ def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
         return None
     values: dict[str, float] = {}
     for key, word in zip(FIELDS.values(), words[2:], strict=True):
-        try:
-            value = float(word)
-        except ValueError:
-            continue
-        if isfinite(value):
-            values[key] = value
-    return int(words[1]), values
+        with suppress(ValueError):
+            values[key] = float(word)
+    return int(words[1]), {key: value for key, value in values.items() if isfinite(value)}
 
 
 def fix_for(trouble: str) -> str:
@@ -134,10 +131,8 @@ class Dmon:
 
     def newest(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
         """Return a GPU's newest value without starting anything."""
-        if self._given_up:
-            raise SmReadFailed(f"dcgmi: {self._trouble}", True, fix_for(self._trouble or ""))
-        if self._trouble is not None:
-            raise SmReadFailed(f"dcgmi: {self._trouble}", False, fix_for(self._trouble))
+        if self._given_up or self._trouble is not None:
+            raise SmReadFailed(f"dcgmi: {self._trouble}", self._given_up, fix_for(self._trouble or ""))
         if self._uuids and uuid not in self._uuids.values():
             raise SmReadFailed("dcgmi does not know this GPU", False, FIX)
         row = self._rows.get(uuid)

@@ -72,11 +72,8 @@ class SmReadFailed(Exception):
         self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False, kind: LackKind | None = None
     ) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.forever = forever
-        self.fix = fix
-        self.resting = resting
-        self.kind = kind
+        self.reason, self.fix, self.kind = reason, fix, kind
+        self.forever, self.resting = forever, resting
 
 
 class SmReader(Protocol):
@@ -124,11 +121,6 @@ class _Step(Struct):
     reason: str = ""
     fix: str = ""
     kind: LackKind | None = None
-
-    def lack(self, collecting: Waiting) -> SmLack:
-        """Return why a collecting source has no value."""
-        why, kind = (self.reason, self.kind) if self.reason else (collecting.reason, collecting.kind)
-        return SmLack((why,), kind=kind)
 
 
 class FallbackChain:
@@ -181,13 +173,11 @@ class FallbackChain:
             if step.failed and self._still_bad(step, now):
                 continue
             if partly is None or step.in_use:
-                return ChainState(step.sm_reader.name, None, step.lack(got))
-        return self._at_the_end(partly)
-
-    def _at_the_end(self, partly: tuple[SmSource, MeasuredActivity] | None) -> ChainState:
-        """Return other counters where no source measures SM activity."""
+                why = step if step.reason else got
+                return ChainState(step.sm_reader.name, None, SmLack((why.reason,), kind=why.kind))
         if partly is None:
             return ChainState(None, None, self._lack())
+        # Other counters, where no source measures SM activity.
         name, activity = partly
         return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
 

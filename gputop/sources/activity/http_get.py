@@ -90,8 +90,7 @@ def _without_password(url: str) -> str:
 
 def trouble(error: OSError | ValueError) -> str:
     """Describe an error for the screen."""
-    words = error.strerror if isinstance(error, OSError) else None
-    return _words(words or str(error)) or type(error).__name__
+    return _words(getattr(error, "strerror", None) or str(error)) or type(error).__name__
 
 
 def _words(text: str) -> str:

@@ -59,7 +59,10 @@ class GpuProcesses:
         types: dict[int, str] = {}
         self.reason = None
         for kind, names in _LISTS[:1] if brief else _LISTS:
-            answer = self._rows(names, now)
+            try:
+                answer = self._handle.ask(names, (), now, run=self._whole)
+            except (MemoryError, OverflowError):
+                answer = TOO_LONG
             if isinstance(answer, str):
                 if names is _LISTS[0][1]:
                     self.reason = answer
@@ -81,14 +84,6 @@ class GpuProcesses:
             self._listed = tuple([self._process(pid, used, types[pid], shares) for pid, used in memory.items()])
         return self._listed
 
-    def _rows(self, names: tuple[str, ...], now: float) -> list[Any] | str:
-        """Return the rows of a list, or a reason. Raises LostGpu."""
-        try:
-            rows: list[Any] | str = self._handle.ask(names, (), now, run=self._whole)
-        except (MemoryError, OverflowError):
-            return TOO_LONG
-        return rows
-
     def _whole(self, name: str, raw: Any, *arguments: Any) -> Any:
         """Return one list; ask again if it has outgrown pynvml's array.
 
@@ -104,13 +99,10 @@ class GpuProcesses:
 
     def _process(self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str) -> GpuProcess:
         missing = _NO_MEMORY if used is None else {}
-        share: float | None = None
         if isinstance(shares, str):
-            missing = {**missing, "gpu_time_pct": shares}
-        else:
-            # The driver leaves out processes that ran nothing during its sample period.
-            share = float(shares.get(pid, 0))
-        return GpuProcess(self._gpu, pid, used, kind, share, missing)
+            return GpuProcess(self._gpu, pid, used, kind, None, {**missing, "gpu_time_pct": shares})
+        # The driver leaves out processes that ran nothing during its sample period.
+        return GpuProcess(self._gpu, pid, used, kind, float(shares.get(pid, 0)), missing)
 
     def _shares(self, now: float, t: float, util_pct: float | None) -> dict[int, int] | str:
         """Return GPU time by pid in percent, or a reason.

@@ -7,6 +7,7 @@ come before nvmlShutdown.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import isfinite
 from typing import Any, Literal
 
@@ -65,11 +66,9 @@ class Gpm:
         name: str = "",
     ) -> None:
         """``name`` is the GPU's, for advice on other sources."""
-        self._handle = handle
+        self._handle, self._mig = handle, mig
+        self._architecture, self._name = architecture, name
         self._oldest_s = OLDEST_PAIR_INTERVALS * interval_s
-        self._architecture = architecture
-        self._name = name
-        self._mig = mig
         self._supported = False
         self._samples: list[Any] = []
         self._first_at: float | None = None
@@ -102,10 +101,8 @@ class Gpm:
         self._first_at = self._last = None
         self._supported = False
         for sample in samples:
-            try:
+            with suppress(pynvml.NVMLError):
                 self._handle.run_bare("nvmlGpmSampleFree", sample)
-            except pynvml.NVMLError:
-                continue
 
     @property
     def _fix(self) -> str:

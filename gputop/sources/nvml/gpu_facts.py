@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pynvml
@@ -61,10 +62,9 @@ def more_facts(handle: Handle, static: GpuStatic) -> GpuStatic:
 
 def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
     """Return the facts of one MIG device by its own handle."""
-    try:
+    sm_count: int | None = None
+    with suppress(pynvml.NVMLError):
         sm_count = int(handle.run("nvmlDeviceGetAttributes_v2").multiprocessorCount) or None
-    except pynvml.NVMLError:
-        sm_count = None
     return GpuStatic(
         index=index,
         uuid=uuid,
@@ -130,11 +130,10 @@ def _pci(handle: Handle) -> str | None:
     return clean_text(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)).strip() or None
 
 
-def _mig_enabled(handle: Handle) -> bool | None:
-    try:
+def _mig_enabled(handle: Handle) -> bool:
+    with suppress(pynvml.NVMLError):
         return bool(handle.run("nvmlDeviceGetMigMode")[0])
-    except pynvml.NVMLError:
-        return False
+    return False
 
 
 def _nvlink_peak(handle: Handle) -> float | None:

@@ -91,7 +91,9 @@ class GpuInventory:
         self._sleep.find()
         self._sleep.read()
         if not self.is_open and self._are_all_shown() and self._sleep.waits(now):
-            self._lay_down()
+            for slot, card in enumerate(self._sleep.cards):
+                why = ASLEEP if card.address in self._sleep.asleep else RELEASED
+                self._device_of(slot, card).fall_asleep(why, card)
             return
         with self._turn(ticket, self):
             self._open()
@@ -162,11 +164,6 @@ class GpuInventory:
         """
         files = [name for name in self._shown() if name.startswith("nvidia")]
         return not files or len(files) == len(self._sleep.cards)
-
-    def _lay_down(self) -> None:
-        """Show every card as asleep, or as about to sleep."""
-        for slot, card in enumerate(self._sleep.cards):
-            self._device_of(slot, card).fall_asleep(ASLEEP if card.address in self._sleep.asleep else RELEASED, card)
 
     def _device_of(self, slot: int, card: PciCard) -> Device:
         """Return the device of a card.

@@ -56,14 +56,9 @@ def advice(counter_rights: Rights) -> tuple[str, ...]:
     if counter_rights.in_container:
         word = "PERFMON" if counter_rights.perfmon_counts else "SYS_ADMIN"
         return (f"Start the container with: docker run --cap-add={word} …",)
-    lines = []
-    if counter_rights.perfmon_counts:
-        lines += ["Start with the counter right only (not root):", f"  {WITH_PERFMON}"]
-    return (
-        *lines,
-        "For all users, for good (NVIDIA's security bulletin 4738 says why it is off):",
-        f"  {FOR_EVERYBODY}",
-    )
+    alone = ("Start with the counter right only (not root):", f"  {WITH_PERFMON}")
+    for_all = "For all users, for good (NVIDIA's security bulletin 4738 says why it is off):", f"  {FOR_EVERYBODY}"
+    return (*alone, *for_all) if counter_rights.perfmon_counts else for_all
 
 
 def shortest_fix(counter_rights: Rights) -> str:

@@ -38,15 +38,14 @@ def find(driver: str | None, directory: str | None = None, roots: Iterable[str] 
             raise NoLibraries(f"no {HOST_LIBRARY} and {TARGET_LIBRARY} in {directory}", "name their folder: --perf-lib")
         return _checked(Path(directory))
     major = driver_major(driver)
-    roots = _wheel_roots() if roots is None else roots
-    path_of_cuda = {
-        cuda: path for root in roots for cuda, rest in WHEELS.items() if _holds_both(path := Path(root, rest))
-    }
-    fitting = next(
-        (cuda for cuda in WHEELS if cuda in path_of_cuda and (major is None or major >= LEAST_DRIVER[cuda])), None
-    )
-    if fitting is not None:
-        return _checked(path_of_cuda[fitting])
+    if roots is None:
+        spec = find_spec("nvidia")
+        roots = () if spec is None else spec.submodule_search_locations or ()
+    paths = ((cuda, Path(root, rest)) for root in roots for cuda, rest in WHEELS.items())
+    path_of_cuda = {cuda: path for cuda, path in paths if _holds_both(path)}
+    for cuda in WHEELS:
+        if cuda in path_of_cuda and (major is None or major >= LEAST_DRIVER[cuda]):
+            return _checked(path_of_cuda[cuda])
     extra = install(EXTRAS[wanted_cuda(major)])
     if path_of_cuda:
         have = max(path_of_cuda)
@@ -64,11 +63,6 @@ def driver_major(driver: str | None) -> int | None:
     """Return ``580`` of ``580.65.06``; None for other forms."""
     first = (driver or "").partition(".")[0]
     return int(first) if first.isascii() and first.isdigit() else None
-
-
-def _wheel_roots() -> list[str]:
-    spec = find_spec("nvidia")
-    return list(spec.submodule_search_locations or ()) if spec is not None else []
 
 
 def _holds_both(path: Path) -> bool:

@@ -91,11 +91,7 @@ class CountersClient:
     """
 
     def __init__(
-        self,
-        interval_s: float = 1.0,
-        directory: str | None = None,
-        proc: str = "/proc",
-        restarts_s: tuple[float, ...] = RESTARTS_S,
+        self, interval_s: float, directory: str | None, proc: str = "/proc", restarts_s: tuple[float, ...] = RESTARTS_S
     ) -> None:
         """``directory`` has the libraries when they are not in a wheel."""
         self._interval_s, self._directory, self._proc = interval_s, directory, proc
@@ -137,22 +133,18 @@ class CountersClient:
         with self._lock:
             known.asked_at = monotonic()
             if self._library is None:
-                self._prepare(gpu.driver)
+                self._driver = gpu.driver
+                try:
+                    if is_wsl(self._proc):
+                        raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
+                    self._library = find(gpu.driver, self._directory)
+                except NoLibraries as missing:
+                    self._given_up = SmReadFailed(missing.reason, True, missing.fix)
+                    raise self._given_up from None
                 self._worker.ask()
         if self._known_addresses is not None and pci not in self._known_addresses and self._trouble is None:
             raise SmReadFailed("NVIDIA's counter library does not know this GPU", True)
         return self._answer(known, now)
-
-    def _prepare(self, driver: str | None) -> None:
-        """Find the libraries once. Raises SmReadFailed, then for good."""
-        self._driver = driver
-        try:
-            if is_wsl(self._proc):
-                raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
-            self._library = find(driver, self._directory)
-        except NoLibraries as missing:
-            self._given_up = SmReadFailed(missing.reason, True, missing.fix)
-            raise self._given_up from None
 
     def _answer(self, gpu: _Gpu, now: float) -> MeasuredActivity | Waiting:
         if self._trouble is not None:
@@ -279,10 +271,7 @@ class CountersClient:
                 if wanted == gpu.taken:
                     continue
                 gpu.taken, gpu.heard_at = wanted, now
-                if wanted:
-                    gpu.state = None
-                else:
-                    gpu.newest = None
+                gpu.state, gpu.newest = (None, gpu.newest) if wanted else (gpu.state, None)
                 commands.append(HelperCommand("resume" if wanted else "release", pci))
         if (helper := self._helper) is not None:
             for command in commands:
