@@ -44,6 +44,13 @@ class Tried(Struct, frozen=True):
     step_s: float | None = None
     reason: str = ""
 
+    @property
+    def more(self) -> str:
+        """The step's time, or the reason."""
+        if self.step_s is not None:
+            return f", {1000.0 * self.step_s:.0f} ms a step"
+        return f": {self.reason}" if self.reason else ""
+
 
 class BatchReport(Struct, frozen=True):
     """The largest batch size that trained, and the advised size.
@@ -56,15 +63,9 @@ class BatchReport(Struct, frozen=True):
     tried: tuple[Tried, ...]
 
     def __str__(self) -> str:
-        lines = []
-        for tried in sorted(self.tried, key=lambda t: t.size):
-            more = f": {tried.reason}" if tried.reason else ""
-            step = more if tried.step_s is None else f", {1000.0 * tried.step_s:.0f} ms a step"
-            lines.append(f"  {tried.size:>8}  {tried.fate}{step}")
-        advice = (
-            "no size trains" if self.best is None else f"largest batch that trains: {self.best}; use {self.advised}"
-        )
-        return "\n".join([*lines, advice]) + "\n"
+        lines = [f"  {tried.size:>8}  {tried.fate}{tried.more}" for tried in sorted(self.tried, key=lambda t: t.size)]
+        advice = f"largest batch that trains: {self.best}; use {self.advised}"
+        return "\n".join([*lines, "no size trains" if self.best is None else advice]) + "\n"
 
 
 def _largest(sizes: list[int], fate_of: Callable[[int], Fate]) -> int | None:
@@ -88,26 +89,13 @@ def _largest(sizes: list[int], fate_of: Callable[[int], Fate]) -> int | None:
     return best
 
 
-def _end_where_imported_again() -> None:
-    """End a fresh process that comes to the same call while importing.
-
-    The fresh process imports the program's file, and nothing guards the call there. The program reads the exit status;
-    Python would refuse with a page of its own for each size.
-    """
-    from multiprocessing.process import current_process
-
-    if current_process().name == CHILD_NAME:
-        os._exit(UNGUARDED)
-
-
 def _check_importable(make_step: object) -> None:
     """Raises ValueError for what a fresh process cannot import."""
     try:
         ForkingPickler.dumps(make_step)
     except Exception as error:
-        error_text = f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"make_step must be a function of a module: a fresh process imports it ({error_text})"
+            f"make_step must be a function of a module: a fresh process imports it ({type(error).__name__}: {error})"
         ) from error
     if getattr(make_step, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
         raise ValueError("make_step must be in a file: a fresh process cannot import what was typed at a prompt")
@@ -115,8 +103,7 @@ def _check_importable(make_step: object) -> None:
 
 def _check_memory_free() -> None:
     """Raises RuntimeError where this process holds GPU memory, which every size would lack."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if (torch := _torch_on_gpu()) is None:
         return
     held = sum(torch.cuda.memory_reserved(device) for device in range(torch.cuda.device_count()))
     if held:
@@ -135,10 +122,8 @@ def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int
     child.start()
     theirs.close()
     try:
-        if not ours.poll(timeout_s):
-            return Tried(size, "failed", reason=f"no answer within {timeout_s:g} s")
-        tried: Tried = ours.recv()
-        return tried
+        late = Tried(size, "failed", reason=f"no answer within {timeout_s:g} s")
+        return ours.recv() if ours.poll(timeout_s) else late
     except EOFError:
         child.join(5.0)
         if child.exitcode == UNGUARDED:
@@ -167,31 +152,28 @@ def _child(theirs: Connection, make_step: Callable[[], Callable[[int], object]],
         for _ in range(steps + 1):
             begun = time.perf_counter()
             step(size)
-            _wait_for_gpu()
+            if (torch := _torch_on_gpu()) is not None:
+                # A kernel's errors are only raised then.
+                torch.cuda.synchronize()
             times.append(time.perf_counter() - begun)
         # The first step allocates and chooses kernels.
         theirs.send(Tried(size, "fits", sum(times[1:]) / steps))
     except BaseException as error:  # noqa: BLE001 — somebody else's training: whatever it raises is the answer
-        theirs.send(
-            Tried(
-                size, "out of memory" if is_out_of_memory(error) else "failed", reason=error_words(error)[:MOST_WORDS]
-            )
-        )
+        fate: Fate = "out of memory" if is_out_of_memory(error) else "failed"
+        theirs.send(Tried(size, fate, reason=error_words(error)[:MOST_WORDS]))
 
 
-def _wait_for_gpu() -> None:
-    """Wait for the GPU, because a kernel's errors are only raised then."""
+def _torch_on_gpu() -> Any:
+    """Return PyTorch if it uses a GPU in this process, else None."""
     torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    return torch if torch is not None and torch.cuda.is_initialized() else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a framework's error says that memory ran out."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return True
-    text = str(error).lower()
-    return any(words in text for words in _MEMORY_WORDS)
+    return any(words in str(error).lower() for words in _MEMORY_WORDS)
 
 
 def dataloader_bench(
@@ -232,7 +214,12 @@ def max_batch(
     ``sizes`` are searched by halves; ``margin`` of the answer is kept free. Raises ValueError for a ``make_step`` that
     cannot be imported or no sizes, and RuntimeError where this process already holds memory of the GPU.
     """
-    _end_where_imported_again()
+    from multiprocessing.process import current_process
+
+    if current_process().name == CHILD_NAME:
+        # The fresh process imports the program's file, and nothing guards the call there. Python would refuse with a
+        # page of its own for each size.
+        os._exit(UNGUARDED)
     ordered = sorted({int(size) for size in sizes})
     if not ordered or ordered[0] < 1 or steps < 1 or not 0.0 <= margin < 1.0 or timeout_s <= 0.0:
         raise ValueError("sizes must be whole numbers from 1, steps at least 1, margin 0 to below 1, timeout_s above 0")

@@ -6,11 +6,12 @@ over the time since its last call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gputop.api.watch_options import Metrics
 from gputop.api.work import Rates, StepWork, rates_of
+from gputop.model.metrics import GPU_METRICS, HOST_METRICS
 from gputop.model.snapshot import value
 from gputop.model.steps import Phase, StepRow
 
@@ -27,22 +28,22 @@ class FrameMeans:
     """Adds frames and steps up; ``take`` returns the means and starts over."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._gpu_keys: Sequence[str] = FEW
-        self._host_keys: Sequence[str] = ("cpu_pct",)
-        if metrics == "all":
-            from gputop.model.metrics import GPU_METRICS, HOST_METRICS
-
-            self._gpu_keys, self._host_keys = tuple(GPU_METRICS), tuple(HOST_METRICS)
+        is_all = metrics == "all"
+        self._gpu_keys: Iterable[str] = GPU_METRICS if is_all else FEW
+        self._host_keys: Iterable[str] = HOST_METRICS if is_all else ("cpu_pct",)
         self._sums: dict[str, list[float]] = {}
         """For each key a total, and the weight that divides it."""
         self._last: dict[str, float] = {}
         self.work: StepWork | None = None
         """The work of one step, where the program describes it."""
         self.own_gpus: tuple[str, ...] = ()
-        """The names of the GPUs that this process computes on."""
 
-    def add(self, frame: Frame) -> None:
-        """Add a frame, without values that only repeat an earlier reading."""
+    def add(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
+        """Add a frame, without values that only repeat an earlier reading.
+
+        ``own_gpus`` are the names of the GPUs that this process computes on.
+        """
+        self.own_gpus = own_gpus
         snapshot = frame.snapshot
         if "nvml" not in snapshot.repeats:
             for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
@@ -68,9 +69,8 @@ class FrameMeans:
 
     def add_phases(self, taken: Iterable[Mapping[Phase, float]]) -> None:
         """Add the host time of observed steps, by phase."""
-        for phases in taken:
-            for phase, seconds in phases.items():
-                self._add(f"gputop/step_{phase}_ms", 1000.0 * seconds)
+        for phase, seconds in (pair for phases in taken for pair in phases.items()):
+            self._add(f"gputop/step_{phase}_ms", 1000.0 * seconds)
 
     def take(self) -> dict[str, float]:
         """Return the means since the last call.
@@ -80,8 +80,8 @@ class FrameMeans:
         means = {key: total / of for key, (total, of) in self._sums.items() if of > 0.0} | self._last
         if (step_ms := means.get("gputop/step_ms")) is not None:
             rates = rates_of(self.work, step_ms / 1000.0, self.own_gpus) or Rates()
-            own = {"gputop/tokens_per_s": rates.tokens_per_s, "gputop/mfu_pct": rates.mfu_pct}
-            means |= {key: rate for key, rate in own.items() if rate is not None}
+            own = (("gputop/tokens_per_s", rates.tokens_per_s), ("gputop/mfu_pct", rates.mfu_pct))
+            means |= {key: rate for key, rate in own if rate is not None}
         self._sums.clear()
         self._last.clear()
         return means

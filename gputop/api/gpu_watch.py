@@ -69,13 +69,11 @@ class JobGpus:
         if self._alone or self._own_identity is None:
             return False
         relatives, known = relatives_of(pid, self._proc), self._is_ours.get(pid)
-        if known is not None and (relatives is None or relatives.starttime == known[0]):
-            return known[1]
         if relatives is None:
-            return False
-        is_ours = self._identity(pid) == self._own_identity
-        self._is_ours[pid] = relatives.starttime, is_ours
-        return is_ours
+            return known is not None and known[1]
+        if known is None or relatives.starttime != known[0]:
+            known = self._is_ours[pid] = relatives.starttime, self._identity(pid) == self._own_identity
+        return known[1]
 
     def _identity(self, pid: int) -> tuple[str, int] | None:
         """Control group and user: without control groups all processes would share one."""
@@ -128,7 +126,7 @@ class Measuring:
         self._memory = MemoryGrowth()
         self._recorder: Recorder | None = None
         self._arrivals = Arrivals(self._source, wake)
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
         self._run_name = options.name if redactor is None else redactor.number("run", options.name)
         self._run, self._begun, self._is_named = run, time.monotonic(), False
@@ -169,8 +167,10 @@ class Measuring:
         There is none until the job uses a GPU, and there are several when it first does.
         """
         frames: list[Frame] = []
-        self._find_own(snapshot)
-        for cut in [snapshot] if self._gpus is None else self._gpus.take(snapshot):
+        gpu_indices = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
+        if gpu_indices:
+            self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in gpu_indices)
+        for cut in self._cuts(snapshot):
             frame = self._session.take(self._redacted(cut))
             if self._recorder is not None and not frames and not self._is_named:
                 self._is_named = True
@@ -178,7 +178,7 @@ class Measuring:
             if not self.own_gpus and self._mine and len(cut.gpus) == 1:
                 # In a container the driver lists pids of another namespace, and shows only the GPUs given to it.
                 self.own_gpus = (cut.gpus[0].static.name,)
-            with self._lock:
+            with self.lock:
                 self._memory.add(frame)
                 self._builder.add(frame)
             frames.append(frame)
@@ -198,10 +198,11 @@ class Measuring:
         Their frame repeats that snapshot.
         """
         last = None if self._recorder is None else self._source.repeated(steps)
-        if last is None:
-            return
-        for cut in [last] if self._gpus is None else self._gpus.take(last):
+        for cut in () if last is None else self._cuts(last):
             self._session.take(self._redacted(cut))
+
+    def _cuts(self, snapshot: Snapshot) -> list[Snapshot]:
+        return [snapshot] if self._gpus is None else self._gpus.take(snapshot)
 
     def _redacted(self, snapshot: Snapshot) -> Snapshot:
         return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
@@ -209,38 +210,26 @@ class Measuring:
     def _redacted_mark(self, mark: Event) -> Event:
         return mark if self._redactor is None else self._redactor.event(mark)
 
-    def _find_own(self, snapshot: Snapshot) -> None:
-        gpu_indices = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
-        if gpu_indices:
-            self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in gpu_indices)
-
     def note(self, mark: Event) -> None:
         """Add a mark that did not come by the socket."""
         if self._source.listening:
             return
         mark = self._redacted_mark(mark)
-        with self._lock:
+        with self.lock:
             self._session.note(mark)
             self._builder.add_event(mark)
 
     def report(self, price: float | None, command: str, duration_s: float) -> JobReport:
         """The report on the GPUs' time until now."""
         notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
-        with self._lock:
+        with self.lock:
             return self._builder.report(price=price, command=command, run_s=duration_s, notes=notes)
 
     def memory(self, report: JobReport) -> tuple[RunMemory, ...]:
         """Device memory in the job's words, GPU by GPU."""
-        with self._lock:
+        with self.lock:
             reports = [self._memory.report(gpu) for gpu in report.gpus]
         return tuple(gpu_memory for gpu_memory in reports if gpu_memory is not None)
-
-    def forget_locks(self) -> None:
-        """Replace the lock in a forked child.
-
-        A thread that does not exist there may hold it.
-        """
-        self._lock = threading.Lock()
 
     def close(self) -> None:
         """End the source, then the recording."""

@@ -89,8 +89,7 @@ class LogTurn:
         if not self._loggers:
             return
         with self._lock:
-            numbers, texts = self._means.take(), self._texts
-            self._texts = {}
+            numbers, texts, self._texts = self._means.take(), self._texts, {}
         numbers.update(_numbers(self.scalars))
         for logger in self._loggers:
             logger.log(numbers, texts, count if self.number is None else self.number)

@@ -91,9 +91,7 @@ class Logger:
 
 def loggers_of(log: object) -> list[Logger]:
     """Return the loggers that ``log=`` names. Raises TypeError."""
-    if log is None:
-        return []
-    targets: Iterable[Any] = log if isinstance(log, (list, tuple)) else (log,)
+    targets: Iterable[Any] = log if isinstance(log, (list, tuple)) else () if log is None else (log,)
     return [Logger(target) for target in targets]
 
 
@@ -182,8 +180,7 @@ class WandbRun:
         self._replaced = self._missed = 0
 
     def is_ready(self) -> bool:
-        run = self._find_run()
-        if run is None:
+        if (run := self._find_run()) is None:
             self._missed += self._run is None
             if self._missed == MOST_WAITING_ROWS:
                 NOTICES.warning("gputop: W&B has no run yet, so nothing is logged: call wandb.init()")

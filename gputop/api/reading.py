@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gputop.api.watch_options import checked_interval, gpus_text
@@ -35,12 +36,8 @@ def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: flo
     it returns an incomplete reading, whose ``notices`` name the gaps. Raises SourceError where no GPU can be read,
     UsageError for a GPU that does not exist.
     """
-    chosen = gpus_text(gpus)
-    source = LocalSource(MachineOptions(gpus=None if chosen == "all" else chosen))
-    try:
+    with closing(LocalSource(MachineOptions(gpus=_only(gpus)))) as source:
         reading = source.read_once(wait_s)
-    finally:
-        source.close()
     if not reading.has_measured:
         problem = "; ".join(reading.snapshot.notices) or "no GPU could be read"
         raise SourceError(f"{problem}: see `gputop doctor`")
@@ -56,11 +53,13 @@ def frames(
     which raises SourceError where no GPU can be read.
     """
     if source is None:
-        chosen = gpus_text(gpus)
-        only = None if chosen == "all" else chosen
-        options = MachineOptions(interval_s=checked_interval(interval, strict=True), gpus=only)
+        options = MachineOptions(interval_s=checked_interval(interval, strict=True), gpus=_only(gpus))
         source = LocalSource(options, own_process=False)
     return Frames(source)
+
+
+def _only(gpus: str | int | Iterable[int | str] | None) -> str | None:
+    return None if (chosen := gpus_text(gpus)) == "all" else chosen
 
 
 class Frames:
@@ -82,8 +81,7 @@ class Frames:
 
     def __next__(self) -> Frame:
         while not self._closed:
-            frame = self._poll()
-            if frame is not None:
+            if (frame := self._poll()) is not None:
                 return frame
             self._fresh.wait(_LOOK_S)
             self._fresh.clear()
@@ -96,8 +94,7 @@ class Frames:
         import asyncio
 
         while not self._closed:
-            frame = self._poll()
-            if frame is not None:
+            if (frame := self._poll()) is not None:
                 return frame
             await asyncio.to_thread(self._fresh.wait, _LOOK_S)
             self._fresh.clear()
@@ -148,8 +145,7 @@ def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
     """
     monitor: Monitor | None = None
     for recorded in read_snapshots(os.fspath(path)):
-        if monitor is None:
-            monitor = Monitor(recorded.interval_s)
+        monitor = monitor or Monitor(recorded.interval_s)
         yield monitor.feed(recorded)
 
 

@@ -100,14 +100,11 @@ class RunMemory(Struct, frozen=True):
     @property
     def text(self) -> str:
         """One line for people."""
-        words = (
-            f"GPU {self.gpu}: {memory(self.peak_bytes)} of {memory(self.total_bytes)} at most, "
-            f"{memory(self.headroom_bytes)} free"
-        )
+        words = f"{memory(self.peak_bytes)} of {memory(self.total_bytes)} at most, {memory(self.headroom_bytes)} free"
         if self.leak_bytes_per_min is not None:
             full = "" if self.full_in_s is None else f", full in {duration(self.full_in_s)}"
-            return f"{words}; it grows by {self.leak_bytes_per_min / 1e6:.0f} MB a minute{full}"
-        return words
+            words += f"; it grows by {self.leak_bytes_per_min / 1e6:.0f} MB a minute{full}"
+        return f"GPU {self.gpu}: {words}"
 
 
 class MemoryGrowth:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from math import inf
 from time import perf_counter
@@ -95,8 +96,7 @@ class StepClock:
             # What the hook counted before the loop began to: the same steps.
             self._hooked.clear()
             self.count = 0
-        ends = [waiting.popleft() for _ in range(len(waiting))]
-        if not ends:
+        if not (ends := [waiting.popleft() for _ in range(len(waiting))]):
             return EndedSteps([])
         self.count += len(ends)
         before = self._last.get(self.explicit)
@@ -111,11 +111,10 @@ class StepClock:
 
 def _time(seconds: object) -> float | None:
     """Return seconds that a program has measured; None for nonsense."""
-    try:
-        value = float(seconds)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-    return value if 0.0 <= value < inf else None
+    with suppress(TypeError, ValueError, OverflowError, RuntimeError):
+        if 0.0 <= (value := float(seconds)) < inf:  # type: ignore[arg-type]
+            return value
+    return None
 
 
 def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:

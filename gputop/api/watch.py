@@ -173,7 +173,7 @@ class Watch:
     @property
     def cost(self) -> WatchCost:
         """The cost of the watch for this process."""
-        return self._watcher.cost()
+        return self._watcher.cost.read()
 
 
 def watch(
@@ -255,11 +255,8 @@ def _detached(value: Any) -> Any:
 
     The graph would stay alive until the next step.
     """
-    detach = getattr(value, "detach", None)
-    if detach is None:
-        return value
     try:
-        return detach()
+        return value.detach() if hasattr(value, "detach") else value
     except Exception:  # noqa: BLE001 — somebody else's value, on the training thread
         return None
 
@@ -278,7 +275,7 @@ class _One:
         A watch inside of a ``with`` uses the running one.
         """
         with self._lock:
-            running = self._running if self._running is not None and self._running.alive else None
+            running = self.running
             if running is not None and self._scoped:
                 running.users += 1
                 return running

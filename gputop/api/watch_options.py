@@ -75,8 +75,7 @@ def checked_interval(interval: float, *, strict: bool) -> float:
 
 def checked_log_every(log_every: float) -> float:
     """Return the seconds between two calls of the loggers. Raises ValueError."""
-    seconds = _seconds(log_every)
-    if seconds is None:
+    if (seconds := _seconds(log_every)) is None:
         raise ValueError(f"log_every must be in seconds, not {log_every!r}")
     return max(0.0, seconds)
 
@@ -106,10 +105,8 @@ def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
 
     ``mine``, ``all``, or a list such as ``0,2`` or the beginning of a UUID.
     """
-    if gpus is None:
-        return "all"
-    if isinstance(gpus, (str, int)):
-        return str(gpus)
+    if gpus is None or isinstance(gpus, (str, int)):
+        return "all" if gpus is None else str(gpus)
     return ",".join(map(str, gpus))
 
 
@@ -168,8 +165,7 @@ class Role(Struct, frozen=True):
 def role_of(ranks: Ranks, environ: Mapping[str, str]) -> Role:
     """The role of the process with this environment."""
     local, rank = _first(_LOCAL, environ), _first(_GLOBAL, environ)
-    if rank is None:
-        rank = _group_rank()
+    rank = _group_rank() if rank is None else rank
     if local is None and environ.get("MASTER_ADDR") in _THIS_MACHINE:
         local = rank
     if ranks == "node" and local not in (None, 0):
@@ -206,15 +202,11 @@ def unwatched_child(environ: Mapping[str, str], *, children: bool) -> str | None
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:
         return None
-    if process.current_process().daemon or _is_loader_worker():
+    worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)
+    if process.current_process().daemon or worker_info() is not None:
         return LOADER_WORKER
     is_rank = "RANK" in environ or "LOCAL_RANK" in environ or _group_rank() is not None
     return None if is_rank or children else NO_RANK
-
-
-def _is_loader_worker() -> bool:
-    worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
-    return callable(worker_info) and worker_info() is not None
 
 
 def _group_rank() -> int | None:

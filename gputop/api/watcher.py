@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.api.frame_means import FrameMeans
 from gputop.api.log_turn import LogTurn
-from gputop.api.run_summary import CostMeter, WatchCost
+from gputop.api.run_summary import CostMeter
 from gputop.api.step_clock import StepClock, StepTail, row_of
 from gputop.api.step_phases import MOST_KEPT, PhaseSampler, TorchHook, phase_summary
 from gputop.api.user_calls import UserCalls
@@ -94,7 +93,7 @@ class Watcher:
         self._phases = PhaseSeries(MOST_KEPT)
         self._hook = TorchHook(self.clock.end_by_hook, self.phases if options.phases else None)
         self._sender = StepSender()
-        self._cost = CostMeter()
+        self.cost = CostMeter()
         self._rows: list[StepRow] = []
         self._work: StepWork | None = None
         self._worked_out = time.monotonic()
@@ -165,7 +164,8 @@ class Watcher:
         self.alive = self.available = False
         self._lock = threading.Lock()
         if self._measuring is not None:
-            self._measuring.forget_locks()
+            # A thread that does not exist here may hold it.
+            self._measuring.lock = threading.Lock()
         self.clock.silence()
         self.log.silence()
         self.reason = "a forked child is not watched: its parent is"
@@ -187,9 +187,6 @@ class Watcher:
         """Add a mark that did not come by the socket."""
         if self._measuring is not None:
             self._measuring.note(mark)
-
-    def cost(self) -> WatchCost:
-        return self._cost.read()
 
     def median_step_s(self) -> float | None:
         """The median step so far; None without one."""
@@ -221,7 +218,7 @@ class Watcher:
         mean_s = own.mean_s if own is not None and own.ranks == 1 else None if steps is None else steps.mean_s
         rates = rates_of(self._work, mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
-        return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, phases)
+        return Summary(report, memory, steps, self.cost.read(), self.measured, reason, rates, phases)
 
     def _prepare(self) -> None:
         """Open source and recording on the caller's thread.
@@ -272,7 +269,7 @@ class Watcher:
         finally:
             self._measures_no_more()
             self._has_first_frame.set()
-            self._cost.look()
+            self.cost.look()
             if measuring is not None:
                 measuring.close()
             self._sender.close()
@@ -285,8 +282,7 @@ class Watcher:
         if self._measuring is not None:
             for snapshot in self._measuring.new():
                 self._take(self._measuring, snapshot)
-        spent = time.thread_time() - begun
-        self._cost.longest_s = max(self._cost.longest_s, spent)
+        self.cost.longest_s = max(self.cost.longest_s, time.thread_time() - begun)
         self.log.look(steps_are_used=self.clock.used, count=self.clock.total)
 
     @property
@@ -357,11 +353,7 @@ class Watcher:
         return others
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:
-        def add_to(means: FrameMeans) -> None:
-            means.add(frame)
-            means.own_gpus = own_gpus
-
-        self.log.add(add_to)
+        self.log.add(lambda means: means.add(frame, own_gpus))
         self.log.add_verdicts(frame.diagnoses)
         self.latest = frame
         self._calls.tell(frame)
