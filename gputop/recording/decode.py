@@ -99,10 +99,9 @@ class LineDecoder:
 
     def _begin_member(self, head: MachineLine) -> None:
         before = self._head
-        if before is not None and head.boot_id != before.boot_id:
-            self._restarted = True
-        if before is not None and head.hostname != before.hostname:
-            self._is_other = True
+        if before is not None:
+            self._restarted |= head.boot_id != before.boot_id
+            self._is_other |= head.hostname != before.hostname
         if self._frames is not None:
             self._lost_frames += max(0, head.frames_before - self._frames)
         self._head, self._frames = head, head.frames_before

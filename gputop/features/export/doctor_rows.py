@@ -37,12 +37,10 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
     """Return this node's exporters, and the one at the ``usual`` address."""
     rows = [_row(pid, _owner(Path(proc, str(pid))), options, usual) for pid, options in _running(proc)]
-    if not any(row["asked"] for row in rows):
+    if all(row["answers"] is None for row in rows):
         # In another PID namespace, or a process of a user whose processes are hidden from us.
         row = _row(None, None, {}, usual)
         rows += [row] if row["answers"] else []
-    for row in rows:
-        del row["asked"]
     return rows
 
 
@@ -53,7 +51,7 @@ def _row(pid: int | None, user: str | None, options: Mapping[str, str], usual: s
     return {
         "pid": pid, "user": user, "listen": listen and clean_text(listen)[:80], "tls": by_tls,
         "textfile": "--textfile" in options, "answers": None, "up": None, "version": None, "problem": None,
-        "asked": asked, **(_page_status(usual) if asked else {}),
+        **(_page_status(usual) if asked else {}),
     }  # fmt: skip
 
 

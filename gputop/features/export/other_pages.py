@@ -193,16 +193,12 @@ class PodResources:
         """Ask once, and keep the answer or report why there is none."""
         try:
             self._pods, self._at, self._last_reason = parse(_listed(self._path)), self._clock(), ""
-        except (OSError, ProtobufError) as error:
-            self._failed(str(error))
         except Exception as error:  # noqa: BLE001 — whatever it is, it is said
-            self._failed(f"{type(error).__name__}: {error}")
-
-    def _failed(self, words: str) -> None:
-        reason = clean_text(words)[:120]
-        if reason != self._last_reason:
-            self._last_reason = reason
-            self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
+            is_usual = isinstance(error, OSError | ProtobufError)
+            reason = clean_text(str(error) if is_usual else f"{type(error).__name__}: {error}")[:120]
+            if reason != self._last_reason:
+                self._last_reason = reason
+                self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
 
 
 def _listed(path: str) -> bytes:

@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -259,11 +259,9 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
         raise UsageError("TLS needs a certificate: name it with --tls-cert")
     for option, path in (("--tls-cert", certificate), ("--tls-key", key), ("--client-ca", client_ca)):
         if path is not None:
-            # OpenSSL would wait for the writer of a pipe.
-            try:
+            with _readable(option, path):
+                # OpenSSL would wait for the writer of a pipe.
                 open_regular(path).close()
-            except OSError as error:
-                raise UsageError(f"{option} {path}: {error.strerror}") from None
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 
@@ -271,22 +269,23 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
         # OpenSSL would ask for it on the terminal, and a service would wait for ever.
         raise UsageError(f"the key in {key or certificate} has a passphrase: give one without")
 
-    try:
+    with _readable("--tls-cert", certificate):
         made.load_cert_chain(certificate, key, no_password)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--tls-cert {certificate}: {_reason(error)}") from None
     if client_ca is not None:
-        try:
+        with _readable("--client-ca", client_ca):
             made.load_verify_locations(client_ca)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--client-ca {client_ca}: {_reason(error)}") from None
         made.verify_mode = ssl.CERT_REQUIRED
     return made
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
+@contextlib.contextmanager
+def _readable(option: str, path: str) -> Iterator[None]:
+    """Raises UsageError for a file that cannot be used."""
+    try:
+        yield
+    except ssl.SSLError as error:
         # Not every failure of OpenSSL has a reason: a file without any PEM block has none.
         words = (error.reason or "no PEM block of that kind").lower().replace("_", " ")
-        return f"no certificate and key that fit together ({words})"
-    return getattr(error, "strerror", None) or "not a PEM file"
+        raise UsageError(f"{option} {path}: no certificate and key that fit together ({words})") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {path}: {getattr(error, 'strerror', None) or 'not a PEM file'}") from None

@@ -49,7 +49,7 @@ class Beat(Struct, frozen=True, tag_field="t", tag="beat"):
 class CudaFailed(Struct, frozen=True, tag_field="t", tag="error"):
     """CUDA has failed: one line."""
 
-    why: str
+    reason: str
 
 
 Message = Ready | Beat | CudaFailed

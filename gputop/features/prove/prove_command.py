@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     proof = _proved(args, settings)
     # Why SM activity is not measured, with what would help.
-    proof_verdict = verdict(proof.results, proof.before.sm_reason or "")
+    proof_verdict = verdict(proof.results, proof.at_rest.sm_reason or "")
     if report is not None:
         _report(report, settings, proof, proof_verdict)
     if args.json:
@@ -109,7 +109,7 @@ def _report(path: Path, settings: Settings, proof: Proof, proof_verdict: ProofVe
     from gputop.features.prove.prove_report import hardware_report
     from gputop.sources.doctor_report import examine
 
-    doctor = examine(str(proof.before.static.index), sm=sm_options(settings))
+    doctor = examine(str(proof.at_rest.static.index), sm=sm_options(settings))
     source_rows = doctor["gpus"][0]["rungs"] if doctor["gpus"] else ()
     write_private(path, json_text(hardware_report(proof, proof_verdict, source_rows)))
     say(f"wrote {path}: the card, its driver and what was measured, without names")

@@ -76,7 +76,7 @@ def conclusion(verdict: ProofVerdict) -> list[str]:
 
 def text(proof: Proof, verdict: ProofVerdict) -> str:
     """The whole table."""
-    lines = [*headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
+    lines = [*headline(proof.at_rest, proof.driver, proof.multiprocessors, proof.other_users), HEAD]
     lines += [*map(row, proof.results), *conclusion(verdict)]
     return text_lines(lines)
 
@@ -86,7 +86,7 @@ def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], 
 
     The bar shows SM activity, and the gap up to utilisation.
     """
-    first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
+    first = headline(proof.at_rest, proof.driver, proof.multiprocessors, proof.other_users)
     rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
     legend = _LEGEND if any(result.sm_pct is not None for result in proof.results) else _LEGEND_OF_UTIL
     room = _BAR + 2 - sum(len(part) for part, _ in legend)
@@ -121,7 +121,7 @@ def _with_mark(line: str) -> list[tuple[str, str]]:
 
 def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
     """A report to paste: versions, stages, every sample."""
-    gpu = proof.before.static
+    gpu = proof.at_rest.static
     return {
         "schema": SCHEMA,
         "gputop": __version__,
@@ -134,8 +134,8 @@ def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
             "multiprocessors": proof.multiprocessors,
             "mig": gpu.mig_parent is not None,
         },
-        "sm_source": proof.before.sm_source,
-        "beside": len(proof.beside),
+        "sm_source": proof.at_rest.sm_source,
+        "beside": len(proof.other_users),
         "exit_status": verdict.exit_status,
         "verdict": verdict.words,
         "reason": verdict.reason,
@@ -154,7 +154,7 @@ def hardware_report(
     proof: Proof, proof_verdict: ProofVerdict, source_rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The experiment as JSON, with doctor's rows on this GPU."""
-    static, samples = proof.before.static, proof.results[0].samples
+    static, samples = proof.at_rest.static, proof.results[0].samples
     return {
         "kind": "gputop hardware report",
         "schema": SCHEMA,
@@ -166,7 +166,7 @@ def hardware_report(
         "driver": static.driver,
         # The release alone: the rest of a kernel's name may name the person who built it.
         "kernel": platform.release().partition("-")[0],
-        "sm_source": proof.before.sm_source,
+        "sm_source": proof.at_rest.sm_source,
         "exit_status": proof_verdict.exit_status,
         "words": proof_verdict.words,
         "stages": [

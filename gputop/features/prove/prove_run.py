@@ -63,7 +63,7 @@ class Kernels:
             raise KernelsFailed(f"the program that uses CUDA {clean_text(str(gone))}") from None
         for message in messages:
             if isinstance(message, CudaFailed):
-                raise KernelsFailed(clean_text(message.why)[:300])
+                raise KernelsFailed(clean_text(message.reason)[:300])
             self._is_ready = self._is_ready or isinstance(message, Ready)
         silent_s = monotonic() - self._dialogue.heard_at
         if silent_s > (SILENT_S if self._is_ready else READY_S):
@@ -98,14 +98,14 @@ class Watched(Struct):
 class Proof(Struct, frozen=True):
     """All results.
 
-    ``before`` is the GPU at rest, ``beside`` names others on it.
+    ``other_users`` names others on the GPU.
     """
 
-    before: GpuSample
+    at_rest: GpuSample
     driver: str | None
     multiprocessors: int
     cuda: int | None
-    beside: tuple[str, ...]
+    other_users: tuple[str, ...]
     results: tuple[Result, ...]
 
 

@@ -11,7 +11,7 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from math import floor
 from operator import add, attrgetter
 from typing import Any
@@ -157,8 +157,8 @@ def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -
     try:
         with closing(text.pieces()) as pieces:
             events = EventText(pieces)
-            for events_read in events.lists(decode):
-                filler.take(events_read)
+            for some in events.lists(decode):
+                filler.take(some)
                 if progress is not None:
                     progress(text.read_bytes, text.size_bytes)
     except TraceError as error:
@@ -205,11 +205,9 @@ class _Filler:
 
     def _fill(self, category: str, group: list[Any]) -> None:
         """Append a group; it is split around odd values, so that the rest stays fast."""
-        try:
+        with suppress(TypeError, ValueError, OverflowError):
             self._append(category, group)
             return
-        except (TypeError, ValueError, OverflowError):
-            pass
         if len(group) > 1:
             part = -(-len(group) // _PARTS)
             for begin in range(0, len(group), part):
@@ -257,6 +255,8 @@ class _Filler:
         kinds = array("b", [COPY] * len(names) if copies else list(map(self._kernel_kind, names)))
         # Kineto writes 0 for kernels that it could not estimate, such as Hopper's with much shared memory.
         blocks = array("f", [value if 0.0 < (value := arg.blocks or 0.0) < _MOST_BLOCKS else ABSENT for arg in args])
+        pairs = zip(blocks, args, strict=True)
+        grids = array("f", [ABSENT if has != ABSENT else blocks_of(arg.grid) for has, arg in pairs])
         gpu = self._trace.gpu
         first = len(gpu)
         gpu.extend(
@@ -266,9 +266,7 @@ class _Filler:
             array("q", [arg.stream for arg in args]),
             array("q", [arg.correlation for arg in args]),
             array("q", [ABSENT if arg.bytes is None else arg.bytes for arg in args]),
-            array(
-                "f", [ABSENT if has != ABSENT else blocks_of(arg.grid) for has, arg in zip(blocks, args, strict=True)]
-            ),
+            grids,
             blocks,
         )
         for number, arg in enumerate(args, first):
@@ -305,7 +303,6 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
                 name if isinstance(name, str) and name.strip() else None,
                 _count(properties.get("numSms")),
                 _count(properties.get("computeMajor")),
-                _count(properties.get("totalGlobalMem")),
             )
     distributed = meta.get("distributedInfo")
     if isinstance(distributed, dict):

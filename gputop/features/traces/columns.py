@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
@@ -40,6 +40,10 @@ class NumberedTexts(dict[Any, int]):
         number = self[key] = len(self.texts)
         self.texts.append(key if isinstance(key, str) else str(key))
         return number
+
+    def matching(self, matches: Callable[[str], object]) -> set[int]:
+        """Numbers of the texts that match."""
+        return {number for number, text in enumerate(self.texts) if matches(text)}
 
 
 def _column(code: str) -> Any:
@@ -116,8 +120,6 @@ class TraceDevice(Struct, frozen=True):
     name: str | None = None
     sm_count: int | None = None
     compute_major: int | None = None
-    memory_bytes: int | None = None
-    uuid: str | None = None
 
 
 LEAST_LOST = 0.01
@@ -144,16 +146,14 @@ class TimeDoubts(Struct, frozen=True):
 
     def notes(self) -> tuple[str, ...]:
         """One sentence for each kind of event."""
-        share = 100.0 * self.dropped / self.launches if self.launches else 0.0
+        dropped = self.dropped
+        share = 100.0 * dropped / self.launches if self.launches else 0.0
+        lost = f"{share:.0f} % of the launches ({dropped}) have no kernel: the profiler dropped them, and what ran then"
         rows = (
             (self.overruns, f"{count(self.overruns, 'event')} reached past the next one on the stream: cut there"),
             (self.slow_copies, f"{self.slow_copies} × a copy slower than 50 MB/s: left out"),
             (self.untimed, f"{count(self.untimed, 'kernel')} without a time left out"),
-            (
-                self.dropped,
-                f"{share:.0f} % of the launches ({self.dropped}) have no kernel: the profiler dropped them, and what "
-                "ran then is not recorded",
-            ),
+            (dropped, f"{lost} is not recorded"),
         )
         return tuple(words for number, words in rows if number)
 

@@ -23,7 +23,7 @@ Cause = Literal[
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 """Why a GPU is idle, in the order in which causes are printed."""
 
-STEP = "ProfilerStep#"
+STEP = re.compile("ProfilerStep#")
 SYNC_SLACK_NS = 2_000
 """How much later than the GPU's work a call that waits for it may return."""
 DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#(_\w+?)\.__next__$")
@@ -70,10 +70,8 @@ class HostCauses:
         ``pageable`` are the numbers of the calls whose copy is from or to pageable memory: these return only after it.
         """
 
-        def named(pattern: re.Pattern[str]) -> set[int]:
-            return {number for number, text in enumerate(trace.names.texts) if pattern.match(text)}
-
-        data = _by_thread(trace.spans, named(DATA_LOADER))
+        named = trace.names.matching
+        data = _by_thread(trace.spans, named(DATA_LOADER.match))
         of_steps = data.get(step_thread, [])
         self._step_thread = step_thread
         self._trace = trace
@@ -81,10 +79,10 @@ class HostCauses:
         self._calls: dict[int, tuple[list[int], list[int]]] = {}
         self._when: dict[Cause, dict[int, Intervals]] = {
             "data": {thread: _during(sorted(rows + of_steps)) for thread, rows in data.items()},
-            "module_load": _calls_by_thread(trace, named(MODULE_CALLS)),
-            "allocator": _calls_by_thread(trace, named(ALLOCATOR_CALLS)),
+            "module_load": _calls_by_thread(trace, named(MODULE_CALLS.match)),
+            "allocator": _calls_by_thread(trace, named(ALLOCATOR_CALLS.match)),
         }
-        waits = _by_thread(trace.calls, named(SYNC_CALLS), pageable)
+        waits = _by_thread(trace.calls, named(SYNC_CALLS.match), pageable)
         self.waits = {thread: Waits(rows, _during(rows)) for thread, rows in waits.items()}
 
     def during(self, cause: Cause, thread: int) -> Intervals:
@@ -99,8 +97,7 @@ class HostCauses:
         """
         if thread not in self._own_work:
             spans, (begins, _) = self._trace.spans, self._calls_of(thread)
-            texts = self._trace.names.texts
-            steps = {number for number, text in enumerate(texts) if text.startswith(STEP)}
+            steps = self._trace.names.matching(STEP.match)
             long = sorted(
                 (begin, end)
                 for begin, end, name, of_thread in zip(spans.start, spans.end, spans.name, spans.thread, strict=True)

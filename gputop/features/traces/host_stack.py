@@ -40,7 +40,7 @@ def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, 
 
 def _touching(trace: Trace, thread: int, intervals: Intervals) -> list[_Open]:
     """All entries open at these times, sorted, without whole steps, which explain nothing."""
-    steps = {number for number, text in enumerate(trace.names.texts) if text.startswith(STEP)}
+    steps = trace.names.matching(STEP.match)
     begins = [begin for begin, _ in intervals]
     tables: tuple[Spans | Calls, ...] = (trace.spans, trace.calls)
     rows: list[_Open] = []
@@ -95,12 +95,11 @@ def _asking(trace: Trace, thread: int, calls: Rows) -> list[str]:
 
     Empty for a call without one.
     """
-    spans, texts = trace.spans, trace.names.texts
-    asking = {number for number, text in enumerate(texts) if _ASKING.match(text)}
+    spans, asking = trace.spans, trace.names.matching(_ASKING.match)
     operators = sorted(
         (begin, -end, 0, name)
         for begin, end, name, of, kind in zip(spans.start, spans.end, spans.name, spans.thread, spans.kind, strict=True)
         if name in asking and of == thread and kind == OPERATOR
     )
     open_then = deepest(operators, [(first, first + 1) for first, *_ in calls])
-    return ["" if name == ABSENT else texts[name] for _, name, _ in open_then]
+    return ["" if name == ABSENT else trace.names.texts[name] for _, name, _ in open_then]

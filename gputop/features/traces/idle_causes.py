@@ -166,9 +166,8 @@ class _Gaps:
     def __init__(self, trace: Trace, events: DeviceEvents, host: HostCauses, idle: IdleTime, begin: int) -> None:
         """``begin`` is the window's."""
         self._trace, self._events, self._host, self._idle, self._begin = trace, events, host, idle, begin
-        texts = trace.names.texts
-        self._graphs = {number for number, text in enumerate(texts) if GRAPH_LAUNCH.match(text)}
-        waits_exist = any(map(EVENT_CALLS.match, texts))
+        self._graphs = trace.names.matching(GRAPH_LAUNCH.match)
+        waits_exist = any(map(EVENT_CALLS.match, trace.names.texts))
         streams = {trace.gpu.stream[number] for number in events.number}
         self._is_sequential = len(streams) < 2 and not waits_exist
         self._lost = [trace.calls.start[number] for number in trace.doubts.lost]

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from heapq import heappop, heappush
 from itertools import accumulate, chain, compress
-from operator import sub
+from operator import add, sub
 from statistics import median
 
 from msgspec import Struct
@@ -99,38 +99,24 @@ def spent_by_kind(events: DeviceEvents, begin: int, end: int) -> Spent:
     return spent
 
 
-class _Sums(Struct):
-    """Time, calls and weighted SM bound of one kernel."""
-
-    time: int = 0
-    calls: int = 0
-    with_blocks: int = 0
-    blocks: float = 0.0
-
-
 def kernel_rows(trace: Trace, spent: Spent, window: int) -> list[KernelRow]:
     """Kernels by their time, the longest first.
 
     Shares are of the window, in nanoseconds, and may overlap.
     """
-    sums: dict[tuple[str, str], _Sums] = {}
+    sums: dict[tuple[str, str], list[float]] = {}
     for (name, kind, blocks), (time, calls) in spent.items():
         if kind == COPY:
             continue
         text = trace.names.texts[name]
         key = short_name(text), "communication" if kind == COMM else category(text)
-        row = sums.setdefault(key, _Sums())
-        row.time += time
-        row.calls += calls
-        if blocks != ABSENT:
-            row.with_blocks += time
-            row.blocks += time * min(1.0, blocks)
+        known = (time, time * min(1.0, blocks)) if blocks != ABSENT else (0, 0.0)
+        sums[key] = [*map(add, sums.get(key, (0, 0, 0, 0.0)), (time, calls, *known))]
     rows = []
-    for (label, group), row in sums.items():
-        is_known = row.with_blocks and row.with_blocks >= KNOWN_SHARE * row.time
-        bound = 100.0 * row.blocks / row.with_blocks if is_known else None
-        share, mean_us = 100.0 * row.time / window, row.time / row.calls / 1000.0
-        rows.append(KernelRow(label, share, row.calls, mean_us, bound, group == "communication", group))
+    for (label, group), (total, many, with_blocks, weighted) in sums.items():
+        bound = 100.0 * weighted / with_blocks if with_blocks and with_blocks >= KNOWN_SHARE * total else None
+        share, mean_us = 100.0 * total / window, total / many / 1000.0
+        rows.append(KernelRow(label, share, int(many), mean_us, bound, group == "communication", group))
     return sorted(rows, key=lambda row: (-row.share_pct, row.name))
 
 

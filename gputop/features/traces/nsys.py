@@ -124,18 +124,11 @@ class _Export:
         counts: dict[int, Any] = {}
         for rows in self._rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "numMultiprocessors"):
             counts.update(rows)
-        columns = ("id", "name", "smCount", "computeMajor", "totalMemory", "uuid")
-        for rows in self._rows("TARGET_INFO_GPU", *columns):
-            for index, name, count, major, memory, uuid in rows:
+        for rows in self._rows("TARGET_INFO_GPU", "id", "name", "smCount", "computeMajor"):
+            for index, name, count, major in rows:
                 if isinstance(index, int):
-                    self._trace.devices[index] = TraceDevice(
-                        index,
-                        _typed(str, name),
-                        _typed(int, count) or _typed(int, counts.get(index)),
-                        _typed(int, major),
-                        _typed(int, memory),
-                        _typed(str, uuid),
-                    )
+                    sm_count = _typed(int, count) or _typed(int, counts.get(index))
+                    self._trace.devices[index] = TraceDevice(index, _typed(str, name), sm_count, _typed(int, major))
 
     def _work(self) -> None:
         """Read kernels, copies and graphs.
@@ -215,11 +208,11 @@ class _Export:
 
     def _warnings(self) -> None:
         """Messages of nsys itself from the severity of a warning on, each once."""
+        texts: dict[str, None] = {}
         for rows in self._rows("DIAGNOSTIC_EVENT", "text", "severity"):
-            texts = (
-                " ".join(str(text).split()) for text, level in rows if isinstance(level, int) and level >= _WARNING
-            )
-            self._trace.warnings = list(dict.fromkeys([*self._trace.warnings, *filter(None, texts)]))
+            found = [text for text, level in rows if isinstance(level, int) and level >= _WARNING]
+            texts.update((" ".join(str(text).split()), None) for text in found)
+        self._trace.warnings = [*filter(None, texts)]
 
 
 def _number(value: Any) -> int:

@@ -13,6 +13,7 @@ from array import array
 from itertools import compress, pairwise
 
 from gputop.features.traces.columns import ABSENT, COPY, GpuEvents, TimeDoubts, Trace, touching
+from gputop.features.traces.host_causes import GRAPH_LAUNCH
 
 OVERRUN_NS = 1_000_000
 """An event that ends so long after the next begin on its stream is wrong; programmatic launches overlap by µs."""
@@ -27,7 +28,6 @@ KERNEL_LAUNCH = re.compile(
     r"(cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|hip(Ext)?ModuleLaunch|cuLaunch\w*Kernel"
 )
 _CAPTURE = re.compile(r"(cuda|hip|cu)Stream(Begin|End)Capture")
-_GRAPH = re.compile(r"(cuda|hip|cu)GraphLaunch")
 
 
 def check_times(trace: Trace, zero: int) -> None:
@@ -56,15 +56,11 @@ def check_times(trace: Trace, zero: int) -> None:
 
 def _launches(trace: Trace) -> list[int]:
     """Numbers of the calls that launch a kernel; in a graph's capture a call only records one."""
-    texts, calls = trace.names.texts, trace.calls
-    launching = {number for number, text in enumerate(texts) if KERNEL_LAUNCH.match(text)}
-    capture = {number for number, text in enumerate(texts) if _CAPTURE.match(text)}
+    calls, names = trace.calls, trace.names
+    launching, capture = names.matching(KERNEL_LAUNCH.match), names.matching(_CAPTURE.match)
     moments = sorted(compress(zip(calls.start, calls.name, strict=True), map(capture.__contains__, calls.name)))
-    captures = [
-        (begin, end)
-        for (begin, name), (end, _) in pairwise([*moments, (2**63, -1)])
-        if "Begin" in texts[name]
-    ]  # fmt: skip
+    pairs = pairwise([*moments, (2**63, -1)])
+    captures = [(begin, end) for (begin, name), (end, _) in pairs if "Begin" in names.texts[name]]
     rows = enumerate(zip(calls.name, calls.correlation, calls.start, strict=True))
     launches = [n for n, (name, correlation, _) in rows if name in launching and correlation != ABSENT]
     return [n for n in launches if not touching(captures, calls.start[n], calls.start[n] + 1)] if captures else launches
@@ -93,7 +89,7 @@ def _cut_overruns(trace: Trace, untimed: set[int]) -> int:
     for number, key in enumerate(zip(gpu.device, gpu.stream, strict=True)):
         if key[1] != ABSENT and number not in untimed:
             by_stream.setdefault(key, []).append(number)
-    graphs = {number for number, text in enumerate(trace.names.texts) if _GRAPH.match(text)}
+    graphs = trace.names.matching(GRAPH_LAUNCH.match)
     of_graphs = set(compress(trace.calls.correlation, map(graphs.__contains__, trace.calls.name))) if graphs else set()
     cut = 0
     for numbers in by_stream.values():

@@ -146,12 +146,10 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
     if choice.first is not None and not steps:
         raise TraceError(f"{trace.path}: no steps to choose from: call profiler.step() after each one")
     launched = launches(trace)
-    texts = trace.names.texts
-    pageable = {number for number, text in enumerate(texts) if "Pageable" in text}
-    bus = {number for number, text in enumerate(texts) if _BUS.search(text)}
+    pageable, bus = trace.names.matching(re.compile("Pageable").search), trace.names.matching(_BUS.search)
     copies = map(pageable.__contains__, trace.gpu.name) if pageable else ()
     blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
-    iterators = {match[1] for text in texts if (match := DATA_LOADER.match(text))}
+    iterators = {match[1] for text in trace.names.texts if (match := DATA_LOADER.match(text))}
     threads = HostCauses(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
     return _Host(
         steps, launched, threads, min(iterators, default=None), pageable, bus, PYTHON in trace.spans.kind,

@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.types import full_title
 from gputop.features.traces.host_causes import CAUSES
-from gputop.features.traces.kernels import CATEGORY_WORDS
+from gputop.features.traces.kernels import CATEGORY_WORDS, CategoryRow, KernelRow
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
@@ -128,11 +128,8 @@ def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:
 def _straggler_words(straggler: StragglingRank) -> str:
     """The straggler, and the activity that takes it longer."""
     kind = "is slower" if straggler.kind == "slow" else "is late, starved"
-    cause = (
-        f"it spends {straggler.more_ms:.1f} ms more a step on {straggler.more}"
-        if straggler.more_ms > 0
-        else "cause not seen"
-    )
+    more = f"it spends {straggler.more_ms:.1f} ms more a step on {straggler.more}"
+    cause = more if straggler.more_ms > 0 else "cause not seen"
     return (
         f"rank {straggler.rank} {kind}: the others wait {straggler.late_pct:.0f} % of the time for it "
         f"(last in {straggler.last_in_pct:.0f} % of the collectives); {cause}"
@@ -260,33 +257,23 @@ def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
 
 
 def _category_table(m: Measures) -> Table:
-    rows = tuple(
-        (
-            CATEGORY_WORDS[row.category],
-            Bar((("comm" if row.category == "communication" else "compute", row.category, row.share_pct),)),
-            f"{row.share_pct:.1f}",
-            f"{row.calls}",
-        )
-        for row in m.categories
-    )
+    rows = tuple((CATEGORY_WORDS[row.category], *_share(row, row.category), f"{row.calls}") for row in m.categories)
     return Table(("", "", "share %", "calls"), rows, "<=>>")
 
 
 def _kernel_table(m: Measures, top: int) -> Table:
     rows = tuple(
-        (
-            row.name,
-            row.category,
-            Bar((("comm" if row.comm else "compute", row.name, row.share_pct),)),
-            f"{row.share_pct:.1f}",
-            f"{row.calls}",
-            f"{row.mean_us:.1f}",
-            number(row.sm_high_pct),
-        )
+        (row.name, row.category, *_share(row, row.name), f"{row.calls}", f"{row.mean_us:.1f}", number(row.sm_high_pct))
         for row in m.kernels[:top]
     )
     head = ("kernel", "category", "", "share %", "calls", "mean µs", "SM ≤ %")
     return Table(head, rows, "~<=>>>>")
+
+
+def _share(row: KernelRow | CategoryRow, name: str) -> tuple[Bar, str]:
+    """A row's share as a bar and in figures."""
+    part_name = "comm" if row.category == "communication" else "compute"
+    return Bar(((part_name, name, row.share_pct),)), f"{row.share_pct:.1f}"
 
 
 def _sync_table(m: Measures, limit: int) -> Table:

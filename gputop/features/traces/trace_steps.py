@@ -8,7 +8,7 @@ the step that asked for it.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from fnmatch import translate
 from glob import escape
 from typing import Literal
@@ -51,7 +51,6 @@ class TraceStep(Struct, frozen=True):
     name: str
     begin: int
     end: int
-    events: int
     phase: Phase | None = None
 
 
@@ -146,26 +145,21 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
     if not len(events):
         return []
     if not steps:
-        begin = _first_work(events)
-        return [TraceStep("", begin, max(events.end), len(events) - bisect_left(events.start, begin))]
+        return [TraceStep("", _first_work(events), max(events.end))]
     begins = [step.begin for step in steps]
-    ends = list(begins)
-    counts = [0] * len(steps)
+    ends: dict[int, int] = {}
     calls = trace.calls.start
     final = steps[-1].end
     for start, end, launch in zip(events.start, events.end, events.launch, strict=True):
         at = calls[launch] if launch != ABSENT else start
         owner = bisect_right(begins, at) - 1
-        if owner < 0 or at >= final:
-            continue
-        counts[owner] += 1
-        if end > ends[owner]:
+        if owner >= 0 and at < final and end > ends.setdefault(owner, begins[owner]):
             ends[owner] = end
     rows: list[TraceStep] = []
     boundary = events.start[0] if _cut_off(trace, events, begins[0]) else begins[0]
-    for step, last, count in zip(steps, ends, counts, strict=True):
-        until = max(boundary, last) if count else boundary
-        rows.append(TraceStep(step.name, boundary, until, count, step.phase))
+    for number, step in enumerate(steps):
+        until = max(boundary, ends.get(number, boundary))
+        rows.append(TraceStep(step.name, boundary, until, step.phase))
         boundary = until
     return rows
 
