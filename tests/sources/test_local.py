@@ -117,7 +117,7 @@ def test_mig_instances_are_entries_of_their_own(nvml_scenario: MakeScenario) -> 
 def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenario) -> None:
     scenario = nvml_scenario(2)
     scenario.gpus[1].xids = [63, 94]
-    run = Run(scenario, "live", "0.6", least=4)
+    run = Run(scenario, "live", "0.6", interval_s=0.25, least=4)
     assert [(e["kind"], e["gpu"], e["text"]) for snapshot in run.snapshots for e in snapshot["events"]] == [
         ("xid", 1, "Xid 63"),
         ("xid", 1, "Xid 94"),

@@ -22,8 +22,8 @@ def rows() -> list[tuple[str, float, float]]:
     return [
         ("gputop: code lines", sizes["gputop"]["code lines"], 54_000),
         ("gputop: tokens", sizes["gputop"]["tokens"], 518_500),
-        ("tests: lines", sizes["tests"]["lines"], 58_800),
-        ("tests: code lines", sizes["tests"]["code lines"], 45_900),
+        ("tests: lines", sizes["tests"]["lines"], 50_000),
+        ("tests: code lines", sizes["tests"]["code lines"], 38_800),
         ("docstrings that begin with a pronoun or preposition, %", 100 * language.odd_starts / language.docstrings, 1),
         ("docstrings with a clumsy construction, %", 100 * language.clumsy / language.docstrings, 1),
         ("words in the first line of a docstring", language.first_line_words / language.docstrings, 10),

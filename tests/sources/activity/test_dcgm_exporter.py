@@ -164,8 +164,6 @@ def test_a_password_in_the_address_is_never_shown() -> None:
 
 # What a dcgm-exporter prints, taken apart.
 
-UUID = "GPU-1"
-WHOLE = (UUID, None)
 OLD = """# HELP DCGM_FI_PROF_SM_ACTIVE The ratio of cycles an SM has at least 1 warp assigned (in %).
 # TYPE DCGM_FI_PROF_SM_ACTIVE gauge
 DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-1",device="nvidia0",modelName="A100 {x}, y",Hostname="n"} 0.375
