@@ -143,6 +143,22 @@ def parse_schedstat(data: bytes) -> tuple[int, int] | None:
     return int(fields[0]), int(fields[1])
 
 
+def stat_of(folder: str) -> Stat | None:
+    """Return the counters of a process or thread, by its folder; None once it has ended."""
+    try:
+        return parse_stat(read_small(f"{folder}/stat"))
+    except OSError:
+        return None
+
+
+def times_of(folder: str) -> tuple[int, int]:
+    """Return nanoseconds on a core and queued for one; 0 where unknown."""
+    try:
+        return parse_schedstat(read_small(f"{folder}/schedstat")) or (0, 0)
+    except OSError:
+        return 0, 0
+
+
 def parse_io(data: bytes) -> tuple[int, int] | None:
     """Return storage bytes read and written, from /proc/PID/io.
 

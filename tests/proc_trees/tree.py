@@ -2,8 +2,7 @@
 
 ``tree.py METHOD COUNT ACTION [ARGUMENT]``: multiprocessing workers. METHOD is fork, spawn or forkserver; ACTION is
 burn, sleep, queue, fifo PATH, socket PORT, torch (names itself as PyTorch's workers do) or crowd (all on one core).
-``tree.py threads``: threads that burn, and one named as PyTorch's pin-memory thread.
-``tree.py shell``: a child that is no worker. ``tree.py orphan``: a worker whose parent dies.
+``tree.py orphan``: a worker whose parent dies.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
@@ -61,13 +58,7 @@ def workers(method: str, count: int, action: str, argument: str) -> None:
 
 def main(arguments: list[str]) -> None:
     kind = arguments[0]
-    if kind == "threads":
-        for _ in range(2):
-            threading.Thread(target=burn, daemon=True).start()
-        threading.Thread(target=lambda: (name_thread("pt_data_pin"), time.sleep(600)), daemon=True).start()
-    elif kind == "shell":
-        subprocess.Popen(["sleep", "600"])
-    elif kind == "orphan":
+    if kind == "orphan":
         named, name = os.pipe()
         if os.fork() == 0:
             name_thread("pt_data_worker")

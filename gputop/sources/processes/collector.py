@@ -152,9 +152,12 @@ class ProcessCollector:
 
     def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
         listed_anew, self._discovered_at = self._discovered_at is None, now
-        is_due = not 0.0 <= now - self._searched_at < _SEARCH_AGAIN_S
-        if not (self._table.refresh() or listed_anew or self._changed or (is_due and self._may_differ())):
-            return
+        changed = self._table.refresh()
+        if not (listed_anew or self._changed or any(map(self._is_of_a_tree, changed))):
+            # Other processes come and go all the time.
+            is_due = not 0.0 <= now - self._searched_at < _SEARCH_AGAIN_S
+            if not is_due or not (changed or self._may_differ()):
+                return
         self._searched_at = now
         for pid in self._changed:
             self._table.read_again(pid)
@@ -190,6 +193,11 @@ class ProcessCollector:
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
+
+    def _is_of_a_tree(self, pid: int) -> bool:
+        """Return whether a process, or its parent, belongs to a known tree."""
+        stat = self._table.get(pid)
+        return pid in self._members or (stat is not None and stat.ppid in self._members)
 
     def _may_differ(self) -> bool:
         """Return whether trees may differ although the process table is unchanged.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 
 from msgspec import Struct
 
@@ -17,7 +16,7 @@ from gputop.sources.processes.open_files import held
 from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.socket_tables import PeerLookup
-from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
+from gputop.sources.procfs import names_in, stat_of, times_of
 
 KEPT_S = 30.0
 """A service without waiting jobs is dropped after this time."""
@@ -124,10 +123,7 @@ class HostServices:
 
         An exited service is dropped.
         """
-        try:
-            stat = parse_stat(read_small(f"{self._proc}/{service.pid}/stat"))
-        except OSError:
-            stat = None
+        stat = stat_of(f"{self._proc}/{service.pid}")
         if stat is None or stat.starttime != service.starttime:
             service.pid, service.counted, service.computes = None, None, False
             return False
@@ -142,9 +138,5 @@ class HostServices:
 
     def _runnable_ns(self, pid: int | None) -> int:
         """Return the runnable time of a process's threads, in nanoseconds."""
-        total = 0
-        with suppress(OSError):
-            for tid in os.listdir(f"{self._proc}/{pid}/task")[:MOST_THREADS]:
-                with suppress(OSError):
-                    total += sum(parse_schedstat(read_small(f"{self._proc}/{pid}/task/{tid}/schedstat")) or ())
-        return total
+        folder = f"{self._proc}/{pid}/task"
+        return sum(sum(times_of(f"{folder}/{tid}")) for tid in names_in(folder)[:MOST_THREADS])

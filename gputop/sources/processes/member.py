@@ -14,7 +14,7 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.process_facts import Facts, RunRank
 from gputop.sources.processes.process_threads import HostThreads, Threads
-from gputop.sources.processes.process_tracker import ProcessTracker, used_s
+from gputop.sources.processes.process_tracker import ProcessTracker
 from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.wait_observation import INSIDE, WaitObservation
 from gputop.sources.processes.wait_shares import CHILD, TimeShares, thread_shares
@@ -133,12 +133,6 @@ class Member:
         by_children = shares.shares.useful - self.waits.own.cpu
         return shares if shares.evidence == CHILD and by_children > by_threads.useful else TimeShares(by_threads)
 
-    def count_for(self, parent: Member | None) -> None:
-        """Count the process's CPU time for its parent, once it has ended."""
-        if parent is not None and self.waits.stat is not None:
-            parent.waits.child_time.count(used_s(self.waits.stat))
-        self.waits = ProcessTracker()
-
     def static(self, thread_loader: str | None = None) -> ProcessStatic:
         """Return the facts as the snapshot carries them.
 
@@ -191,10 +185,11 @@ class Member:
         threads = self.seen_threads if gpu_process else None
         feed = feed or _NO_SHARES
         shares, main = None if feed.unread else feed.shares, feed.main
-        missing = dict(reading.unavailable)
-        if (why_unseen := self.waits.why_unseen()) is not None:
-            missing["waiting_on"] = DENIED_WAIT if missing.get("read_bytes_per_s") == DENIED_IO else why_unseen
+        missing = self._missing(reading, gpu_process, feed)
+        # An unreadable wait does not count as no wait.
         hidden = missing.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
+        if hidden is not None:
+            missing.update({f"feed_{wait}_pct": hidden for wait in _MAY_BE_HIDDEN})
         self._sample = ProcessSample(
             pid=self.pid,
             starttime=stat.starttime,
@@ -224,7 +219,7 @@ class Member:
             # The names of a GPU process's threads decide which of them can prepare data.
             feeder_threads=feed.threads if self.threads is None else len(self.threads.feeder_tids),
             static=self.static(threads.loader if threads else None),
-            unavailable=self._missing(missing, reading, gpu_process, feed, hidden),
+            unavailable=missing,
             feed=FeedTime() if shares is None else _feed_time(shares, hidden=hidden is not None),
             main=MainTime() if main is None else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
             main_looks=None if main is None else feed.main_looks,
@@ -237,23 +232,13 @@ class Member:
         )
         return self._sample
 
-    def _missing(
-        self,
-        missing: dict[str, str],
-        reading: ProcessReading,
-        gpu_process: GpuProcess | None,
-        feed: TimeShares,
-        hidden: str | None,
-    ) -> dict[str, str]:
-        """Return reasons for missing values, by key.
-
-        ``hidden`` is the reason why a worker's waits are not readable: an unreadable wait does not count as no wait.
-        """
-        throttling, threads = self.throttling, self.seen_threads
+    def _missing(self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: TimeShares) -> dict[str, str]:
+        """Return reasons for missing values, by key."""
+        throttling, threads, missing = self.throttling, self.seen_threads, dict(reading.unavailable)
         if throttling is None or throttling.throttled_pct is None:
             missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
-        if hidden is not None:
-            missing.update({f"feed_{wait}_pct": hidden for wait in _MAY_BE_HIDDEN})
+        if (why_unseen := self.waits.why_unseen()) is not None:
+            missing["waiting_on"] = DENIED_WAIT if missing.get("read_bytes_per_s") == DENIED_IO else why_unseen
         if feed.why_blind is not None:
             missing["net_rx_bytes_per_s"] = feed.why_blind
         if gpu_process is not None:

@@ -13,13 +13,12 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.feeders import Outsider
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.sources.procfs import TICKS_PER_S, parse_stat, read_small
+from gputop.sources.procfs import TICKS_PER_S, Stat, stat_of
 
 QUEUED_PCT = 30.0
 """A loader or main thread that queues for this share of time starts the scans, percent."""
@@ -30,19 +29,6 @@ NAMED = 3
 LEAST_PCT = 10.0
 MANY_PROGRAMS = 0.5
 """If every program takes a smaller share of its user's CPU time, one row combines all programs of the user."""
-
-
-class _Used(Struct, frozen=True, gc=False):
-    """CPU ticks of a process and its exited children, and its parent."""
-
-    starttime: int
-    own_ticks: int
-    children: int
-    parent: int
-
-    @property
-    def ticks(self) -> int:
-        return self.own_ticks + self.children
 
 
 class Outsiders:
@@ -56,7 +42,7 @@ class Outsiders:
         """Set up; ``user`` returns the name of a process's owner."""
         self._proc = proc
         self._user = user
-        self._used: dict[int, _Used] = {}
+        self._used: dict[int, Stat] = {}
         self._at: float | None = None
         self.largest: tuple[Outsider, ...] | None = None
         self.sum_pct: float | None = None
@@ -74,22 +60,15 @@ class Outsiders:
         if self._at is not None and now - self._at < 0.95 * gap:
             return
         last, self._at, before, self._used = self._at, now, self._used, {}
-        names: dict[int, bytes] = {}
         for pid in pids:
-            if pid in inside:
-                continue
-            try:
-                stat = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
-            except OSError:
-                continue
+            stat = None if pid in inside else stat_of(f"{self._proc}/{pid}")
             if stat is not None:
-                self._used[pid] = _Used(stat.starttime, stat.cpu_ticks, stat.children_ticks, stat.ppid)
-                names[pid] = stat.comm
+                self._used[pid] = stat
         if last is not None and now > last:
             limit_ticks = round((os.cpu_count() or 1) * TICKS_PER_S * (now - last))
-            self._sum_up(self._taken(before, limit_ticks), names, 100.0 / TICKS_PER_S / (now - last))
+            self._sum_up(self._taken(before, limit_ticks), 100.0 / TICKS_PER_S / (now - last))
 
-    def _taken(self, before: dict[int, _Used], limit_ticks: int) -> dict[int, int]:
+    def _taken(self, before: dict[int, Stat], limit_ticks: int) -> dict[int, int]:
         """Return each process's CPU ticks since the previous scan.
 
         The result includes children that exited in between. ``limit_ticks`` is the capacity of all cores. A child that
@@ -104,34 +83,34 @@ class Outsiders:
         for pid, used in self._used.items():
             earlier = before.get(pid)
             if earlier is not None and earlier.starttime == used.starttime:
-                children = max(0, used.children - earlier.children - ended[pid])
-                taken[pid] = used.own_ticks - earlier.own_ticks + (children if children <= limit_ticks else 0)
+                children = max(0, used.children_ticks - earlier.children_ticks - ended[pid])
+                taken[pid] = used.cpu_ticks - earlier.cpu_ticks + (children if children <= limit_ticks else 0)
             else:
                 # A process older than the last scan's youngest was no outsider then: its earlier CPU time is not new.
-                taken[pid] = used.ticks if used.starttime > newest else 0
+                taken[pid] = _ticks(used) if used.starttime > newest else 0
         return taken
 
-    def _lives(self, pid: int, used: _Used) -> bool:
+    def _lives(self, pid: int, used: Stat) -> bool:
         now = self._used.get(pid)
         return now is not None and now.starttime == used.starttime
 
-    def _charge(self, pid: int, before: dict[int, _Used], ended: Counter[int]) -> None:
+    def _charge(self, pid: int, before: dict[int, Stat], ended: Counter[int]) -> None:
         """Count the earlier CPU ticks of an exited process.
 
         The same ticks appear once more at its nearest living ancestor.
         """
-        ticks, ended_pids = before[pid].ticks, set[int]()
+        ticks, ended_pids = _ticks(before[pid]), set[int]()
         while pid in before and pid not in ended_pids and not self._lives(pid, before[pid]):
             ended_pids.add(pid)
-            pid = before[pid].parent
+            pid = before[pid].ppid
         if ended_pids:
             ended[pid] += ticks
 
-    def _sum_up(self, taken: dict[int, int], names: dict[int, bytes], pct_of_tick: float) -> None:
+    def _sum_up(self, taken: dict[int, int], pct_of_tick: float) -> None:
         users: dict[str, Counter[bytes]] = defaultdict(Counter)
         for pid, ticks in taken.items():
             if ticks:
-                users[(self._user(pid) or "?").replace(" ", "_")][names[pid]] += ticks
+                users[(self._user(pid) or "?").replace(" ", "_")][self._used[pid].comm] += ticks
         outsiders: list[Outsider] = []
         for user, programs in users.items():
             total = sum(programs.values())
@@ -144,6 +123,10 @@ class Outsiders:
         # Whole percent: no scan is more exact, and a recording has the same precision.
         self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())
+
+
+def _ticks(stat: Stat) -> int:
+    return stat.cpu_ticks + stat.children_ticks
 
 
 def _together(programs: Counter[bytes]) -> str:

@@ -21,7 +21,7 @@ from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import POD, CgroupName
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota
 from gputop.sources.patient_reader import PatientReader
-from gputop.sources.procfs import parse_stat, read_small
+from gputop.sources.procfs import read_small, stat_of
 
 # Batch job and container of a process, from its /proc/PID/cgroup.
 #
@@ -323,10 +323,7 @@ def identity_problem(proc: str, identity: ProcessIdentity) -> str | None:
     """
     if identity.starttime is None:
         return NOT_IN_PROC
-    try:
-        stat = parse_stat(read_small(f"{proc}/{identity.pid}/stat"))
-    except OSError:
-        return GONE
+    stat = stat_of(f"{proc}/{identity.pid}")
     if stat is None:
         return GONE
     if stat.starttime != identity.starttime:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.processes.watched import DENIED_IO
-from gputop.sources.procfs import TICKS_PER_S, Stat, parse_stat, read_file, read_small
+from gputop.sources.procfs import TICKS_PER_S, Stat, read_file, stat_of
 
 OTHER_NAMESPACE = (
     "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
@@ -104,7 +104,7 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
 
 
 # A pid reused between two refreshes would keep its old parent for ever; a full pass corrects that.
-_FULL_PASS_EVERY = 20
+_FULL_PASS_EVERY = 60
 _SETTLED_AFTER = 10 * TICKS_PER_S
 """A process has its name and executable once the youngest process started this many clock ticks later."""
 
@@ -129,10 +129,10 @@ class ProcessTable:
         """Time between two refreshes: a listing of 10,000 processes takes some 6 ms."""
         return 0.9 + len(self._entries) / 2000.0
 
-    def refresh(self) -> bool:
-        """Update the table; return False if nothing was read.
+    def refresh(self) -> set[int]:
+        """Update the table; return the processes that are new, gone or were read again.
 
-        The table is then unchanged. Hidden processes, and those that exit during the read, are left out.
+        Hidden processes, and those that exit during the read, are left out.
         """
         try:
             present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
@@ -158,13 +158,10 @@ class ProcessTable:
             self._young = {pid for pid in new & entries.keys() if entries[pid].starttime > settled}
         if gone:
             self._index = None
-        return bool(new or gone or reread)
+        return new | gone | reread
 
     def _read(self, pid: int) -> None:
-        try:
-            entry = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
-        except OSError:
-            entry = None
+        entry = stat_of(f"{self._proc}/{pid}")
         old = self._entries.get(pid)
         if entry is None:
             self._entries.pop(pid, None)

@@ -17,7 +17,7 @@ from gputop.sources.processes.loaders import (
     thread_loader,
 )
 from gputop.sources.processes.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
-from gputop.sources.procfs import TICKS_PER_S, parse_schedstat, read_small
+from gputop.sources.procfs import TICKS_PER_S, read_small, times_of
 
 _NS_PER_TICK = 1_000_000_000 // TICKS_PER_S
 MOST_NAMED = 512
@@ -116,7 +116,7 @@ class HostThreads:
         last, self._last = self._last, None
         if main_run_ns is None:
             return None, None
-        used = {tid: self._run_ns(tid) for tid in others}
+        used = {tid: times_of(f"{self._directory}/{tid}")[0] for tid in others}
         pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(used.values())
         other_ns = sum(ns for tid, ns in used.items() if tid not in self.feeder_tids and tid not in self.backward_tids)
         self._last = now, pool_ns, other_ns, frozenset(others)
@@ -128,13 +128,6 @@ class HostThreads:
             for new, old in zip((pool_ns, other_ns), last[1:3], strict=True)
         )
         return pool, other
-
-    def _run_ns(self, tid: str) -> int:
-        try:
-            times = parse_schedstat(read_small(f"{self._directory}/{tid}/schedstat"))
-        except OSError:
-            return 0
-        return times[0] if times else 0
 
 
 MOST_THREADS = 24

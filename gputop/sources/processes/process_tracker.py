@@ -8,7 +8,7 @@ from gputop.model.feeders import FeederShares
 from gputop.sources.processes.wait_observation import WaitObservation
 from gputop.sources.processes.wait_shares import CHILD, WaitCounts, count_waits, partly, shares_of
 from gputop.sources.processes.wait_state import RAN, STOPPED, UNREAD, WaitState
-from gputop.sources.procfs import TICKS_PER_S, Stat
+from gputop.sources.procfs import Stat
 
 MEAN_S = 10.0
 RECENT_S = 5.0
@@ -154,8 +154,3 @@ class ProcessTracker:
         if self.stat is None or self.stat.state not in "SD" or self.latest is not None:
             return None
         return NO_CHANNEL if any(each.state.kind == UNREAD for each in self.recent) else NOT_SAMPLED
-
-
-def used_s(stat: Stat) -> float:
-    """CPU time of a process and its exited children, in seconds."""
-    return (stat.cpu_ticks + stat.children_ticks) / TICKS_PER_S

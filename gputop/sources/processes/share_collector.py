@@ -15,17 +15,18 @@ from msgspec.structs import replace
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.open_files import HeldInodesCache
 from gputop.sources.processes.process_table import ProcessTable
-from gputop.sources.processes.process_tracker import FETCHED_S
+from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
 from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.related_processes import HeldBy, OtherEnd
 from gputop.sources.processes.socket_activity import SocketReader
-from gputop.sources.processes.socket_evidence import SocketEvidence
+from gputop.sources.processes.socket_evidence import add_socket_evidence
 from gputop.sources.processes.socket_tables import PeerLookup
 from gputop.sources.processes.wait_observation import INSIDE, Job
 from gputop.sources.processes.wait_sampler import SamplingPlan, WaitingGpus, WaitSampler
 from gputop.sources.processes.wait_shares import TimeShares, looks_of, main_waits, targets_of
 from gputop.sources.processes.wait_state import WaitClassifier
 from gputop.sources.processes.wait_target import WaitResolver
+from gputop.sources.procfs import TICKS_PER_S
 
 EXPLAINS = 0.6
 """A process with at least this useful share needs no other explanation."""
@@ -83,7 +84,6 @@ class ShareCollector:
         self._files = HeldInodesCache(proc)
         self._peers = PeerLookup()
         self._sockets = SocketReader(proc, self._peers)
-        self._evidence = SocketEvidence(self._sockets)
         self._resolver = WaitResolver(proc, self._classifier, self._files, self._peers)
         self.sampler = WaitSampler(proc, self._classifier, self._resolver, self._sockets.read)
         self._gpus = WaitingGpus()
@@ -118,7 +118,7 @@ class ShareCollector:
             for member in close:
                 if member.is_gpu:
                     member.shares = member.thread_shares() if member in unclear else TimeShares(unread=True)
-            self._evidence.resolve(now, unclear, members)
+            add_socket_evidence(self._sockets, now, unclear, members)
             for member in close:
                 _complete(now, member)
         for member in present:
@@ -155,8 +155,9 @@ class ShareCollector:
 
         Its CPU time is not new when its parent's counter receives it.
         """
-        parent = members.get(0 if member.waits.stat is None else member.waits.stat.ppid)
-        member.count_for(parent)
+        stat, member.waits = member.waits.stat, ProcessTracker()
+        if stat is not None and stat.ppid in members:
+            members[stat.ppid].waits.child_time.count((stat.cpu_ticks + stat.children_ticks) / TICKS_PER_S)
         with self.sampler.lock:
             self._resolver.forget(member.pid)
             self._sockets.forget(member.pid)
@@ -218,10 +219,13 @@ def _complete(now: float, member: Member) -> None:
     watched_s = now - waits.close_at
     if watched_s < UNSEEN_SETTLES_S and shares.evidence is None and shares.shares.useful < 0.5:
         unseen = not waits.counts.inner and waits.latest is not None and waits.latest.state.kind in INSIDE
-        shares = replace(shares, unread=shares.unread or watched_s < SETTLES_S or unseen)
+        if (watched_s < SETTLES_S or unseen) and not shares.unread:
+            shares = replace(shares, unread=True)
     fresh = waits.fresh
     if not member.is_gpu:
-        shares = replace(shares, waits_for=targets_of(fresh, LEADS_OUT) or shares.waits_for)
+        # Unchanged shares keep their sample.
+        if fresh and (targets := targets_of(fresh, LEADS_OUT)):
+            shares = replace(shares, waits_for=targets)
     elif reading is not None and reading.main_run_pct is not None:
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         main, saves = main_waits(waits.counts, rest, fetches=now - waits.fetched_at <= FETCHED_S)

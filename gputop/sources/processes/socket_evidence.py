@@ -21,76 +21,69 @@ LEAST_FETCH = 0.3
 """Least share of time in polls or sockets for which a process's sockets are read."""
 
 
-class SocketEvidence:
-    """Selects processes whose sockets are read, and uses the readings."""
+def add_socket_evidence(
+    reader: SocketReader, now: float, unclear: Sequence[Member], members: Mapping[int, Member]
+) -> None:
+    """Update shares with evidence from sockets.
 
-    def __init__(self, reader: SocketReader) -> None:
-        self._reader = reader
-
-    def resolve(self, now: float, unclear: Sequence[Member], members: Mapping[int, Member]) -> None:
-        """Update shares with evidence from sockets.
-
-        Received bytes prove that a polling process waits for the network; a listening socket proves a wait for demand.
-        Polling loaders are unread until their sockets are read.
-        """
-        readers = self._sockets_to_read(unclear)
-        roots = {readers[member.pid]: member.place.root or member.pid for member in unclear if member.pid in readers}
-        bare = self._reader.bare_roots(MOST_LOADERS_ASKED - 1)
-        for member in unclear:
-            waits, shares = member.waits, member.shares or TimeShares()
-            sockets = self._reader.activity(readers.get(member.pid, member.pid))
-            if member.role == "loader" and (sockets is None or not sockets.is_conclusive):
-                if shares.evidence != "thread" and now - waits.fetched_at <= FETCHED_S:
-                    # A new program for each shard has new connections: the proof of the former one remains valid.
-                    network = as_network(shares.shares, waits.in_socket(holds_gpu=False))
-                    shares = replace(shares, shares=network, evidence="socket")
-                elif shares.shares.poll >= LEAST_FETCH and shares.evidence is None:
-                    # If sampled loaders of its GPU process have no TCP socket, neither has this one.
-                    is_bare = member.place.root in bare
-                    shares = replace(shares, evidence="no socket") if is_bare else _without_polls(shares)
-            elif sockets is not None and member.pid in readers:
-                shares = _with_sockets(now, shares, sockets, waits, is_root=member.is_gpu)
-            if member.is_gpu and sockets is not None and sockets.bare and (above := member.place.stat.ppid) in members:
-                # A GPU process without a socket receives its work from a parent that may have one.
-                roots.setdefault(above, above)
-                parent = self._reader.activity(above)
-                if sockets.bare >= 2 and parent is not None and parent.listens and not parent.fetches:
-                    shares = replace(shares, evidence=SERVED_BY_PARENT)
-            member.shares = shares
-        self._reader.roots = roots
-
-    def _sockets_to_read(self, unclear: Sequence[Member]) -> dict[int, int]:
-        """Map each process to the process whose sockets are read.
-
-        The keys are GPU processes, and a few of each one's loaders that may wait for a socket, already read ones first.
-        The value is an awaited child, if the process waits for one that polls.
-        """
-        readers: dict[int, int] = {}
-        loaders: dict[int | None, list[tuple[bool, bool, int]]] = {}
-        for member in unclear:
-            waits, shares = member.waits, member.shares or TimeShares()
-            target = None if waits.latest is None else waits.latest.target
-            child = None
-            if target is not None and target.activity is not None and target.activity.kind in ("queue", "socket"):
-                child = target.active_pid
-            outside = shares.shares.poll + shares.shares.network + waits.in_socket(holds_gpu=False)
-            may_fetch = max(outside, waits.counts.inner_share("queue", "socket")) >= LEAST_FETCH
-            if member.is_gpu:
-                readers[member.pid] = child or member.pid
-            elif (member.role == "loader" or child is not None) and may_fetch:
-                readers[member.pid] = child or member.pid
-                known = self._reader.activity(readers[member.pid])
-                order = known is not None and known.is_bare, known is None, member.pid
-                loaders.setdefault(member.place.root, []).append(order)
-        for several in loaders.values():
-            for *_, pid in sorted(several)[MOST_LOADERS_ASKED:]:
-                del readers[pid]
-        return readers
+    Received bytes prove that a polling process waits for the network; a listening socket proves a wait for demand.
+    Polling loaders are unread until their sockets are read.
+    """
+    readers = _sockets_to_read(reader, unclear)
+    roots = {readers[member.pid]: member.place.root or member.pid for member in unclear if member.pid in readers}
+    bare = reader.bare_roots(MOST_LOADERS_ASKED - 1)
+    for member in unclear:
+        waits, shares = member.waits, member.shares or TimeShares()
+        sockets = reader.activity(readers.get(member.pid, member.pid))
+        if member.role == "loader" and (sockets is None or not sockets.is_conclusive):
+            if shares.evidence != "thread" and now - waits.fetched_at <= FETCHED_S:
+                # A new program for each shard has new connections: the proof of the former one remains valid.
+                network = as_network(shares.shares, waits.in_socket(holds_gpu=False))
+                shares = replace(shares, shares=network, evidence="socket")
+            elif (own := shares.shares).poll >= LEAST_FETCH and shares.evidence is None:
+                # If sampled loaders of its GPU process have no TCP socket, neither has this one.
+                is_bare = member.place.root in bare
+                unread = replace(own, poll=0.0, unread=own.unread + own.poll)
+                shares = replace(shares, evidence="no socket") if is_bare else replace(shares, shares=unread)
+        elif sockets is not None and member.pid in readers:
+            shares = _with_sockets(now, shares, sockets, waits, is_root=member.is_gpu)
+        if member.is_gpu and sockets is not None and sockets.bare and (above := member.place.stat.ppid) in members:
+            # A GPU process without a socket receives its work from a parent that may have one.
+            roots.setdefault(above, above)
+            parent = reader.activity(above)
+            if sockets.bare >= 2 and parent is not None and parent.listens and not parent.fetches:
+                shares = replace(shares, evidence=SERVED_BY_PARENT)
+        member.shares = shares
+    reader.roots = roots
 
 
-def _without_polls(feed: TimeShares) -> TimeShares:
-    shares = feed.shares
-    return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
+def _sockets_to_read(reader: SocketReader, unclear: Sequence[Member]) -> dict[int, int]:
+    """Map each process to the process whose sockets are read.
+
+    The keys are GPU processes, and a few of each one's loaders that may wait for a socket, already read ones first.
+    The value is an awaited child, if the process waits for one that polls.
+    """
+    readers: dict[int, int] = {}
+    loaders: dict[int | None, list[tuple[bool, bool, int]]] = {}
+    for member in unclear:
+        waits, shares = member.waits, member.shares or TimeShares()
+        target = None if waits.latest is None else waits.latest.target
+        child = None
+        if target is not None and target.activity is not None and target.activity.kind in ("queue", "socket"):
+            child = target.active_pid
+        outside = shares.shares.poll + shares.shares.network + waits.in_socket(holds_gpu=False)
+        may_fetch = max(outside, waits.counts.inner_share("queue", "socket")) >= LEAST_FETCH
+        if member.is_gpu:
+            readers[member.pid] = child or member.pid
+        elif (member.role == "loader" or child is not None) and may_fetch:
+            readers[member.pid] = child or member.pid
+            known = reader.activity(readers[member.pid])
+            order = known is not None and known.is_bare, known is None, member.pid
+            loaders.setdefault(member.place.root, []).append(order)
+    for several in loaders.values():
+        for *_, pid in sorted(several)[MOST_LOADERS_ASKED:]:
+            del readers[pid]
+    return readers
 
 
 def _with_sockets(

@@ -15,7 +15,7 @@ import pytest
 from gputop.model.inspection import DeepLook, InspectedProcess, InspectedThread, ProcessIdentity, ThreadStack
 from gputop.paint.line import cells
 from gputop.paint.process_actions import look_rows, recipes
-from gputop.sources.processes.deep_look import DeepLooker, find_py_spy, install_hint, main_stack, permission_help
+from gputop.sources.processes.deep_look import DeepLooker, install_hint, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -93,16 +93,6 @@ def test_py_spy_is_asked_three_times_without_pausing_the_process(child: ProcessI
     assert len(look.process.stacks) == 3
     assert look.process.stacks[0].frames == (("forward", "model.py", 88), ("<module>", "/home/ml/train.py", 0))
     assert not look.process.stacks[0].active
-
-
-def test_real_py_spy_or_the_way_to_get_it(child: ProcessIdentity) -> None:
-    look = DeepLooker(wait=lambda _: None).look(child, None)
-    if find_py_spy() is None:
-        assert look.process.help == install_hint()
-    elif look.process.stacks:
-        assert [frame[0] for frame in look.process.stacks[0].frames][:1] == ["wait_for_work"]
-    else:
-        assert look.process.reason
 
 
 @pytest.mark.parametrize(

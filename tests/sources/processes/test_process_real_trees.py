@@ -45,16 +45,6 @@ def test_python_workers_are_found_under_each_start_method(collector: ProcessColl
     assert ("not a loader: multiprocessing's fork server" in helpers) == (method == "forkserver")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_worker_that_names_itself_as_pytorch_does_is_a_torch_worker(collector: ProcessCollector, method: str) -> None:
-    with running(method, "1", "torch") as tree:
-        samples = watch(
-            collector, tree.pid, lambda seen: [sample.static.loader for sample in loaders(seen)] == ["torch"]
-        )
-    (worker,) = loaders(samples)
-    assert worker.static.why == "R1 comm pt_data_worker"
-
-
 def test_workers_that_share_one_core_are_seen_to_queue(collector: ProcessCollector) -> None:
     def queue(seen: Samples) -> bool:
         shares = [(s.run_pct or 0.0, s.wait_pct or 0.0) for s in loaders(seen)]

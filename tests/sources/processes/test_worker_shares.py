@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import astuple
 
 from gputop.model.feeders import FeederShares, MainWaits, main_looks
 from gputop.model.snapshot import ProcessSample
@@ -23,7 +24,15 @@ from gputop.sources.processes.related_processes import CgroupCache, connected, f
 from gputop.sources.processes.socket_activity import SocketReader
 from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
 from gputop.sources.processes.wait_observation import Job, WaitObservation
-from gputop.sources.processes.wait_shares import WaitCounts, count_waits, main_waits, thread_shares
+from gputop.sources.processes.wait_shares import (
+    WaitCounts,
+    as_network,
+    count_waits,
+    main_waits,
+    partly,
+    shares_of,
+    thread_shares,
+)
 from gputop.sources.processes.wait_state import WaitClassifier, WaitState
 from gputop.sources.processes.wait_target import WaitResolver
 from gputop.sources.procfs import Stat
@@ -266,6 +275,39 @@ def test_a_reading_observes_no_wait_itself(fake: FakeProc) -> None:
         assert worker.waiting_on == wait
         assert ("waiting_on" in worker.unavailable) == (wait is None)
     collector.close()
+
+
+@pytest.mark.parametrize(("runs_at", "wait"), [(99, "sleep"), (12, "queue")])
+def test_beside_a_busy_gpu_only_who_has_run_is_sampled_again(fake: FakeProc, runs_at: int, wait: str) -> None:
+    def work(second: int) -> None:
+        if second in (0, runs_at):
+            fake.process(WORKER, "pt_data_worker", ppid=ROOT)
+        fake.write(f"proc/{WORKER}/wchan", "hrtimer_nanosleep" if second < 5 else "do_poll")
+
+    fake.process(ROOT)
+    assert read(fake, 15, work, util=98.0)[1].waiting_on == wait
+
+
+def test_a_main_thread_on_a_core_is_seen_to_run(fake: FakeProc) -> None:
+    fake.process(ROOT, state="R", wchan="0")
+    (root,) = read(fake, 4)
+    assert root.main_waits == "run 4" and root.waits_for == ()
+
+
+@pytest.mark.parametrize("run", [0.0, 30.0, 180.0])
+@pytest.mark.parametrize("waits", [{}, {"sleep": 1}, {"queue": 2, "disk": 1, "socket": 3, "run": 1}])
+def test_shares_add_up_to_the_whole_time(run: float, waits: dict[str, int]) -> None:
+    shares = shares_of(run, 10.0, waits)
+    assert sum(astuple(shares)) == pytest.approx(1.0)
+    assert sum(astuple(partly(shares, 0.4, FeederShares(run=1.0)))) == pytest.approx(1.0)
+    assert sum(astuple(as_network(shares, 0.2))) == pytest.approx(1.0)
+
+
+def test_writing_a_file_is_a_part_of_the_waits() -> None:
+    states = WaitState("disk", saves=True), WaitState("disk")
+    seen = [WaitObservation(T + number, ROOT, ROOT, state) for number, state in enumerate(states)]
+    counts = count_waits(seen, moves=False, holds_gpu=True)
+    assert main_waits(counts, 0.8, fetches=False) == (MainWaits(disk=0.8), 0.4)
 
 
 def test_threads_have_shares_of_their_own_second(fake: FakeProc) -> None:
