@@ -37,6 +37,8 @@ SM_SERIES = frozenset(HISTORY_KEYS).intersection(ACTIVITY_KEYS)
 
 
 _HISTORY_OF = attrgetter(*HISTORY_KEYS)
+HOST = "host"
+"""Key of the host's own series in the history."""
 STEP_SERIES = "step_s"
 """Seconds a step, in the history of each GPU on which a job announces its steps."""
 
@@ -206,6 +208,8 @@ class Monitor:
         history, t, interval_s = self._history, snapshot.t, snapshot.interval_s
         step_times = _step_times(snapshot) if snapshot.steps else {}
         history.pass_time(t)
+        if "proc" not in snapshot.repeats:
+            history.add(t, HOST, {"cpu_pct": snapshot.host.cpu_pct}, interval_s)
         for gpu in () if is_repeat else snapshot.gpus:
             uuid = gpu.static.uuid
             values: dict[str, float | None] = dict(zip(HISTORY_KEYS, _HISTORY_OF(gpu), strict=True))

@@ -23,10 +23,11 @@ from gputop.model.snapshot import SIMULATED, GpuSample, HostSample, Snapshot, va
 from gputop.model.source import UsageError
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
+from gputop.paint.facts import board, buses, counters
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.view import View
-from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
+from gputop.paint.words import fields, gpu_label, memory, product, sm_provenance, step_words
 
 SCHEMA = 1
 _GPU_MEASURED = (*GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)

@@ -15,13 +15,14 @@ from gputop.diagnosis.sm_remedy import power_word
 from gputop.model import quantity
 from gputop.model.derived import throttle_words
 from gputop.model.metrics import GPU_METRICS, Metric
-from gputop.model.quantity import NOT_MEASURED, gib, number, rate, seconds, terminal_safe
+from gputop.model.quantity import NOT_MEASURED, gib, number, seconds, terminal_safe
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot, value
 from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint import header, host_rows, panes
-from gputop.paint.charts import Column, gap_chart, marks, round_top, with_cursor, with_marks
+from gputop.paint.charts import gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
+from gputop.paint.facts import FACTS, MOMENT
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, fit, shorten, text_row
 from gputop.paint.panes import LANES, ShownGpu
@@ -173,21 +174,9 @@ def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
     """
     util, sm = page.at("util_pct"), page.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
-    percent, traffic = partial(number, width=3), partial(rate, width=9)
-    values: list[tuple[str, Column, Callable[[float], str]]] = [
-        ("UTIL", util, percent), ("SM", sm, percent), ("GAP", gap, percent),
-        ("TENSOR", page.at("tensor_active_pct"), percent), ("DRAM", page.at("dram_active_pct"), percent),
-        ("OCC", page.at("sm_occupancy_pct"), percent),
-        ("", page.at("power_w"), lambda value: f"{number(value, 3)} W"),
-        ("", page.at("sm_clock_mhz"), lambda value: f"{number(value, 4)} MHz"),
-        ("", page.at("temp_c"), lambda value: f"{number(value, 2)} °C"),
-        ("MEM", page.at("mem_used_bytes"), lambda value: f"{gib(value, 5)} GiB"),
-        ("PCIe ↓", page.at("pcie_rx_bytes_per_s"), traffic),
-        ("↑", page.at("pcie_tx_bytes_per_s"), traffic),
-        ("NVLink ↓", page.at("nvlink_rx_bytes_per_s"), traffic),
-        ("↑", page.at("nvlink_tx_bytes_per_s"), traffic),
-    ]  # fmt: skip
-    parts = [(f"{name} {show(value)}".strip(), "text") for name, value, show in values if value is not None]
+    parts = [(FACTS[key].text(value), "text") for key in MOMENT if (value := page.at(key)) is not None]
+    if gap is not None:
+        parts.insert(2, (f"GAP {number(gap, 3)}", "text"))
     parts += [
         (f"{label} {number(value, 3)} %", "dim")
         for label, name, _ in LANES

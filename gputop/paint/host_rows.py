@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.rules.busy import COMMUNICATION
@@ -11,10 +13,11 @@ from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis
 from gputop.model.feeders import Feeders, MainWaits
 from gputop.model.quantity import GIB, gb_per_s, number, rate, share, terminal_safe
 from gputop.model.serving import server_forms
-from gputop.model.snapshot import FabricPort, HostSample
-from gputop.monitor import Frame
-from gputop.paint.charts import bar
-from gputop.paint.detail_page import DetailPage
+from gputop.model.snapshot import FabricPort, GpuSample, HostSample
+from gputop.monitor import HOST, Frame
+from gputop.paint.charts import bar, lane
+from gputop.paint.detail_page import DetailPage, axis_for
+from gputop.paint.facts import totals
 from gputop.paint.line import Line, Row, shorten, text_row
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import Field, fields, gpu_label, longest_that_fits
@@ -46,10 +49,16 @@ NUMBER_WIDTH = 10
 """Of each part of the attribution: the space before its name, and its number."""
 
 
-def title(frame: Frame, view: View, width: int) -> Row:
-    """The heading of the host's rows, with its size."""
+LEAST_TOTALS, LEAST_HISTORY, HISTORY = 120, 150, 24
+"""Cells of a screen with totals over all GPUs, and with the host's CPU over time; and the cells of that."""
+
+
+def title(frame: Frame, width: int, gpus: Sequence[GpuSample]) -> Row:
+    """The heading of the host's rows, with its size and the totals."""
     host = frame.snapshot.host
     line = Line().add("─ ", "rule").add("host", "title").add(" ", "rule")
+    if width >= LEAST_TOTALS and len(gpus) > 1 and (sums := fields(totals(gpus), width - 40)):
+        line.add("─── ", "rule").add(f"{len(gpus)} GPUs   ", "dim").add_all(sums).add(" ", "rule")
     size = []
     if host.cpu_count is not None:
         size.append(f"{host.cpu_count:g} cores")
@@ -118,6 +127,10 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
     """CPU as a bar and the host's fields."""
     line = Line().to(indent).add("cpu ", "dim")
     line.add(_steps(frame.snapshot.host.cpu_pct), "text").add("   ")
+    if width >= LEAST_HISTORY:
+        axis = axis_for(frame.history.latest_t or frame.snapshot.t, view.span_s, HISTORY, HISTORY // 8)
+        values = frame.history.columns(HOST, "cpu_pct", axis.width_s, HISTORY - (axis.ahead or 0))
+        line.add(*lane(values, "lane.run")).to(line.width + (axis.ahead or 0)).add("   ")
     served = _served_elsewhere(frame, width - line.width - 4)
     if served:
         line.add(served, "text").add("   ")

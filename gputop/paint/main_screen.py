@@ -23,6 +23,8 @@ from gputop.paint.words import gpu_label, verdict_lines
 LEAST_SIZE = (20, 4)
 LEAST_TABLE = 3
 """Rows of the process table: its title, its heads and one process. With fewer the title stands alone."""
+LEAST_TITLED = 46
+"""Rows of a screen whose host always has a heading, with the totals of the GPUs in it."""
 LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
 """With fewer rows the selected GPU of the list gets no chart of its own."""
 
@@ -215,8 +217,9 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
         return False
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
-    # The host in one row; with a heading and what it did meanwhile where a GPU waits for it.
-    host = [host_rows.title(frame, view, width), load, *attribution] if attribution else [load]
+    # The host in one row; with a heading and what it did meanwhile where a GPU waits for it, or there is much room.
+    has_title = bool(attribution) or (width >= host_rows.LEAST_TOTALS and out.height >= LEAST_TITLED)
+    host = [host_rows.title(frame, width, [g.mean for g in gpus]), load, *attribution] if has_title else [load]
     free = out.left - len(host) - 2
     per_line = screen_division.panes_per_line(width, count)
     if per_line > 1:

@@ -16,6 +16,7 @@ from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, bar, gap_chart, lane, with_marks
 from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
+from gputop.paint.facts import FACTS, LAST_SEEN, board, buses, busiest_bus, counters, engines
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.host_rows import busiest_share
 from gputop.paint.line import Line, Row, Span, shorten
@@ -24,10 +25,6 @@ from gputop.paint.words import (
     Field,
     averaged,
     because,
-    board,
-    buses,
-    busiest_bus,
-    counters,
     counts_truly,
     emphasised,
     fields,
@@ -74,6 +71,11 @@ class ShownGpu:
         self.d: GpuDiagnosis = frame.diagnoses[position]
         self.glyphs, self.told = view.glyphs, summarize(self.d)
         self.alarm, self.red = self.d.busy_not_working is not None, is_red(self.d)
+
+    @cached_property
+    def selected(self) -> bool:
+        """Whether this is the selected GPU."""
+        return self.position == selected_gpu(self.frame, self.view)
 
     @cached_property
     def mean(self) -> GpuSample:
@@ -136,7 +138,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     labels, names = widths or title_widths(g.frame)
     mark = " " if alarm else "─"
     line = Line()
-    if g.view.focus == "gpus" and g.position == selected_gpu(g.frame, g.view):
+    if g.view.focus == "gpus" and g.selected:
         line.add("▸", "alarm.title" if alarm else "strong")
     else:
         line.add(mark, ruler)
@@ -256,7 +258,9 @@ def facts(g: ShownGpu) -> list[Field]:
 
     Of a lost GPU the last values.
     """
-    return last_seen(g) if g.gpu.lost_reason is not None else counters(g.mean) + board(g.mean) + buses(g.mean)
+    if g.gpu.lost_reason is not None:
+        return last_seen(g)
+    return counters(g.mean) + board(g.mean) + buses(g.mean)
 
 
 def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
@@ -278,6 +282,8 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     metrics = [fields(facts(g), width)]
     if g.gpu.lost_reason is None:
         metrics.insert(0, memory_spans(g, width, 12 if width >= 60 else 8))
+        if g.selected:
+            metrics.append(fields(engines(g.mean), width))
     return verdict_lines(g.mean, g.d, width, rows, metrics)
 
 
@@ -289,17 +295,11 @@ def last_seen(g: ShownGpu) -> list[Field]:
     gpu, frame = g.gpu, g.frame
     ago = LAST_SEEN_S if gpu.lost_since is None else frame.snapshot.t - gpu.lost_since + LAST_SEEN_S
     last_fields: list[Field] = []
-    for name, form, unit in (
-        ("util_pct", "UTIL {:.0f}", 1.0),
-        ("sm_active_pct", "SM {:.0f}", 1.0),
-        ("mem_used_bytes", "{:.1f} GiB", 2.0**30),
-        ("power_w", "{:.0f} W", 1.0),
-        ("temp_c", "{:.0f} °C", 1.0),
-    ):
-        samples = frame.history.recent(gpu.static.uuid, name, min(ago, MOST_LOOKED_BACK_S))
+    for key in LAST_SEEN:
+        samples = frame.history.recent(gpu.static.uuid, key, min(ago, MOST_LOOKED_BACK_S))
         last = next((value for _, value in reversed(samples) if value is not None), None)
         if last is not None:
-            last_fields.append((form.format(last / unit), "dim"))
+            last_fields.append((FACTS[key].text(last), "dim"))
     return [("before it was lost:", "dim"), *last_fields] if last_fields else []
 
 
@@ -308,8 +308,8 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     numbers: list[Field] = [
         *counters(gpu),
         (memory(gpu), "text"),
-        (f"{number(gpu.power_w, 3)} W", "text"),
-        (f"{number(gpu.temp_c, 2)} °C", "text"),
+        (FACTS["power_w"].text(gpu.power_w), "text"),
+        (FACTS["temp_c"].text(gpu.temp_c), "text"),
         *busiest_bus(gpu),
     ]
     if not g.red:
@@ -423,7 +423,7 @@ def numbers(g: ShownGpu, width: int) -> Row:
     if g.gpu.lost_reason is None:
         line.add_all(memory_spans(g, 0, 12)).add("   ")
     since = trouble_since(g)
-    listed = [*facts(g), *([(since, "text")] if since else [])]
+    listed = [*facts(g), *([(since, "text")] if since else []), *(engines(g.mean) if g.selected else [])]
     return line.add_all(fields(listed, width - line.width - 1)).row(width)
 
 

@@ -22,11 +22,10 @@ from gputop.diagnosis.types import (
     GpuDiagnosis,
     Level,
 )
-from gputop.model.derived import lacks_sm, throttle_words
+from gputop.model.derived import lacks_sm
 from gputop.model.metrics import ACTIVITY_KEYS
 from gputop.model.quantity import (
     NOT_MEASURED,
-    gb_per_s,
     gib,
     mfu_words,
     number,
@@ -426,72 +425,6 @@ def memory(gpu: GpuSample) -> str:
     total = gib(gpu.mem_total_bytes)
     unified = " unified" if gpu.static.unified_memory else ""
     return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB{unified}"
-
-
-def counters(gpu: GpuSample) -> list[Field]:
-    """Return tensor and DRAM activity as fields.
-
-    Left out together where neither is measured.
-    """
-    if gpu.tensor_active_pct is None and gpu.dram_active_pct is None:
-        return []
-    return [
-        (f"TENSOR {number(gpu.tensor_active_pct, 3)}", "text"),
-        (f"DRAM {number(gpu.dram_active_pct, 3)}", "text"),
-    ]
-
-
-def buses(gpu: GpuSample) -> list[Field]:
-    """PCIe and, where it exists, NVLink traffic in GB/s."""
-    links = (
-        ("PCIe", 3, gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s),
-        ("NVLink", 4, gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s),
-    )
-    return [
-        (f"{name} ↓{gb_per_s(into, width)} ↑{gb_per_s(out, width)} GB/s", "dim")
-        for name, width, into, out in links
-        if into is not None or out is not None
-    ]
-
-
-LEAST_TRAFFIC = 5e8
-"""Bytes a second that would not be shown as 0 GB/s: a bus on which nothing moves says nothing beside the others."""
-
-
-def busiest_bus(gpu: GpuSample) -> list[Field]:
-    """Return the link direction with the most traffic.
-
-    For rows that have room for one only.
-    """
-    links = (
-        (gpu.pcie_rx_bytes_per_s or 0.0, "PCIe ↓"),
-        (gpu.pcie_tx_bytes_per_s or 0.0, "PCIe ↑"),
-        (gpu.nvlink_rx_bytes_per_s or 0.0, "NVLink ↓"),
-        (gpu.nvlink_tx_bytes_per_s or 0.0, "NVLink ↑"),
-    )
-    value, text = max(links, key=lambda link: link[0])
-    return [(f"{text}{gb_per_s(value, 4)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
-
-
-def board(gpu: GpuSample) -> list[Field]:
-    """Return power and temperature as fields.
-
-    The clock where something slows it, and memory errors where there are any.
-    """
-    limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
-    parts: list[Field] = []
-    if gpu.power_w is not None:
-        parts.append((f"{number(gpu.power_w, 3)}{limit} W", "text"))
-    if gpu.temp_c is not None:
-        parts.append((f"{number(gpu.temp_c, 2)} °C", "text"))
-    if slowed := throttle_words(gpu.throttle_reasons or 0):
-        clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
-        parts.append((f"{number(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))
-        parts.append((", ".join(slowed), "level.yellow"))
-    lately = gpu.ecc_uncorrected_volatile
-    if errors := gpu.ecc_uncorrected if lately is None else lately:
-        parts.append((f"ECC {errors}{' in its life' if lately is None else ''}", "level.red"))
-    return parts
 
 
 # How fast the job on a GPU steps, in the words of its title.
