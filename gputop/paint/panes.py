@@ -423,7 +423,7 @@ def numbers(g: ShownGpu, width: int) -> Row:
     if g.gpu.lost_reason is None:
         line.add_all(memory_spans(g, 0, 12)).add("   ")
     since = trouble_since(g)
-    listed = [*facts(g), *([(since, "text")] if since else []), *(engines(g.mean) if g.selected else [])]
+    listed = [*facts(g), *([(since, "text")] if since else [])]
     return line.add_all(fields(listed, width - line.width - 1)).row(width)
 
 
@@ -441,7 +441,9 @@ def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None
     words = 2 if not g.told.remedy else 3 if rows < LEAST_WORDY else 4
     beside = lanes(g, width) if has_lanes else []
     spoken = evidence_rows(g, width, words)
-    chart_rows = rows - 3 - len(beside) - words
+    has_engines = g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
+    more = [Line().to(2).add_all(fields(engines(g.mean), width - 3)).row(width)] if has_engines else []
+    chart_rows = rows - 3 - len(beside) - len(more) - words
     drawn = chart(g, width, chart_rows, titled=False, axis_width=AXIS_WIDTH if has_lanes else SCALE_WIDTH)
     empty = [Line().row(width)] * (words - len(spoken))
-    return [title(g, width, widths), *drawn, *beside, numbers(g, width), *spoken, *empty]
+    return [title(g, width, widths), *drawn, *beside, numbers(g, width), *more, *spoken, *empty]
