@@ -35,14 +35,7 @@ from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES
 from gputop.features.fleet.rules import rules_yaml
-from gputop.features.fleet.state_rules import (
-    HOST_ADDRESS,
-    HOST_LOST,
-    HOST_POWER,
-    HOST_SM,
-    HOST_STATES,
-    HOST_UTIL,
-)
+from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_LOST, HOST_POWER, HOST_SM, HOST_STATES, HOST_UTIL
 from tests.support.engines import backfill, imported, prometheus, victoria
 
 PAST_S, AHEAD_S = 4560.0, 900.0

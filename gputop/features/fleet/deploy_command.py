@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -145,8 +144,6 @@ def _close_gaps(panels: list[dict[str, Any]]) -> None:
         x += place["w"]
 
 
-# The command.
-
 NEEDS = Needs("nothing")
 
 
@@ -168,21 +165,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
         made = files(args.names, settings.price or None, checked_image(args.image))
-        _refuse_linked_directories(folder, made)
+        # Before anything is written.
+        for directory in sorted({folder / parent for path in made for parent in PurePath(path).parents} - {folder}):
+            if directory.is_symlink():
+                raise UsageError(f"{directory} is a link to another directory: remove it, or name another directory")
         for path, text in made.items():
             _write(folder / path, text)
     except OSError as error:
         raise UsageError(f"cannot write {error.filename or folder}: {error.strerror}") from error
     say(f"{count(len(made), 'file')} in {folder}; the first lines of each say how to use it")
     return 0
-
-
-def _refuse_linked_directories(folder: Path, paths: Iterable[str]) -> None:
-    """Refuse linked folders before anything is written. Raises UsageError."""
-    below = {folder / parent for path in paths for parent in PurePath(path).parents} - {folder}
-    for directory in sorted(below):
-        if directory.is_symlink():
-            raise UsageError(f"{directory} is a link to another directory: remove it, or name another directory")
 
 
 def _write(target: Path, text: str) -> None:

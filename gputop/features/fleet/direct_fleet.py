@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from urllib.parse import urlsplit
@@ -63,7 +62,7 @@ class DirectFleet(FleetSource):
         self._clock, self._began = clock, clock()
         names = display_names([link.host for link in links])
         self._hosts = {name: _Host(name, link) for name, link in zip(names, links, strict=True)}
-        self._repeated: frozenset[tuple[str, str]] = frozenset()
+        self._repeated: set[tuple[str, str]] = set()
         """Host and number of GPUs that count under another host."""
         self._opens = {link.host: own_screen(link.host, options) for link in links if not is_address(link.host)}
         for link in links:
@@ -88,22 +87,22 @@ class DirectFleet(FleetSource):
             )
         now, t = time.monotonic(), self._clock()
         down: dict[str, Down] = {}
-        ages, problems = [], []
+        ages = []
         for name, host in self._hosts.items():
             if (new := host.link.take_page()) is not None:
                 page, page_at = new
                 host.fault = host.take(page, t - (now - page_at))
             age_s = None if host.link.page_at is None else now - host.link.page_at
-            if age_s is not None:
-                ages.append(age_s)
+            ages += [] if age_s is None else [age_s]
             if (absent := _absent(host, age_s)) is not None:
                 down[name] = absent
-                if absent.kind != "pending":
-                    problems.append(f"{name}: {absent.reason}")
+        problems = tuple(f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending")
         gpus, repeated = self._merged(down)
+        own_names = {name: host.own_name for name, host in self._hosts.items() if host.own_name}
         return FleetReading(
             t, self.source, gpus, down, ("gputop",) * bool(gpus), median(ages) if ages else None, self.hour(t),
-            problems=tuple(problems), opens=self._opens, own_names=self._own_names(), repeated=repeated,
+            problems=problems, opens=self._opens, repeated=repeated,
+            own_names={name: own for name, own in own_names.items() if _first_label(own) != _first_label(name)},
         )  # fmt: skip
 
     def _merged(self, down: Mapping[str, Down]) -> tuple[list[GpuReading], dict[str, str]]:
@@ -114,22 +113,10 @@ class DirectFleet(FleetSource):
         hosts = sorted(self._hosts.values(), key=lambda host: host.name in down)
         gpus = merged(gpu for host in hosts for gpu in host.gpus)
         owner = {gpu.id: gpu.host for gpu in gpus}
-        self._repeated = frozenset(
-            (gpu.host, gpu.gpu) for host in hosts for gpu in host.gpus if owner[gpu.id] != gpu.host
-        )
-        owners = set(owner.values())
+        self._repeated = {(gpu.host, gpu.gpu) for host in hosts for gpu in host.gpus if owner[gpu.id] != gpu.host}
+        owners, place = set(owner.values()), {name: at for at, name in enumerate(self._hosts)}
         repeated = {host.name: owner[host.gpus[0].id] for host in hosts if host.gpus and host.name not in owners}
-        place = {name: at for at, name in enumerate(self._hosts)}
         return sorted(gpus, key=lambda gpu: place[gpu.host]), repeated
-
-    def _own_names(self) -> dict[str, str]:
-        """The names that hosts give themselves, where these differ from the user's."""
-        return {
-            name: host.own_name
-            for name, host in self._hosts.items()
-            if host.own_name
-            and host.own_name.partition(".")[0] != split_host(name.rpartition("@")[2])[0].partition(".")[0]
-        }
 
     def hour(self, t: float) -> LastHour:
         """Time lost since gputop was started, of the last hour at most."""
@@ -163,19 +150,19 @@ def _absent(host: _Host, age_s: float | None) -> Down | None:
     return None if reason is None else Down(age_s, reason)
 
 
+def _first_label(name: str) -> str:
+    """``box-17`` of ``me@box-17.lab:22``."""
+    return split_host(name.rpartition("@")[2])[0].partition(".")[0]
+
+
 def display_names(hosts: Sequence[str]) -> list[str]:
     """The shortest names that tell hosts apart.
 
     ``host:port``, with its path, or the whole address.
     """
-    forms = []
-    for host in hosts:
-        parts = urlsplit(host) if is_address(host) else None
-        forms.append(
-            (host, host) if parts is None else (parts.netloc, parts.netloc + parts.path.removesuffix("/metrics"))
-        )
-    short, long = Counter(form[0] for form in forms), Counter(form[1] for form in forms)
-    return [
-        form[0] if short[form[0]] == 1 else form[1] if long[form[1]] == 1 else host
-        for host, form in zip(hosts, forms, strict=True)
-    ]
+    parts = {host: urlsplit(host) for host in hosts if is_address(host)}
+    short = [parts[host].netloc if host in parts else host for host in hosts]
+    long = [name + parts[host].path.removesuffix("/metrics") if host in parts else host
+            for host, name in zip(hosts, short, strict=True)]  # fmt: skip
+    forms = zip(hosts, short, long, strict=True)
+    return [a if short.count(a) == 1 else b if long.count(b) == 1 else host for host, a, b in forms]

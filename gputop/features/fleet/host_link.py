@@ -44,24 +44,22 @@ class SshOptions(Struct, frozen=True):
     config: str = ""
     gputop: str = ""
 
+    def words(self, *words: str, host: str, far: str) -> list[str]:
+        """An ssh command that runs gputop from its usual places on a host."""
+        places = ["gputop", '"$HOME/.local/bin/gputop"', *([shlex.quote(self.gputop)] if self.gputop else ())]
+        config = ("-F", self.config) if self.config else ()
+        return ["ssh", *words, *config, "--", host, f"sh -c {shlex.quote(_FAR.format(' '.join(places), far))}"]
 
-def ssh_words(host: str, options: SshOptions, *more: str) -> list[str]:
-    """The ssh command for a host: the user's configuration, no questions."""
-    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ControlMaster=no",
-             "-o", "ServerAliveInterval=5"]  # fmt: skip
-    return [*words, *(("-F", options.config) if options.config else ()), "--", host, *more]
 
-
-def _far(options: SshOptions, words: str) -> str:
-    """The far shell's command: run gputop from its usual places."""
-    places = ["gputop", '"$HOME/.local/bin/gputop"', *([shlex.quote(options.gputop)] if options.gputop else ())]
-    return f"sh -c {shlex.quote(_FAR.format(' '.join(places), words))}"
+def ssh_words(host: str, options: SshOptions) -> list[str]:
+    """The ssh command that gives a host's pages: the user's configuration, no questions."""
+    settings = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "ControlMaster=no", "ServerAliveInterval=5")
+    return options.words("-T", *(word for one in settings for word in ("-o", one)), host=host, far=_PAGES)
 
 
 def own_screen(host: str, options: SshOptions) -> list[str]:
     """The command that opens a host's own screen on this terminal."""
-    config = ("-F", options.config) if options.config else ()
-    return ["ssh", "-t", *config, "--", host, _far(options, "")]
+    return options.words("-t", host=host, far="")
 
 
 class HostLink:
@@ -136,7 +134,7 @@ def over_ssh(options: SshOptions, slots: threading.Semaphore) -> Callable[[HostL
     """
 
     def connect(link: HostLink) -> None:
-        command = ssh_words(link.host, options, _far(options, _PAGES))
+        command = ssh_words(link.host, options)
         with slots:
             if link.stopping.is_set():
                 return
@@ -214,16 +212,17 @@ class _Talk:
             self._child.wait(1.0)
         while select.select([self._err], [], [], 0.0)[0] and (piece := os.read(self._err, MOST_WORDS)):
             self._errors = (self._errors + piece)[-MOST_WORDS:]
-        text, status = self._errors.decode(errors="replace"), self._child.returncode
-        host = self._link.host
-        if "Permission denied" in text:
-            self._link.is_refused = True
-            return f"the key was refused, and no password is asked for: make `ssh {host}` work without one"
-        if "Host key verification failed" in text:
-            return f"its host key is not known: `ssh {host}` once, and look at it"
-        if status == 127:
-            return f"no gputop there: {install_there()} there, or name its path: gputop = … in [fleet.NAME]"
-        if "--stdout" in text or "--until-silent" in text:
-            return f"the gputop there has no `export --stdout`, it is too old: {install_there()} there"
+        text, status, host = self._errors.decode(errors="replace"), self._child.returncode, self._link.host
+        self._link.is_refused = "Permission denied" in text
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return cut(lines[-1]) if lines else f"the connection ended (status {status})"
+        reasons = (
+            (self._link.is_refused,
+             f"the key was refused, and no password is asked for: make `ssh {host}` work without one"),
+            ("Host key verification failed" in text, f"its host key is not known: `ssh {host}` once, and look at it"),
+            (status == 127,
+             f"no gputop there: {install_there()} there, or name its path: gputop = … in [fleet.NAME]"),
+            ("--stdout" in text or "--until-silent" in text,
+             f"the gputop there has no `export --stdout`, it is too old: {install_there()} there"),
+            (True, cut(lines[-1]) if lines else f"the connection ended (status {status})"),
+        )  # fmt: skip
+        return next(reason for holds, reason in reasons if holds)

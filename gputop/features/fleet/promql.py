@@ -86,8 +86,6 @@ def union(parts: Iterable[str]) -> str:
     return " or ".join(parts)
 
 
-# The series of one exporter.
-
 Names = Literal["legacy", "4.9", "gputop"]
 ALL_NAMES: tuple[Names, ...] = ("legacy", "4.9", "gputop")
 """The dialects that rules and dashboards are written in."""
@@ -143,7 +141,7 @@ class Scope(Struct, frozen=True):
     @property
     def is_own(self) -> bool:
         """Whether gputop's own exporter is asked."""
-        return self.dialect.id == "gputop"
+        return self.dialect.is_own
 
     @property
     def by(self) -> str:
@@ -289,9 +287,6 @@ def rule_scope(
     labels = ("cluster", *dialect.hosts, *dialect.number, *dialect.instance, *dialect.uuid)
     text = price if isinstance(price, str) else f"{price:.10g}" if price else ""
     return Scope(dialect, labels, select, SCRAPES * scrape_s, uses_records, job, text, of_sums)
-
-
-# What the rules and the screen ask alike.
 
 
 def mean_seconds(q: Scope, name: str, by: str) -> str:

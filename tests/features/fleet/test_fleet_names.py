@@ -21,34 +21,23 @@ def test_every_exporter_tells_at_least_utilisation_memory_and_power_of_the_catal
     assert len(names) == len(set(names)), "one name, one meaning"
 
 
-@pytest.mark.parametrize(
-    ("dialect", "key", "exported", "wanted"),
-    [
-        ("legacy", "sm_active_pct", 0.42, 42.0),
-        ("4.9", "util_pct", 0.97, 97.0),
-        ("legacy", "util_pct", 97.0, 97.0),
-        ("legacy", "mem_used_bytes", 1024.0, 2.0**30),
-        ("4.9", "mem_used_bytes", 2.0**30, 2.0**30),
-        ("gputop", "sm_clock_mhz", 1.98e9, 1980.0),
-        ("utkuozdemir", "util_pct", 0.5, 50.0),
-        ("nvitop", "mem_used_bytes", 1024.0, 2.0**30),
-    ],
-)
+@pytest.mark.parametrize(("dialect", "key", "exported", "wanted"), [
+    ("legacy", "sm_active_pct", 0.42, 42.0), ("4.9", "util_pct", 0.97, 97.0), ("legacy", "util_pct", 97.0, 97.0),
+    ("legacy", "mem_used_bytes", 1024.0, 2.0**30), ("4.9", "mem_used_bytes", 2.0**30, 2.0**30),
+    ("gputop", "sm_clock_mhz", 1.98e9, 1980.0), ("utkuozdemir", "util_pct", 0.5, 50.0),
+    ("nvitop", "mem_used_bytes", 1024.0, 2.0**30),
+])  # fmt: skip
 def test_units_become_those_of_the_catalogue(dialect: str, key: str, exported: float, wanted: float) -> None:
     assert exported * DIALECTS[dialect].signals[key].factor == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize(
-    ("labels", "host"),
-    [
-        ({"Hostname": "node-1", "instance": "10.0.0.1:9400"}, "node-1"),
-        ({"hostname": "localhost", "instance": "node-2:9400"}, "node-2"),
-        ({"node": "node-3", "instance": "10.0.0.3:9400"}, "node-3"),
-        ({"Hostname": "127.0.0.1:9400", "instance": "node-4:9400"}, "node-4"),
-        ({"instance": "localhost:9400"}, "localhost:9400"),
-        ({}, ""),
-    ],
-)
+@pytest.mark.parametrize(("labels", "host"), [
+    ({"Hostname": "node-1", "instance": "10.0.0.1:9400"}, "node-1"),
+    ({"hostname": "localhost", "instance": "node-2:9400"}, "node-2"),
+    ({"node": "node-3", "instance": "10.0.0.3:9400"}, "node-3"),
+    ({"Hostname": "127.0.0.1:9400", "instance": "node-4:9400"}, "node-4"),
+    ({"instance": "localhost:9400"}, "localhost:9400"), ({}, ""),
+])  # fmt: skip
 def test_the_host_is_the_first_label_that_names_one(labels: dict[str, str], host: str) -> None:
     assert host_of(labels) == host
 

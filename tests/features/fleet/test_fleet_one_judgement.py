@@ -63,19 +63,7 @@ def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path
         labels = labels_of(row.metric)
         assert row.value is not None
         told[labels.get("UUID") or labels["uuid"]] = by_code[row.value[1]]
-    shown = {gpu.read.uuid: gpu.state for host in frame.hosts for gpu in host.gpus}
+    shown = {gpu.read.uuid: gpu.state for gpu in frame.gpus}
     assert len(shown) == len(UTILS) * len(SMS) * len(HELD) * 2 and told.keys() == shown.keys()
-    odd = [
-        (
-            gpu.read.util_pct,
-            gpu.read.sm_active_pct,
-            gpu.read.mem_used_bytes,
-            gpu.read.job,
-            gpu.state,
-            told[gpu.read.uuid],
-        )
-        for host in frame.hosts
-        for gpu in host.gpus
-        if told[gpu.read.uuid] != gpu.state
-    ]
+    odd = [(gpu.read, told[gpu.read.uuid]) for gpu in frame.gpus if told[gpu.read.uuid] != gpu.state]
     assert not odd and set(shown.values()) == set(GPU_STATES)

@@ -78,14 +78,6 @@ def test_from_starved_on_every_state_but_one_has_idle_time_that_is_lost() -> Non
     assert lost == {*FLEET_NOT_WORK} - {"busy_not_working"}
 
 
-def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert QUESTIONS["cost_no_work"].promql(rule_scope()) is None
-    assert main(["fleet", "queries", "cost_no_work"]) == 0
-    assert "--price" in capsys.readouterr().out
-    assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
-    assert "* 2.5" in capsys.readouterr().out
-
-
 def test_units_are_those_of_the_base_whoever_exports() -> None:
     legacy = rule_scope("legacy")
     assert "/ 100" in legacy.gpu("util") and "* 1048576" in legacy.gpu("memory")
@@ -93,17 +85,18 @@ def test_units_are_those_of_the_base_whoever_exports() -> None:
     assert "> bool 1.5" in rule_scope("4.9").gpu("util"), "a ratio's name may carry percent"
 
 
-def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest(
+def test_a_query_is_printed_with_its_meaning_a_price_alone_if_given_and_an_unknown_one_with_the_nearest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["fleet", "queries", "gap", "--names", "4.9"]) == 0
-    text = capsys.readouterr().out
-    assert "DCGM_FI_PROF_SM_UTIL_RATIO" in text and "→" in text
-    assert main(["fleet", "queries"]) == 0
-    everything = capsys.readouterr().out
-    assert all(f"# {id}: " in everything for id in QUESTIONS)
-    assert main(["fleet", "queries", "gapp"]) == 2
-    assert "did you mean gap?" in capsys.readouterr().err
+    assert QUESTIONS["cost_no_work"].promql(rule_scope()) is None
+    for words, status, says in (
+        ("gap --names 4.9", 0, ("DCGM_FI_PROF_SM_UTIL_RATIO", "→")), ("cost_no_work", 0, ("--price",)),
+        ("cost_no_work --price 2.5", 0, ("* 2.5",)), ("", 0, [f"# {id}: " for id in QUESTIONS]),
+        ("gapp", 2, ("did you mean gap?",)),
+    ):  # fmt: skip
+        assert main(["fleet", "queries", *words.split()]) == status
+        text = "".join(capsys.readouterr())
+        assert all(part in text for part in says)
 
 
 @pytest.mark.slow
@@ -112,20 +105,12 @@ def test_an_hour_of_recorded_minutes_is_sixty_of_them_whenever_it_is_asked_for(t
     """Engines before Prometheus 3 count the samples on both edges of a window."""
     hour = QUESTIONS["hours_total"].promql(rule_scope("legacy"))
     assert hour is not None
-    tested = {
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [
-                    {"series": f'{IN_STATE}{{names="legacy",cluster="a",state="working"}}', "values": "5x180"}
-                ],
-                "promql_expr_test": [
-                    {"expr": hour, "eval_time": at, "exp_samples": [{"value": 5, "labels": '{cluster="a"}'}]}
-                    for at in ("2h", "2h1s", "2h30s", "2h59s")
-                ],
-            }
-        ]
-    }
+    told = {"series": f'{IN_STATE}{{names="legacy",cluster="a",state="working"}}', "values": "5x180"}
+    asked = [
+        {"expr": hour, "eval_time": at, "exp_samples": [{"value": 5, "labels": '{cluster="a"}'}]}
+        for at in ("2h", "2h1s", "2h30s", "2h59s")
+    ]
+    tested = {"tests": [{"interval": "1m", "input_series": [told], "promql_expr_test": asked}]}
     (tmp_path / "hours.yml").write_text(json.dumps(tested))
     done = subprocess.run(["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
