@@ -1,9 +1,9 @@
-"""``python -m tests.bench.fleet_cost``: what a large fleet costs its screen, its engine and its rules.
+"""``python -m tests.bench.fleet_cost``: what a large fleet costs its screen and its engine.
 
 A fleet of ``--hosts`` is written into one engine, Prometheus or VictoriaMetrics, line by line and by nothing of
 gputop's: every GPU under the names of dcgm-exporter's default file, and with ``--summed`` what the rules record of each
-host. Then a process of its own asks as the screen does, another gives ``--json``. Wall time includes whatever else the
-machine does.
+host. Then a process of its own asks as the screen does, with ``--summed`` another one for every GPU, and another gives
+``--json``. Wall time includes whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -33,14 +32,10 @@ from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.promql import ALL_NAMES
-from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_LOST, HOST_POWER, HOST_SM, HOST_STATES, HOST_UTIL
 from tests.support.engines import backfill, imported, prometheus, victoria
 
 PAST_S, AHEAD_S = 4560.0, 900.0
-RULES_S, RULES_EVERY_S = 270.0, 20.0
-"""For how long the rules are watched, and how often their times are looked at."""
 """How long every GPU's series reach back, and on: the measurement takes place in between."""
 REFRESHES, ROWS = 5, 24
 """Refreshes after the first screen, and rows of hosts on it."""
@@ -111,32 +106,22 @@ def summed(hosts: int, now: float) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def engine(name: str, folder: Path, lines: Iterator[str], *, with_rules: bool = False) -> Iterator[str]:
+def engine(name: str, folder: Path, lines: Iterator[str]) -> Iterator[str]:
     """The engine with these lines in it; gives its URL."""
     if name == "prometheus":
         backfill(folder, lines)
-        config = "global: {evaluation_interval: 1m}\n"
-        if with_rules:
-            for names in ALL_NAMES:
-                (folder / f"{names}.yml").write_text(rules_yaml(names))
-            config += "rule_files: [" + ", ".join(f"{folder / names}.yml" for names in ALL_NAMES) + "]\n"
-        with prometheus(folder, config=config) as url:
-            yield url
-        return
-    with victoria(folder) as url:
-        imported(url, (line for chunk in lines for line in chunk.splitlines(keepends=True)))
+    with (prometheus if name == "prometheus" else victoria)(folder) as url:
+        if name != "prometheus":
+            imported(url, (line for chunk in lines for line in chunk.splitlines(keepends=True)))
         yield url
 
 
-def ask(url: str) -> dict[str, Any]:
+def ask(url: str, most_gpus: int | None) -> dict[str, Any]:
     """What the screen asks, in this process: a first screen, then refreshes."""
     client = Timed(address_of(url, {}))
-    fleet = PrometheusFleet(client, url, "", time.time, most_gpus=MOST_GPUS)
-    view, walls, waits, cpus = FleetView(), [], [], []
-    looks: list[float] = []
-    gpus = hosts = 0
+    fleet = PrometheusFleet(client, url, "", time.time, most_gpus=most_gpus)
+    view, walls, waits, cpus, looks = FleetView(), [], [], [], []
     frame: FleetFrame | None = None
-    problems: tuple[str, ...] = ()
     for _ in range(1 + REFRESHES):
         begun, used, client.waited_s = time.perf_counter(), time.process_time(), 0.0
         frame = fleet_frame(fleet.ask(), frame)
@@ -149,7 +134,6 @@ def ask(url: str) -> dict[str, Any]:
         looks.append(time.perf_counter() - begun)
         cpus.append(time.process_time() - used)
         waits.append(client.waited_s)
-        gpus, hosts, problems = frame.total, len(frame.hosts), frame.problems
     begun, used, client.waited_s = time.perf_counter(), time.process_time(), 0.0
     assert frame is not None
     hour = fleet.hour(frame.t)
@@ -160,7 +144,7 @@ def ask(url: str) -> dict[str, Any]:
         "last_hour_by": None if hour is None else hour.note or hour.source,
         "lost_gpu_h": sum(lost.gpu_h for lost in (hour and hour.lost) or ()),
         "first_with_cells_s": looks[0], "refresh_with_cells_s": median(looks[1:]),
-        "hosts": hosts, "gpus": gpus, "problems": problems,
+        "hosts": len(frame.hosts), "gpus": frame.total, "problems": frame.problems,
         "first_s": walls[0], "first_engine_s": waits[0], "first_cpu_s": cpus[0],
         "refresh_s": median(walls[1:]), "refresh_most_s": max(walls[1:]), "refresh_engine_s": median(waits[1:]),
         "refresh_cpu_s": median(cpus[1:]), "rss_mb": peak_mb(),
@@ -183,20 +167,6 @@ def as_json(url: str) -> dict[str, Any]:
     return {"json_s": time.perf_counter() - begun, "json_cpu_s": cpu_s}
 
 
-def rule_groups(url: str) -> dict[str, float]:
-    """Seconds that each group of rules took when the engine last evaluated it, after each was evaluated some times."""
-    found: dict[str, list[float]] = {}
-    begun = time.monotonic()
-    while time.monotonic() < begun + RULES_S:
-        time.sleep(RULES_EVERY_S)
-        with urllib.request.urlopen(f"{url}/api/v1/rules", timeout=60) as answer:
-            groups = json.load(answer)["data"]["groups"]
-        for group in groups:
-            if group["evaluationTime"]:
-                found.setdefault(f"{Path(group['file']).stem} {group['name']}", []).append(group["evaluationTime"])
-    return {name: median(seconds[1:] or seconds) for name, seconds in found.items()}
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet_cost", description=__doc__)
     add = parser.add_argument
@@ -204,32 +174,34 @@ def arguments() -> argparse.Namespace:
     add("--engine", choices=("prometheus", "victoria-metrics"), default="prometheus")
     add("--step", type=float, default=60.0, metavar="S", help="seconds between two samples (default 60)")
     add("--summed", action="store_true", help="with what the rules record of each host")
-    add("--rules", action="store_true", help="also how long Prometheus takes for the rules each minute")
-    add("--ask", metavar="URL", help=argparse.SUPPRESS)
+    add("--ask", nargs=2, metavar="URL", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
     if options.ask:
-        print(json.dumps(ask(options.ask)))
+        url, most_gpus = options.ask
+        print(json.dumps(ask(url, int(most_gpus) or None)))
         return
     with tempfile.TemporaryDirectory(prefix="gputop-fleet-") as name:
         folder, now = Path(name), time.time()
         lines = raw(options.hosts, now, options.step)
         lines = chain(lines, summed(options.hosts, now)) if options.summed else lines
-        with engine(options.engine, folder, lines, with_rules=options.rules) as url:
+        with engine(options.engine, folder, lines) as url:
             print(f"loaded in {time.time() - now:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
-            command = [sys.executable, "-m", "tests.bench.fleet_cost", "--ask", url]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            shown = {**json.loads(done.stdout), **as_json(url)}
-            for key, value in shown.items():
-                print(f"{key:>20} {value:.3f}" if isinstance(value, float) else f"{key:>20} {value}")
-            if options.rules:
-                took = rule_groups(url)
-                for group, seconds in sorted(took.items(), key=lambda pair: -pair[1]):
-                    print(f"{seconds:9.3f} s  {group}")
-                print(f"{sum(took.values()):9.3f} s  all rules, each minute")
+            for most_gpus in (MOST_GPUS, 0)[: 1 + options.summed]:
+                command = [sys.executable, "-m", "tests.bench.fleet_cost", "--ask", url, str(most_gpus)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                print("every GPU" if most_gpus == 0 else "as the screen asks")
+                shown(json.loads(done.stdout))
+            shown(as_json(url))
+
+
+def shown(figures: dict[str, Any]) -> None:
+    """Print one figure a line."""
+    for key, value in figures.items():
+        print(f"{key:>20} {value:.3f}" if isinstance(value, float) else f"{key:>20} {value}", flush=True)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,10 @@ class SeriesFacts(Struct):
         return self.owner if self.owner[0] or not self.pod[0] else self.pod
 
     def take(self, fact: Fact, number: float) -> None:
-        """Add a fact, or the number of its series; of several jobs or pods the first by name counts."""
+        """Add a fact, or the number of its series.
+
+        Of several jobs or pods the first by name counts.
+        """
         value: Any = fact.value
         if fact.field in ("owner", "pod"):
             value = first_owner(getattr(self, fact.field), value)

@@ -143,7 +143,7 @@ class FleetApp(CommonKeys[FleetView]):
         self.watched.close()
 
     def on_fleet_ready(self) -> None:
-        if not (self.view.paused and self.view.at is None) or self.frame is None:
+        if not (self.view.paused and self.view.past_t is None) or self.frame is None:
             self._take()
         self.paint_soon()
 
@@ -209,7 +209,7 @@ class FleetApp(CommonKeys[FleetView]):
     def go_to(self, at: float | None) -> None:
         """Show the fleet at a Unix time, or its present where that is not past."""
         at = None if at is None or at >= self.present else at
-        self.change(at=at, paused=at is not None)
+        self.change(past_t=at, paused=at is not None)
         self.watched.go_to(at)
 
     @property
@@ -311,7 +311,7 @@ def ask_for_filter(app: FleetApp) -> None:
             return str(error)
         return None
 
-    def done(text: str | None) -> None:
+    def closed(text: str | None) -> None:
         if text is None:
             app.change(filter=before.filter)
         else:
@@ -319,7 +319,7 @@ def ask_for_filter(app: FleetApp) -> None:
 
     if before.panel not in ("hosts", "jobs", "users"):
         app.show_panel("hosts")
-    app.push_screen(Prompt("filter:", before.filter.text, app.filtered_before, check), done)
+    app.push_screen(Prompt("filter:", before.filter.text, app.filtered_before, check), closed)
 
 
 def pause(app: FleetApp) -> None:
@@ -331,7 +331,7 @@ def pause(app: FleetApp) -> None:
 
 def step_in_time(app: FleetApp, minutes: int) -> None:
     """A minute back or on; beyond the present it is the present."""
-    if app.frame is not None and (app.view.at is not None or minutes < 0):
+    if app.frame is not None and (app.view.past_t is not None or minutes < 0):
         app.go_to(app.frame.t + minutes * STEP_S)
 
 

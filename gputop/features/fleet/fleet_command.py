@@ -169,7 +169,7 @@ def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: floa
         from gputop.features.fleet.fleet_app import FleetApp
 
         view = FleetView(
-            glyphs=terminal.glyphs, at=at, paused=at is not None, price=settings.price or None,
+            glyphs=terminal.glyphs, past_t=at, paused=at is not None, price=settings.price or None,
             utc_offset_s=float(time.localtime().tm_gmtoff),
         )  # fmt: skip
         keys = wanted_keys(settings.key_preset, settings.keys)

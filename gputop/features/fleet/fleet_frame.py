@@ -1,6 +1,7 @@
 """Build hosts, jobs and users from a reading, with states, stragglers and waste.
 
-Of a small fleet they are made of its GPUs, of a large one from the shares that the rules record. Pure, frozen data.
+Takes a ``FleetReading``; returns a ``FleetFrame``, which screen and data only show. Of a small fleet it is made of its
+GPUs, of a large one from the shares that the rules record, and as old as the reading. Pure, frozen data.
 """
 
 from __future__ import annotations

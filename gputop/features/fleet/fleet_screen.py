@@ -42,7 +42,7 @@ WHOLE_HOUR_S = 3400.0
 
 
 class HeaderPart(NamedTuple):
-    """A part of the two rows on top; those of rank 0 are always shown."""
+    """A part of the two top rows; rank 0 is always shown."""
 
     text: str
     style: str
@@ -56,7 +56,7 @@ def _width(parts: Sequence[HeaderPart], gap: int) -> int:
 
 
 def _fitted(parts: Sequence[HeaderPart], room: int, gap: int) -> list[HeaderPart]:
-    """Those of rank 0, and others by rank as long as they fit; in their order."""
+    """Keep parts of rank 0, and others by rank while there is room."""
     kept: list[HeaderPart] = []
     for part in sorted(parts, key=lambda part: part.rank):
         if not part.rank or _width([*kept, part], gap) <= room:
@@ -70,8 +70,8 @@ def _title_row(frame: FleetFrame, view: FleetView, width: int) -> Row:
     stale_s, age_s = view.stale_s or 0.0, read.age_s
     rights = (
         (view.stale_s is not None, f"STALE {duration(stale_s)}  ", "level.red|bar"),
-        (view.at is not None, "PAST  ", "level.yellow|bar"),
-        (view.at is None and view.paused, "PAUSED  ", "level.yellow|bar"),
+        (view.past_t is not None, "PAST  ", "level.yellow|bar"),
+        (view.past_t is None and view.paused, "PAUSED  ", "level.yellow|bar"),
         (True, clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"),
         (age_s is not None and width >= 70, f"data {duration((age_s or 0.0) + stale_s)} old  ", "dim|bar"),
         (width >= 120, f"every {view.interval_s:.0f} s  ", "dim|bar"),
@@ -130,7 +130,10 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
 
 
 def _counts(frame: FleetFrame) -> list[HeaderPart]:
-    """GPUs by state, with lost GPUs and hosts without values before the idle ones; these are never left out."""
+    """GPUs by state.
+
+    Lost GPUs and hosts without values stand before the idle ones, and are never left out.
+    """
     parts: list[HeaderPart] = []
     for state, word, level, rank in COUNTED:
         if state == "idle":

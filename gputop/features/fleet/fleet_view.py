@@ -24,9 +24,9 @@ from gputop.paint.process_columns import NO_FILTER
 
 
 class FleetColumn(Struct, frozen=True):
-    """A column of hosts, jobs or users, shown from a screen of ``min_width`` cells on.
+    """A column of hosts, jobs or users.
 
-    ``field`` is the filter's name, and of numbers that of ``GpuGroup``. ``descends`` is the order of a sort; a click on
+    It is shown from a screen of ``min_width`` cells on. ``field`` is the filter's name, and of numbers that of ``GpuGroup``. ``descends`` is the order of a sort; a click on
     the head sorts by ``sort``.
     """
 
@@ -105,7 +105,7 @@ Entry = GpuGroup | Straggler | WastedHours | FiringAlert
 class FleetView(Struct, frozen=True):
     """The state of the fleet's screen.
 
-    ``cursor`` is the key of a row; None is the first one. ``at`` is the moment that shows, None for the present.
+    ``cursor`` is the key of a row; None is the first one. ``past_t`` is the moment that shows, None for the present.
     ``stale_s`` is how old the screen is, where that matters.
     """
 
@@ -118,7 +118,7 @@ class FleetView(Struct, frozen=True):
     filter: Expression = NO_FILTER
     host: str | None = None
     history: History | None = None
-    at: float | None = None
+    past_t: float | None = None
     paused: bool = False
     stale_s: float | None = None
     error: str | None = None

@@ -59,9 +59,9 @@ class FleetInventory:
         self.fact_labels.turn()
 
     def discover(self, at: float | None) -> None:
-        """Find the exporters' names that have series, or had some within the last day, and the time between scrapes.
+        """Find the exporters' names that have series, and the time between scrapes.
 
-        Raises FleetError if there are none and none were known.
+        Without any now it looks for those of the last day.         Raises FleetError if there are none and none were known.
         """
         select, is_first = self._engine.select, not self.schema.names
         texts = {"names": queries.names(select), "scrapes": queries.scrapes(select)}
@@ -133,7 +133,7 @@ class FleetInventory:
     def _missing(
         self, present: Mapping[SeriesKey, GpuIdentity], now: float, *, looks_back: bool
     ) -> dict[SeriesKey, GpuIdentity]:
-        """GPUs of the last day that are not there now.
+        """GPUs of the last day that are missing now.
 
         Not among them are GPUs of a host that was renamed, and those in whose place is a new GPU, which is a repair. A
         known GPU there was only numbered again by the driver.

@@ -1,4 +1,7 @@
-"""Name the worst state of a host, job or user, with its remedy. Pure."""
+"""Name the worst state of a host, job or user, with its remedy. Pure.
+
+Takes a group's GPUs with their states, or the counts of states that rules recorded; returns a ``FleetVerdict``.
+"""
 
 from __future__ import annotations
 

@@ -300,9 +300,9 @@ def _judged_minutes(hour: _GpuHour) -> Iterator[tuple[int, Owner, GpuState, floa
 
 
 def _state_of_window(hour: _GpuHour, begin: int, end: int, *, has_job: bool) -> GpuState:
-    """The state over some minutes, of which the last has a value of utilisation.
+    """The state over some minutes.
 
-    By half percents: thousands of minutes then share one judgement.
+    The last one has a value of utilisation. By half percents: thousands of minutes then share one judgement.
     """
     utils, sms = ([value for value in line[begin:end] if value == value] for line in (hour.util, hour.sm))
     util, sm = sum(utils) / len(utils), sum(sms) / len(sms) if sms else None

@@ -1,7 +1,8 @@
 """Know which hosts give no values, and why.
 
-Takes the marks of ``queries.marks`` at each refresh; their ages at every second one. Where the engine says which
-addresses are scraped, that alone decides: how old values are is shown, and changes no state.
+Takes the marks of ``queries.marks`` at each refresh, their ages at every second one; returns hosts that are down, late
+or removed, and the alerts that fire. Where the engine says which addresses are scraped, that alone decides: how old
+values are is shown, and changes no state.
 """
 
 from __future__ import annotations

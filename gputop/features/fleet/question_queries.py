@@ -51,7 +51,7 @@ def _own_mean(q: Scope, series: str) -> str:
 
 
 def _within_day(q: Scope, record: str) -> str:
-    """By how much a recorded count is below its most within a day."""
+    """The decrease of a recorded count from its daily maximum."""
     return f"{q.over('max_over_time', q.record(record), _DAY_S)} - {q.record(record)} > 0"
 
 

@@ -1,5 +1,7 @@
 """Find the GPU of a job for which the others wait. Pure.
 
+Takes the readings of GPUs that are there, means over five minutes; returns one ``Straggler`` a job at most.
+
 The thresholds are the node's. In a synchronous job ranks that wait spin in NCCL at low SM activity: the straggler does
 more. Or it starves, while all others are busy. Announced step times come first; ranks that wait for each other in every
 step take equal time, so their own part of a step counts, where all announce it.
