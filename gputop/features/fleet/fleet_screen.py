@@ -65,7 +65,7 @@ def _fitted(parts: Sequence[HeaderPart], room: int, gap: int) -> list[HeaderPart
 
 
 def _title_row(frame: FleetFrame, view: FleetView, width: int) -> Row:
-    """Engine, size, coverage and age; "SIMULATED" is never left out."""
+    """Engine, size, coverage and age; "SIMULATED" is the last to be left out."""
     line, read = Line().add(" gputop fleet", "brand|bar"), frame.read
     stale_s, age_s = view.stale_s or 0.0, read.age_s
     rights = (
@@ -81,18 +81,18 @@ def _title_row(frame: FleetFrame, view: FleetView, width: int) -> Row:
     room = width - sum(len(text) for text, _ in right)
     bare = frame.total - sum(frame.counts.get(state, 0) for state in ABSENT) - frame.measured
     hosts = f"{len(frame.hosts):,} host{'s' * (len(frame.hosts) != 1)}"
-    parts = [HeaderPart(hosts, "value|bar", 1), HeaderPart(_gpus(frame), "value|bar", 2)]
+    parts = [HeaderPart(hosts, "value|bar", 2), HeaderPart(_gpus(frame), "value|bar", 3)]
     if read.source == SIMULATED:
-        parts.append(HeaderPart("SIMULATED", "level.info|bar", 0))
+        parts.append(HeaderPart("SIMULATED", "level.info|bar", 1))
     else:
-        parts.append(HeaderPart(shorten(terminal_safe(read.source), 40), "dim|bar", 5))
+        parts.append(HeaderPart(shorten(terminal_safe(read.source), 40), "dim|bar", 6))
     if read.shares:
-        parts.append(HeaderPart("sums of the rules, GPUs of the rows in sight", "dim|bar", 3))
+        parts.append(HeaderPart("sums of the rules, GPUs of the rows in sight", "dim|bar", 4))
     else:
-        parts.append(HeaderPart(f"SM measured on {frame.measured:,}", "level.green|bar", 3))
-        parts += [HeaderPart(f"not exported on {bare:,}", "dim|bar", 4)] * bool(bare)
+        parts.append(HeaderPart(f"SM measured on {frame.measured:,}", "level.green|bar", 4))
+        parts += [HeaderPart(f"not exported on {bare:,}", "dim|bar", 5)] * bool(bare)
     if names := " + ".join(name for name in read.names if name in DIALECTS):
-        parts.append(HeaderPart(names, "dim|bar", 6))
+        parts.append(HeaderPart(names, "dim|bar", 7))
     for part in _fitted(parts, room - line.width - 4, 2):
         line.add("  ", "bar").add(part.text, part.style)
     return line.to(room, "bar").add_all(right).row(width)

@@ -26,8 +26,8 @@ from gputop.paint.process_columns import NO_FILTER
 class FleetColumn(Struct, frozen=True):
     """A column of hosts, jobs or users.
 
-    It is shown from a screen of ``min_width`` cells on. ``field`` is the filter's name, and of numbers that of ``GpuGroup``. ``descends`` is the order of a sort; a click on
-    the head sorts by ``sort``.
+    It is shown from a screen of ``min_width`` cells on. ``field`` is the filter's name, and of numbers that of
+    ``GpuGroup``. ``descends`` is the order of a sort; a click on the head sorts by ``sort``.
     """
 
     key: str

@@ -61,7 +61,7 @@ class FleetInventory:
     def discover(self, at: float | None) -> None:
         """Find the exporters' names that have series, and the time between scrapes.
 
-        Without any now it looks for those of the last day.         Raises FleetError if there are none and none were known.
+        Without any now it looks for those of the last day. Raises FleetError if there are none and none were known.
         """
         select, is_first = self._engine.select, not self.schema.names
         texts = {"names": queries.names(select), "scrapes": queries.scrapes(select)}
