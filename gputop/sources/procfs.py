@@ -74,6 +74,14 @@ def text_of(path: str) -> str:
         return ""
 
 
+def link_at(path: str) -> str:
+    """Return a link's text without following it; empty where unreadable."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def number_of(path: str, base: int = 10) -> int | None:
     """Return a small file's number; None without one."""
     try:

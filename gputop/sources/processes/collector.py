@@ -295,11 +295,8 @@ class ProcessCollector:
                 continue
             stat, place_stat = reading.stat, member.place.stat
             # Children of a zombie get another parent, and need not run for this to happen.
-            if (
-                stat.comm != place_stat.comm
-                or stat.ppid != place_stat.ppid
-                or (stat.state == "Z") != (place_stat.state == "Z")
-            ):
+            known = place_stat.comm, place_stat.ppid, place_stat.state == "Z"
+            if (stat.comm, stat.ppid, stat.state == "Z") != known:
                 self._changed.add(pid)
             if member.threads is not None and member.is_scan_due(now):
                 member.scanned_at = now

@@ -21,7 +21,7 @@ from gputop.model.inspection import DeepLook, InspectedProcess, InspectedThread,
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.requested_looks import thread_state
-from gputop.sources.procfs import read_file, read_small
+from gputop.sources.procfs import link_at, names_in, read_file, text_of
 from gputop.system.children import TooLate, finished, ours
 
 LOOKS_AT_S = (0.0, 0.75, 1.5)
@@ -125,10 +125,7 @@ class DeepLooker:
         Empty when the pid belongs to another process or cannot be listed.
         """
         folder = f"{self._proc}/{identity.pid}/task"
-        try:
-            tids = sorted(int(name) for name in os.listdir(folder))[:MOST_THREADS_WITH_STACKS]
-        except OSError:
-            return ()
+        tids = sorted(map(int, names_in(folder)))[:MOST_THREADS_WITH_STACKS]
         threads = [self._thread(f"{folder}/{tid}", tid) for tid in tids]
         if identity_problem(self._proc, identity) is not None:
             return ()
@@ -149,14 +146,13 @@ class DeepLooker:
             line = read_file(f"{self._proc}/{identity.pid}/cmdline")
         except OSError:
             line = b""
-        try:
-            folder: str | None = os.readlink(f"{self._proc}/{identity.pid}/cwd")
-        except OSError:
-            folder = None
+        folder = link_at(f"{self._proc}/{identity.pid}/cwd")
         if identity_problem(self._proc, identity) is not None:
             return (), None
         words = line.removesuffix(b"\0").split(b"\0") if line else []
-        return tuple(masked_words([word.decode("utf-8", "replace") for word in words])), folder and masked_text(folder)
+        return tuple(masked_words([word.decode("utf-8", "replace") for word in words])), masked_text(
+            folder
+        ) if folder else None
 
 
 def find_py_spy() -> str | None:
@@ -220,24 +216,18 @@ def permission_help(proc: str) -> str:
 
     See ptrace(2), "Ptrace access mode checking".
     """
-    try:
-        status = read_small(f"{proc}/self/status").decode("ascii", "replace")
-    except OSError:
-        status = ""
+    status = text_of(f"{proc}/self/status")
     bounds = next((line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:")), None)
     if bounds is not None and not int(bounds, 16) & CAP_SYS_PTRACE:
         return "this container may not trace: start it with --cap-add=SYS_PTRACE, or run gputop on the host"
-    try:
-        scope = read_small(f"{proc}/sys/kernel/yama/ptrace_scope").strip()
-    except OSError:
-        scope = b"0"
-    if scope == b"1":
+    scope = text_of(f"{proc}/sys/kernel/yama/ptrace_scope")
+    if scope == "1":
         return (
             "kernel.yama.ptrace_scope is 1: run gputop with sudo, or allow it to your own processes: "
             "sudo sysctl kernel.yama.ptrace_scope=0"
         )
-    if scope == b"2":
+    if scope == "2":
         return "kernel.yama.ptrace_scope is 2: only root may trace; run gputop with sudo"
-    if scope == b"3":
+    if scope == "3":
         return "kernel.yama.ptrace_scope is 3: nobody may trace until the machine is booted with another value"
     return "run gputop as the user of the process, or with sudo"

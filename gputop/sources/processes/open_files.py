@@ -7,6 +7,8 @@ from stat import S_IRUSR, S_IWUSR
 
 from msgspec import Struct
 
+from gputop.sources.procfs import link_at
+
 MOST_DESCRIPTORS = 1024
 """Limit of open files that are read of one process."""
 HELD_AGAIN_S = 20.0
@@ -101,7 +103,5 @@ def in_another_network(proc: str, pid: int) -> bool:
 
     False also if its namespace is not readable.
     """
-    try:
-        return os.readlink(f"{proc}/{pid}/ns/net") != os.readlink(f"{proc}/self/ns/net")
-    except OSError:
-        return False
+    its, mine = link_at(f"{proc}/{pid}/ns/net"), link_at(f"{proc}/self/ns/net")
+    return bool(its and mine) and its != mine

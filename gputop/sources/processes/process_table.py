@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.processes.watched import DENIED_IO
-from gputop.sources.procfs import TICKS_PER_S, Stat, read_file, stat_of
+from gputop.sources.procfs import TICKS_PER_S, Stat, link_at, names_in, read_file, stat_of
 
 OTHER_NAMESPACE = (
     "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
@@ -25,10 +25,8 @@ def has_own_pids(proc: str) -> bool | None:
 
     Its pids differ from the host's. None if unknown.
     """
-    try:
-        return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE
-    except OSError:
-        return None
+    link = link_at(f"{proc}/self/ns/pid")
+    return link != _FIRST_PID_NAMESPACE if link else None
 
 
 def holds_a_gpu(proc: str, pid: int) -> bool:
@@ -37,10 +35,7 @@ def holds_a_gpu(proc: str, pid: int) -> bool:
     False also if its open files are not readable.
     """
     folder = f"{proc}/{pid}/fd"
-    try:
-        return any(os.readlink(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))
-    except OSError:
-        return False
+    return any(link_at(f"{folder}/{name}").startswith("/dev/nvidia") for name in names_in(folder))
 
 
 class VisibilityCheck:

@@ -17,7 +17,7 @@ from gputop.sources.processes.loaders import (
     thread_loader,
 )
 from gputop.sources.processes.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
-from gputop.sources.procfs import TICKS_PER_S, read_small, times_of
+from gputop.sources.procfs import TICKS_PER_S, names_in, text_of, times_of
 
 _NS_PER_TICK = 1_000_000_000 // TICKS_PER_S
 MOST_NAMED = 512
@@ -99,9 +99,8 @@ class HostThreads:
             if budget <= 0:
                 continue
             budget -= 1
-            try:
-                name = read_small(f"{self._directory}/{tid}/comm").decode("utf-8", "replace").rstrip("\n")
-            except OSError:
+            name = text_of(f"{self._directory}/{tid}/comm")
+            if not name:
                 continue
             self._names[tid] = name
             # A thread names itself after its start: its name is read in two scans and then kept.
@@ -188,7 +187,8 @@ class ThreadSampler:
         others in turn. If none of them is active, more are read until one is: work that rotates among threads is always
         in another one.
         """
-        tids = self._listed(pid) if tids is None else tids
+        if tids is None:
+            tids = [tid for tid in names_in(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]
         if len(self._turns) >= MOST_KNOWN:
             self._turns.clear()
         turn = self._turns.setdefault(pid, _Turn())
@@ -219,9 +219,3 @@ class ThreadSampler:
     def forget(self, pid: int) -> None:
         """Forget an exited process."""
         self._turns.pop(pid, None)
-
-    def _listed(self, pid: int) -> list[str]:
-        try:
-            return [tid for tid in os.listdir(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]
-        except OSError:
-            return []

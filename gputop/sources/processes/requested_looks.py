@@ -6,7 +6,6 @@ same pid is never shown.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from gputop.sources.processes.open_files import DENIED_FDS, held, in_another_net
 from gputop.sources.processes.socket_activity import OTHER_NETWORK
 from gputop.sources.processes.socket_tables import TcpSocket, tcp_tables
 from gputop.sources.processes.wait_state import wait_class
-from gputop.sources.procfs import parse_schedstat, parse_stat, read_small
+from gputop.sources.procfs import names_in, parse_schedstat, read_small, stat_of, text_of
 from gputop.system.worker import Worker
 
 # TCP sockets of the process, and their receive rates.
@@ -91,15 +90,10 @@ def read_threads(
     only runs forward.
     """
     directory = f"{proc}/{pid}"
-    try:
-        stat = parse_stat(read_small(f"{directory}/stat"))
-        if stat is None or (starttime is not None and stat.starttime != starttime):
-            return ThreadList(now, reason=PROCESS_GONE)
-        tids = sorted(int(name) for name in os.listdir(f"{directory}/task") if name.isdigit())
-    except (FileNotFoundError, ProcessLookupError):
+    stat = stat_of(directory)
+    tids = sorted(map(int, names_in(f"{directory}/task")))
+    if stat is None or not tids or (starttime is not None and stat.starttime != starttime):
         return ThreadList(now, reason=PROCESS_GONE)
-    except OSError as error:
-        return ThreadList(now, reason=f"its threads cannot be listed: {error.strerror or error}")
     tids.sort(key=lambda tid: tid != pid)
     thread_before = {} if before is None else {thread.tid: thread for thread in before.threads}
     elapsed_ns = 0.0 if before is None else (now - before.t) * 1e9
@@ -133,13 +127,10 @@ def thread_state(directory: str) -> tuple[str, str, str | None, str | None]:
 
     Raises OSError once the thread has ended.
     """
-    stat = parse_stat(read_small(f"{directory}/stat"))
+    stat = stat_of(directory)
     if stat is None:
         raise ProcessLookupError
-    try:
-        channel = read_small(f"{directory}/wchan").decode("ascii", "replace").strip()
-    except OSError:
-        channel = ""
+    channel = text_of(f"{directory}/wchan")
     # The kernel writes 0 for a thread that runs, and for readers without permission.
     named = channel if channel not in ("", "0") else None
     return masked_text(stat.comm.decode("utf-8", "replace")), stat.state, wait_class(channel), named

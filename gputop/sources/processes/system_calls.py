@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 
-from gputop.sources.procfs import read_small
+from gputop.sources.procfs import link_at, read_small
 
 MOST_POLLED = 64
 """Limit of descriptors of one poll that are resolved."""
@@ -52,10 +52,7 @@ def link_of(proc: str, pid: int, descriptor: int) -> str:
 
     Empty if it is not readable. The link is never followed: it may lead to a file system that does not answer.
     """
-    try:
-        return os.readlink(f"{proc}/{pid}/fd/{descriptor}")
-    except OSError:
-        return ""
+    return link_at(f"{proc}/{pid}/fd/{descriptor}")
 
 
 def waited_link(proc: str, pid: int, folder: str) -> str:
