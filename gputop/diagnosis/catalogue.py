@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES, LOST, LOST_CONDITION
+from gputop.diagnosis.rules.remedy_rows import ALL_LEFT
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, ROLE_OF_VERDICT
 from gputop.diagnosis.types import NOT_WORK, Role
 
@@ -70,7 +71,9 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
         for rule in rules:
             has_role = rule.state in NOT_WORK or rule.id in ROLE_OF_VERDICT
             level = LEVEL_OF_ROLE[lost_roles()[rule.id]] if has_role else rule.level
-            row = VerdictRow(rule.id, family, rule.title, rule.condition, level, rule.remedy, rule.checked)
+            row = VerdictRow(
+                rule.id, family, rule.title, rule.condition, level, rule.remedy.format(**ALL_LEFT), rule.checked
+            )
             rows.setdefault(rule.id, row)
         rows.update((row.id, row) for row in OF_TRACES if row.family == family)
     return tuple(rows.values())

@@ -10,6 +10,8 @@ LOUD_UTIL = 5.0
 """p95 of util below this is the idle family; a sample at or above it is loud."""
 PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 PCIE_USABLE = 0.8
+MEMORY_FULL = 0.95
+"""Share of the device memory in use from which on it is full."""
 SWAP_PSI = 10.0
 SWAP_FULL = 0.9
 SWAP_BYTES = 1e9

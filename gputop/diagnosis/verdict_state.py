@@ -22,6 +22,7 @@ from gputop.diagnosis.rules.busy import (
     WORKING,
     chip_share,
 )
+from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK
@@ -158,9 +159,9 @@ class BadgeBoard:
             if badge is not None and rule.alarm and not chooser.shown:
                 chooser.show(s.t, True)
             chooser.vote(s.t, badge is not None, interval_s)
-            if chooser.shown:
+            if chooser.shown and rule.not_beside not in [other.id for other in shown]:
                 shown.append(self._latest[rule.id])
-            elif chooser.is_settled():
+            elif not chooser.shown and chooser.is_settled():
                 del choosers[rule.id]
         return tuple(shown)
 
@@ -323,7 +324,8 @@ class GpuState:
         uuid, title, time = gpu.static.uuid, result.title or rule.title, ledger.time_of(gpu.static.uuid)
         remedy, remedy_short = result.remedy, result.remedy_short
         if remedy is None:
-            remedy, remedy_short = rule.remedy, rule.remedy_short
+            values = ALL_LEFT if s is None else spares(s)
+            remedy, remedy_short = rule.remedy.format(**values), rule.remedy_short.format(**values)
         lasted_s = max(self._lasted_s, result.for_s or 0.0)
         began = min(self._began, t - (result.for_s or 0.0))
         score, reason = (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
-from gputop.diagnosis.rules.remedy_rows import REMEDIES
+from gputop.diagnosis.rules.remedy_rows import REMEDIES, plain_words
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.window import WINDOW_S
 from gputop.diagnosis.worth import MOST_SPEEDUP
@@ -273,7 +273,10 @@ def verdicts_page() -> Document:
                     "another kind.",
                 ),
                 ("found", "measured", "remedy", "tried"),
-                tuple((", ".join(row.causes), row.measured, row.words, row.trial or "not tried") for row in REMEDIES),
+                tuple(
+                    (", ".join(row.causes), row.measured, plain_words(row), row.trial or "not tried")
+                    for row in REMEDIES
+                ),
             ),
             section("Badges", (), ("badge", "when", "level"), badges),
         ),

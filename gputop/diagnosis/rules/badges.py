@@ -25,6 +25,7 @@ from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
 from gputop.diagnosis.sample_facts import (
     HBM_MAX_C,
+    MEMORY_FULL,
     SWAP_BYTES,
     SWAP_FULL,
     SWAP_PSI,
@@ -62,6 +63,8 @@ class BadgeRule(Struct, frozen=True):
     levels: str = ""
     alarm: bool = False
     sticky: bool = False
+    not_beside: str = ""
+    """Id of a badge that asks for the opposite, and goes first."""
 
     def badge(self, evidence: str, level: Level | None = None) -> Badge:
         """The badge with this evidence."""
@@ -129,7 +132,7 @@ POWER_CAPPED = BadgeRule(
     "power_capped", "power capped", "info", f"power cap in ≥ {100 * CAPPED:.0f} % of {WINDOW_S:.0f} s, util ≥ "
     f"{CAPPED_UTIL:.0f} %, clock < {100 * CAPPED_CLOCK:.0f} % "
     "of its maximum",
-    _capped, "raise the power limit if cooling allows",
+    _capped, "raise the power limit if cooling allows", not_beside=THERMAL.id,
 )  # fmt: skip
 
 
@@ -194,22 +197,20 @@ MEMORY_LEAK = BadgeRule(
     "yellow, red when full in < 1 h",
 )  # fmt: skip
 
-FULL = 0.95
-
 
 def _memory_full(s: Signals, verdict: str) -> Told:
     filled = ratio(*memory_of(s.gpu, s.machine))
-    if filled is None or filled < FULL:
+    if filled is None or filled < MEMORY_FULL:
         return None
     line = f"{memory(s.gpu.mem_used_bytes or 0.0)} of {memory(s.gpu.mem_total_bytes or 0.0)} used"
     if s.gpu.static.unified_memory:
         line = f"{share(filled)} of the host's memory used, which this GPU shares"
     # Servers fill the memory with their key-value cache on purpose.
-    return MEMORY_FULL.badge(line, None if s.tick.server is None else "info")
+    return line if s.tick.server is None else Badge(FULL_MEMORY.id, "info", FULL_MEMORY.title, line)
 
 
-MEMORY_FULL = BadgeRule(
-    "memory_full", "memory full", "yellow", f"device memory ≥ {100 * FULL:.0f} % used; of a GPU that shares the "
+FULL_MEMORY = BadgeRule(
+    "memory_full", "memory full", "yellow", f"device memory ≥ {100 * MEMORY_FULL:.0f} % used; of a GPU that shares the "
     "host's, that",
     _memory_full, "smaller batch, activation checkpointing", "yellow, info for a server",
 )  # fmt: skip
@@ -393,7 +394,7 @@ SWAP = BadgeRule(
 )  # fmt: skip
 
 BADGES = (
-    ECC, THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, MEMORY_HOT, XID, COUNTER_FAULT, MEMORY_LEAK, MEMORY_FULL, STRAGGLER,
+    ECC, THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, MEMORY_HOT, XID, COUNTER_FAULT, MEMORY_LEAK, FULL_MEMORY, STRAGGLER,
     STEP_GROWTH, PCIE_DEGRADED, FABRIC_ERRORS, CORE_SHORTAGE, CPU_LIMIT, SWAP, POWER_CAPPED, STOP_START, SHARED_GPU,
 )  # fmt: skip
 """In the order in which they are shown: what stops a GPU comes first."""

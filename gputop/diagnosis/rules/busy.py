@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.rules.base import Rule, RuleResult
+from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
 from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
 from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, SHORT, WORKS_HARD
@@ -55,8 +56,9 @@ MEMORY_BANDWIDTH = Rule(
     state="working",
     holds=lambda s: s.conditions.memory,
     tell=_tell_memory,
-    remedy="usually inherent (decode): larger batch, FlashAttention, fusion, quantised weights and KV cache",
-    remedy_short="larger batch, fp8 KV",
+    remedy="usually inherent (decode): {gpu_memory:larger batch, }FlashAttention, fusion, quantised weights and KV "
+    "cache",
+    remedy_short="{gpu_memory:larger batch, }fp8 KV",
     checked="decoding on real GPUs has DRAM / util 0.650–0.698; the nearest load that is not memory-bound, tuned "
     "training on an H100, 0.595",
 )
@@ -168,7 +170,11 @@ def _or_stuck(s: Signals) -> tuple[str, ...]:
 
 # --- small kernels, or low SM of unknown cause ----------------------------------------------------------------------
 
-LARGER_WORK = 'larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; a smaller GPU, MIG'
+_LARGER_WORK, _LARGER_SHORT = (
+    '{gpu_memory:larger batch, }CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels'
+    "{gpu_memory:; a smaller GPU, MIG}", "{gpu_memory:larger batch, }CUDA graphs",
+)  # fmt: skip
+LARGER_WORK = _LARGER_WORK.format(**ALL_LEFT)
 HOLLOW = "hollow: warps are hardly resident on any multiprocessor"
 
 
@@ -206,8 +212,8 @@ SMALL_KERNELS = Rule(
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
-    remedy=LARGER_WORK,
-    remedy_short="larger batch, CUDA graphs",
+    remedy=_LARGER_WORK,
+    remedy_short=_LARGER_SHORT,
     checked="a loop of 64-element additions on a T4 (C: SM / util 0.010); the lowest load that does work has "
     "0.341. A and B: simulated loads alone",
 )
@@ -218,7 +224,7 @@ def _tell_low_sm(s: Signals) -> RuleResult:
     notes: tuple[str, ...] = ("the cause cannot be measured here: no DRAM counter",)
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
-    return RuleResult(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", notes=notes)
+    return RuleResult(_flag_level(s), (line,), notes=notes)
 
 
 LOW_SM = replace(
@@ -228,7 +234,6 @@ LOW_SM = replace(
     condition="A, B or C; DRAM not measured",
     holds=lambda s: s.flag is not None and s.mean.dram is None,
     tell=_tell_low_sm,
-    remedy="as for small kernels",
     checked="simulated loads alone",
 )
 
@@ -388,7 +393,7 @@ def _tell_half(s: Signals) -> RuleResult:
         note, remedy, short = f"{EXCHANGES} ({over})", FEWER_WAITS, "overlap, fewer bubbles"
     elif _is_launch_bound(s):
         note = f"launch-bound: the main thread is {share(s.host.mean.main)} runnable"
-        remedy, short = LARGER_WORK, "larger batch, CUDA graphs"
+        remedy, short = (words.format(**spares(s)) for words in (_LARGER_WORK, _LARGER_SHORT))
     else:
         note = "the cause is not seen from outside"
         remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
@@ -415,9 +420,8 @@ HALF_WORKING = Rule(
     state="working",
     holds=lambda s: s.conditions.half,
     tell=_tell_half,
-    remedy="NVLink or fabric busy: overlap, more micro-batches; main thread ≥ "
-    f"{100 * at.LAUNCH_BOUND_MAIN:.0f} % runnable: larger batch, CUDA "
-    "graphs; else a profiler's trace",
+    remedy=f"NVLink or fabric busy: overlap, more micro-batches; main thread ≥ {100 * at.LAUNCH_BOUND_MAIN:.0f} % "
+    f"runnable: {_LARGER_SHORT}; else a profiler's trace",
     checked="tensor- and pipeline-parallel training over two nodes of H100: SM / util 0.406–0.543, 10 % of peak "
     "FLOP/s; the nearest loads that are well have 0.645 and 0.739",
 )

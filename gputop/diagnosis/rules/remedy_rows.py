@@ -15,6 +15,7 @@ from functools import partial
 from msgspec import Struct
 
 from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, takers_of_cores
+from gputop.diagnosis.sample_facts import MEMORY_FULL, memory_of, ratio, swapping
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import LAUNCH_BOUND_RATIO
 from gputop.diagnosis.workers import PIN_MEMORY_KIND
@@ -58,6 +59,40 @@ class RemedyRow(Struct, frozen=True):
     trial: str = NOT_TRIED
 
 
+class Spare(Struct, frozen=True):
+    """A resource in a remedy: ``{gpu_memory:larger batch, }`` is left out where none of it is left.
+
+    Badges ask for less of what is used up; a remedy beside them must not ask for more of it.
+    """
+
+    is_left: bool = True
+
+    def __format__(self, words: str) -> str:
+        """The words if some is left."""
+        return words if self.is_left else ""
+
+
+ALL_LEFT: dict[str, object] = {
+    "gpu_memory": Spare(),
+    "host_memory": Spare(),
+    "host": Spare(),
+    "short": "no core is free",
+}
+"""What docs print, where nothing is used up."""
+
+
+def spares(s: Signals) -> dict[str, object]:
+    """Resources of this GPU's job; ``host``: cores and memory for one more process."""
+    swaps = swapping(s.machine) is not None
+    filled = ratio(*memory_of(s.gpu, s.machine)) or 0.0
+    return {
+        "gpu_memory": Spare(filled < MEMORY_FULL or s.tick.server is not None),
+        "host_memory": Spare(not swaps),
+        "host": Spare(not swaps and not has_pressure(s)),
+        "short": "the host swaps" if swaps else "no core is free",
+    }
+
+
 def has_pressure(s: Signals) -> bool:
     """True if tasks of this machine often wait for a core."""
     machine = s.machine
@@ -95,12 +130,16 @@ def _is_pinned(s: Signals, f: Feeders) -> bool:
 
 
 def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
-    """A core for one more who computes, beside those that do and the main thread."""
-    return not has_pressure(s) and (s.host.cores is None or f is None or f.n + 1 < s.host.cores)
+    """A core, and memory, for one more who computes, beside those that do and the main thread."""
+    return (
+        not has_pressure(s)
+        and swapping(s.machine) is None
+        and (s.host.cores is None or f is None or f.n + 1 < s.host.cores)
+    )
 
 
 def _can_have_workers(s: Signals, f: Feeders | None) -> bool:
-    return not s.host.loaders and not has_pressure(s) and (s.host.cores is None or s.host.cores >= 2.0)
+    return not s.host.loaders and _has_free_cores(s, None) and (s.host.cores is None or s.host.cores >= 2.0)
 
 
 def _is_launch_bound(s: Signals, f: Feeders | None) -> bool:
@@ -130,11 +169,12 @@ def _writes(s: Signals, f: Feeders | None) -> bool:
     return 2.0 * (s.host.mean.main_saves or 0.0) >= (s.host.mean.main_disk or 0.0) > 0.0
 
 
-ON_GPU = "decode and augment on the GPU (DALI, torchvision v2), cache decoded data"
+ON_GPU = "decode and augment on the GPU (DALI, torchvision v2){host_memory:, cache decoded data}"
 CHEAPER = "profile it (py-spy dump --pid {pid_of_feeder} shows the line), keep what is computed again and again"
 FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
 IN_FLIGHT = (
-    "each worker waits for one batch at a time: more num_workers (now {n}), or a pool of threads in __getitems__"
+    "each worker waits for one batch at a time: {host_memory:more num_workers (now {n}), or }a pool of "
+    "threads in __getitems__"
 )
 IN_WORKERS = "DataLoader(num_workers=4–8)"
 LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
@@ -214,11 +254,11 @@ REMEDIES: tuple[RemedyRow, ...] = (
     ),
     RemedyRow(
         ("cpu", "queued"), "no core is free, no DataLoader",
-        f"no core is free: {CHEAPER}; or free cores", "cheaper work, free cores",
+        f"{{short}}: {CHEAPER}; or free cores", "cheaper work, free cores",
         lambda s, f: f is not None and f.what in ("workers", "helpers", "ray", "beside") and not is_dataloader(s, f),
     ),
     RemedyRow(
-        ("cpu", "queued"), "no core is free", f"no core is free: cheaper transforms, {ON_GPU}",
+        ("cpu", "queued"), "no core is free", f"{{short}}: cheaper transforms, {ON_GPU}",
         "DALI, cheaper transforms",
     ),
     RemedyRow(
@@ -228,31 +268,33 @@ REMEDIES: tuple[RemedyRow, ...] = (
     ),
     RemedyRow(
         FEEDERS_WAIT, "the files lie on a mount over the network",
-        "the data lie on {mount}, a file system over the network: cache on local NVMe, read larger files (shards), "
-        "more {kind} (now {n}), each a few batches ahead", "cache locally, shards", _is_on_mount,
+        "the data lie on {mount}, a file system over the network: cache on local NVMe, read larger files (shards)"
+        "{host_memory:, more {kind} (now {n}), each a few batches ahead}", "cache locally, shards", _is_on_mount,
     ),
     RemedyRow(
         ("pipe",), "feeders read a pipe from outside the job",
         "speed up what writes the pipe, or read the data directly; let it run ahead into a buffer", "faster pipe",
     ),
     RemedyRow(
-        ("disk",), "workers of a DataLoader wait for a disk", f"{FASTER_STORE}, more num_workers (now {{n}})",
+        ("disk",), "workers of a DataLoader wait for a disk",
+        FASTER_STORE + "{host_memory:, more num_workers (now {n})}",
         "shards, local NVMe", is_dataloader,
     ),
     RemedyRow(
-        ("disk",), "feeders wait for a disk", f"{FASTER_STORE}, more {{kind}} (now {{n}}), each a few batches ahead",
+        ("disk",), "feeders wait for a disk",
+        FASTER_STORE + "{host_memory:, more {kind} (now {n}), each a few batches ahead}",
         "shards, local NVMe",
     ),
     RemedyRow(
         ("network", "fetch"), "workers of a DataLoader wait for the network",
-        f"{IN_FLIGHT}; larger objects (shards), a local cache", "num_workers, threads", is_dataloader,
+        f"{IN_FLIGHT}; larger objects (shards), a local cache", "{host_memory:num_workers, }threads", is_dataloader,
         trial="num_workers 1 → 4: 2.5 → 9.9 steps/s, 4.0 ×; threads: 0.55 → 5.0, 9.1 ×; prefetch_factor 2 → 8: "
         "5.0 → 4.9, none",
     ),
     RemedyRow(
         ("network", "fetch"), "feeders wait for the network",
-        "more requests in flight: more {kind} (now {n}), each a few batches ahead; larger objects (shards), a local "
-        "cache", "more in flight, cache",
+        "more requests in flight: {host_memory:more {kind} (now {n}), }each a few batches ahead; larger objects "
+        "(shards), a local cache", "more in flight, cache",
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, with workers beside it", f"{LIGHTER_HOST}; {SEE_THE_LINE}",
@@ -260,9 +302,9 @@ REMEDIES: tuple[RemedyRow, ...] = (
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and kernels that come all the time use less than half of the SMs",
-        'it launches small kernels one by one: CUDA graphs or torch.compile(mode="reduce-overhead"), a larger batch, a '
-        "fused optimizer; DataLoader({workers}) only if it also loads data; " + SEE_THE_LINE,
-        "CUDA graphs, larger batch", _is_launch_bound,
+        'it launches small kernels one by one: CUDA graphs or torch.compile(mode="reduce-overhead"), {gpu_memory:a '
+        "larger batch, }a fused optimizer; {host:DataLoader({workers}) only if it also loads data; }" + SEE_THE_LINE,
+        "CUDA graphs{gpu_memory:, larger batch}", _is_launch_bound,
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and a core is free",
@@ -273,7 +315,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and no core is free",
-        "no core is free for loaders: cheaper transforms, decode on the GPU, or free cores; "
+        "{short} for loaders: cheaper transforms, decode on the GPU, or free cores; "
         f"{LIGHTER_HOST}; {SEE_THE_LINE}", "free cores, lighter host",
     ),
     RemedyRow(
@@ -383,6 +425,18 @@ REMEDIES: tuple[RemedyRow, ...] = (
 )  # fmt: skip
 
 
+class _Names(dict[str, object]):
+    """Resources that are all left; other names stay in braces."""
+
+    def __missing__(self, name: str) -> str:
+        return f"{{{name}}}"
+
+
+def plain_words(row: RemedyRow) -> str:
+    """A row's remedy as docs print it, where nothing is used up."""
+    return row.words.format_map(_Names(ALL_LEFT))
+
+
 def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
     """The remedy of a cause; empty if there is none."""
     row = next((row for row in REMEDIES if cause in row.causes and row.holds(s, f)), None)
@@ -403,6 +457,7 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
         "name": "" if f is None else f.name or "one process",
         "pid_of_feeder": "PID" if f is None else f.pid,
         "halted": " ".join(str(p.pid) for p in s.tick.halted),
+        **spares(s),
     }
     return row.words.format(**values), row.short.format(**values)
 

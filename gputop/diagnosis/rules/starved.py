@@ -29,7 +29,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     waits_for_ranks,
     works,
 )
-from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
+from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, NOTHING, remedy, spares
 from gputop.diagnosis.sample_facts import NOT_MEASURED, PCIE_USABLE, degraded_link, link_words
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE, PCIE_FULL
@@ -126,8 +126,8 @@ LOW_DEMAND = Rule(
     state="idle_allocated",
     holds=_low_demand,
     tell=_tell_low_demand,
-    remedy="nothing to fix: batch, consolidate on fewer GPUs, MIG",
-    remedy_short="batch, consolidate, MIG",
+    remedy="nothing to fix: batch{gpu_memory:, consolidate on fewer GPUs}, MIG",
+    remedy_short="batch{gpu_memory:, consolidate}, MIG",
 )
 
 # --- checkpoint pause -----------------------------------------------------------------------------------------------
@@ -246,12 +246,15 @@ def _tell_pcie(s: Signals) -> RuleResult:
     if pageable:
         line += f", main thread {share(s.host.mean.main)} runnable: looks pageable"
     if link and (s.mean.pcie or 0.0) >= PCIE_FULL:
-        return RuleResult("yellow", (line,), f"{FULL_LINK}; then {PINNED}", "reseat card, check slot", "high")
+        return RuleResult(
+            "yellow", (line,), f"{FULL_LINK}; then {_PINNED}".format(**spares(s)), "reseat card, check slot", "high"
+        )
     return RuleResult("yellow", (line,), confidence="high" if pageable else "medium")
 
 
 FULL_LINK = "the link is the bottleneck: reseat the card, check riser, slot and BIOS (lanes, link speed)"
-PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU"
+_PINNED = "pin_memory=True with non_blocking=True, send uint8{gpu_memory:, keep data on the GPU}"
+PINNED = _PINNED.format(**ALL_LEFT)
 PCIE_TRANSFER = Rule(
     id="pcie_transfer",
     title="starved: PCIe transfers",
@@ -261,7 +264,7 @@ PCIE_TRANSFER = Rule(
     state="starved",
     holds=_pcie,
     tell=_tell_pcie,
-    remedy=PINNED,
+    remedy=_PINNED,
     remedy_short="pin_memory, send uint8",
 )
 

@@ -8,13 +8,16 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import works
+from gputop.diagnosis.rules.remedy_rows import spares
 from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
 from gputop.model.quantity import pct, share, which_gpus
 
-ONE_PROCESS = "tensor parallel (device_map runs layers in turn), a pipeline with micro-batches, or fewer GPUs"
-PIPELINE = "more micro-batches in the pipeline (1F1B, interleaved stages), tensor parallel, or fewer GPUs"
+ONE_PROCESS = (
+    "tensor parallel (device_map runs layers in turn), a pipeline with micro-batches{gpu_memory:, or fewer GPUs}"
+)
+PIPELINE = "more micro-batches in the pipeline (1F1B, interleaved stages), tensor parallel{gpu_memory:, or fewer GPUs}"
 DISPATCHER = "send requests to all engines at once (asynchronously, one queue for each), or run fewer engines"
 
 
@@ -45,7 +48,7 @@ def _tell(s: Signals) -> RuleResult:
         title, remedy, short = f"starved: {n - 1} of {n} engines wait for requests", DISPATCHER, "send to all at once"
     sure: Confidence = "high" if turns.is_seen else "medium"
     return RuleResult(
-        starved_level(s), (line,), remedy, short, sure, notes, title=title, cause="turns",
+        starved_level(s), (line,), remedy.format(**spares(s)), short, sure, notes, title=title, cause="turns",
         short="starved: take turns",
     )  # fmt: skip
 
