@@ -22,6 +22,7 @@ from gputop.commands.shared_options import (
 )
 from gputop.config import Settings
 from gputop.diagnosis.diagnosis_data import LINE_KEYS, line_values
+from gputop.diagnosis.summary import summarize
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Frame, Monitor
@@ -63,8 +64,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     else:
         sys.stdout.write(plain(diagnosis_document(frame, report), is_ascii=prints_ascii(settings)))
     sys.stdout.flush()
-    levels = {level for d in frame.diagnoses for level in (d.level, *(badge.level for badge in d.badges))}
-    return FOUND if levels & {"yellow", "red"} else 0
+    shown = {level for d in frame.diagnoses for level in (summarize(d).level, *(badge.level for badge in d.badges))}
+    return FOUND if shown & {"yellow", "red"} else 0
 
 
 def judged(snapshots: Iterable[Snapshot], price: float | None) -> tuple[Frame, JobReport]:

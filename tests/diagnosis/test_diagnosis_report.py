@@ -229,3 +229,14 @@ def test_an_id_that_was_given_once_stays_and_no_id_is_given_twice() -> None:
         "pcie_degraded", "core_shortage", "cpu_limit", "step_growth", "swap", "power_capped", "stop_start",
         "shared_gpu", "fabric_errors",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", ["checkpoint_pause", "healthy", "low_demand", "dataloader_cpu"])
+def test_diagnose_ends_with_the_status_of_the_levels_that_it_shows(
+    scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["diagnose", "demo", scenario, "--json"])
+    gpus = json.loads(capsys.readouterr().out)["gpus"]
+    shown = {level for one in gpus for level in (one["level"], *(badge["level"] for badge in one["badges"]))}
+    assert status == bool(shown & {"yellow", "red"}), shown
+    assert scenario != "checkpoint_pause" or status == 1

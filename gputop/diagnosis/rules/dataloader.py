@@ -26,6 +26,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     own_wait,
     proof,
     restarts,
+    take_turns,
     waits_for_batch,
     workers_words,
     works,
@@ -94,7 +95,9 @@ def _measured_line(s: Signals, f: Feeders) -> str:
     by = proof(f)
     if by is not None:
         words += f" ({by})"
-    if f.uneven:
+    if take_turns(s):
+        words += f"; the {f.n} take turns at a lock: one works at a time"
+    elif f.uneven:
         words += f"; mean of {f.n} {kind_of(f)} only {share(f.mean.useful)}"
     return words
 

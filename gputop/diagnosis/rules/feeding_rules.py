@@ -183,6 +183,12 @@ def works(s: Signals) -> bool:
     return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.what == "workers"))
 
 
+def take_turns(s: Signals) -> bool:
+    """True if workers take turns at a lock: together they work, and none of them mostly."""
+    f = s.host.feeders
+    return f is not None and works(s) and "useful" not in s.host.named and f.n > 1 and f.mean.lock >= SECOND
+
+
 def computes_unread(s: Signals) -> bool:
     """True if all workers compute while main's waits were not read.
 

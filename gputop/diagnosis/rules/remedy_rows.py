@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, takers_of_cores
+from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, take_turns, takers_of_cores
 from gputop.diagnosis.sample_facts import MEMORY_FULL, memory_of, ratio, swapping
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import LAUNCH_BOUND_RATIO
@@ -183,6 +183,11 @@ FEEDERS_WAIT = ("disk", "network", "fetch")
 MAIN_RUNS = ("main cpu", "main queued")
 
 REMEDIES: tuple[RemedyRow, ...] = (
+    RemedyRow(
+        ("cpu", "queued", *FEEDERS_WAIT), "workers take turns at a lock",
+        "more {kind} gain nothing while all share one lock: give each a file or an index of its own (HDF5: opened in "
+        "the worker, sharded data), hold the lock for less", "no shared lock", lambda s, f: take_turns(s),
+    ),
     RemedyRow(
         ("cpu", "queued", *FEEDERS_WAIT), "few of many workers of a DataLoader work",
         "balance the shards over the workers; or DataLoader(in_order=False) (PyTorch 2.6): one slow worker holds up "

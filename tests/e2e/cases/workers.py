@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import multiprocessing
 import os
@@ -108,6 +109,37 @@ def shared_lock(gpu: Gpu) -> None:
             yield b""
 
     gpu.train(fed_by([looked_up] * 4), 0.05)
+
+
+@case(("dataloader_cpu",), ("cpu", "queued"), 4, ("take turns", "lock"), cores=1.0, never=("lock", "network", "disk"))
+def computes_under_a_lock(gpu: Gpu) -> None:
+    """Workers that compute while they hold one multiprocessing lock, as around HDF5: one of them works at a time."""
+    lock = multiprocessing.get_context("fork").Lock()
+
+    def read_under_the_lock() -> Iterator[bytes]:
+        while True:
+            with lock:
+                batch = compute(0.15)
+            yield batch
+
+    gpu.train(fed_by([read_under_the_lock] * 4), 0.05)
+
+
+@case(("dataloader_io",), ("network",), 4, ("take turns", "lock"), cores=0.2, never=("lock", "cpu", "queued", "disk"))
+def fetches_under_a_file_lock(gpu: Gpu) -> None:
+    """Workers that fetch over the network while they hold one file lock."""
+    path = tempfile.mkstemp()[1]
+
+    def fetched_under_the_lock() -> Iterator[bytes]:
+        connection = connect(gpu.port)
+        with open(path, "rb") as file:
+            while True:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                batch = receive(connection)
+                fcntl.flock(file, fcntl.LOCK_UN)
+                yield batch
+
+    gpu.train(fed_by([fetched_under_the_lock] * 4), 0.05)
 
 
 class Index:
