@@ -23,7 +23,7 @@ from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, find_
 from gputop.sources.processes.related_processes import CgroupCache, find_related
 from gputop.sources.processes.share_collector import ShareCollector
 from gputop.sources.processes.watched import WatchedProcess
-from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_uptime
+from gputop.sources.procfs import TICKS_PER_S, Descriptors, Stat, parse_uptime, text_of
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _SEARCH_AGAIN_S = 2.9
@@ -57,7 +57,6 @@ class ProcessCollector:
         self._table = ProcessTable(proc)
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
-        self._machine = ProcessFiles(proc, self._descriptors)
         self._outsiders = Outsiders(proc, self._facts.user)
         self._groups = CgroupCache(proc)
         self._queued_at: float | None = None
@@ -85,7 +84,7 @@ class ProcessCollector:
         A GPU process has one sample per GPU, every other process has one. ``now`` is in monotonic seconds. ``util`` is
         the utilisation of each GPU by index, in percent: workers are sampled closely while a GPU waits.
         """
-        uptime = self._uptime()
+        uptime = parse_uptime(text_of(f"{self._proc}/uptime").encode())
         pids = {process.pid for process in gpu_processes}
         if pids != self._listed.keys():
             self._listed = {pid: self._listed.get(pid, uptime) for pid in pids}
@@ -141,14 +140,7 @@ class ProcessCollector:
         for member in self._members.values():
             member.watched.close()
         self._members.clear()
-        self._machine.close()
         self._facts.close()
-
-    def _uptime(self) -> float | None:
-        try:
-            return parse_uptime(self._machine.read("uptime"))
-        except OSError:
-            return None
 
     def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
         listed_anew, self._discovered_at = self._discovered_at is None, now

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from gputop.sources.cgroup import (
     MemoryLimit,
     Throttling,
     cgroup_folders,
-    cgroup_text,
     cpu_quota,
     memory_limit,
 )
@@ -120,44 +117,3 @@ def test_a_group_of_another_cgroup_namespace_is_not_guessed(fake: FakeProc) -> N
 def test_inside_a_container_the_mount_is_the_containers_own_group(fake: FakeProc) -> None:
     fake.group("", cpu_max="200000 100000\n")
     assert cpu_quota(cgroup_folders("0::/docker/abc\n", str(fake.sys))) == 2.0
-
-
-def _writable_group() -> Path | None:
-    """A folder in which a CPU-limited group can be made, under cgroup v1 or v2."""
-    try:
-        folders = cgroup_folders(cgroup_text("/proc/self")).cpu
-    except OSError:
-        return None
-    for folder in map(Path, folders[-1:]):
-        limits = folder / "cpu.cfs_quota_us", folder / "cgroup.subtree_control"
-        controlled = limits[0].exists() or (limits[1].exists() and "cpu" in limits[1].read_text().split())
-        if controlled and os.access(folder, os.W_OK) and os.geteuid() == 0:
-            return folder
-    return None
-
-
-if (_parent := _writable_group()) is not None:
-
-    def test_a_really_throttled_process_is_seen(parent: Path = _parent) -> None:
-        group = parent / f"gputop-test-{os.getpid()}"
-        group.mkdir()
-        burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        try:
-            if (group / "cpu.max").exists():
-                (group / "cpu.max").write_text("5000 50000")
-            else:
-                (group / "cpu.cfs_period_us").write_text("50000")
-                (group / "cpu.cfs_quota_us").write_text("5000")
-            (group / "cgroup.procs").write_text(str(burner.pid))
-            folders = cgroup_folders(cgroup_text(f"/proc/{burner.pid}"))
-            assert cpu_quota(folders) == 0.1
-            throttling = Throttling(folders)
-            deadline = time.monotonic() + 60.0
-            while (throttling.throttled_pct or 0.0) < 50.0:
-                assert time.monotonic() < deadline, "no throttling seen"
-                throttling.read()
-                time.sleep(0.2)
-        finally:
-            burner.kill()
-            burner.wait()
-            group.rmdir()
