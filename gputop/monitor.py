@@ -27,7 +27,7 @@ from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.sm import MEASURED
-from gputop.model.snapshot import GpuSample, Lasting, Snapshot
+from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
 from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow
 
 MOST_GPUS = 64
@@ -231,9 +231,9 @@ class Monitor:
         """Return the host's activity for one GPU, see ``Diagnoser.lanes``."""
         return self._diagnoser.lanes(uuid)
 
-    def lasting(self) -> tuple[Lasting, ...]:
+    def ongoing_conditions(self) -> tuple[OngoingConditions, ...]:
         """Return each GPU's ongoing conditions, for a new recording."""
-        return self._diagnoser.lasting()
+        return self._diagnoser.ongoing_conditions()
 
     def frozen(self) -> Frame | None:
         """Return the latest frame with a copy of its history.

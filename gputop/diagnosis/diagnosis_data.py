@@ -87,7 +87,7 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "evidence": list(d.evidence),
         "cause": d.cause,
         "uneven": d.uneven,
-        "feeders": f and {"n": f.n, "busiest": round(100.0 * f.busiest.useful, 1), "kind": f.kind},
+        "feeders": f and {"n": f.count, "busiest": round(100.0 * f.busiest.useful, 1), "kind": f.kind},
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [{key: getattr(badge, key) for key in BADGE_KEYS} for badge in d.badges],

@@ -27,7 +27,7 @@ from gputop.diagnosis.turns import TurnDetector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
-from gputop.model.snapshot import GpuSample, Lasting, Snapshot
+from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
 from gputop.model.steps import StepPeriod
 
 _Read = tuple[GpuSample, GpuState, Signals | None]
@@ -111,7 +111,7 @@ class Diagnoser:
         state = self._gpus.get(gpu.static.uuid)
         if state is None:
             state = self._gpus[gpu.static.uuid] = GpuState(now.t)
-            for row in snapshot.lasting:
+            for row in snapshot.ongoing:
                 if row.gpu == gpu.static.index:
                     state.track.restore_conditions(now.t, row)
         if gpu.lost_reason is None and not gpu.asleep:
@@ -181,13 +181,13 @@ class Diagnoser:
         """The steps of jobs, as their GPUs' rhythm shows them."""
         return self._periods.periods
 
-    def lasting(self) -> tuple[Lasting, ...]:
+    def ongoing_conditions(self) -> tuple[OngoingConditions, ...]:
         """Start times of present conditions on each GPU of the last snapshot.
 
         Those on which nothing does are left out.
         """
-        rows = [state.track.lasting(gpu.static.index) for gpu, state, _ in self._read]
-        return tuple(row for row in rows if row != Lasting(row.gpu))
+        rows = [state.track.ongoing_conditions(gpu.static.index) for gpu, state, _ in self._read]
+        return tuple(row for row in rows if row != OngoingConditions(row.gpu))
 
     def findings(self) -> tuple[Finding, ...]:
         """Every change of a verdict or badge, newest last; bounded."""

@@ -68,7 +68,7 @@ from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT
 from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED, SmLack
-from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, Lasting
+from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, OngoingConditions
 
 CHANGE_S, BEFORE_S, COMPARE_S = 8.0, 8.0, 3.0
 """The last eight seconds are compared with at least so many before, so often."""
@@ -149,14 +149,14 @@ class JobState:
 class WindowState:
     """The window, and what began with it."""
 
-    def __init__(self, conditions: Conditions | None = None, since: Lasting | None = None) -> None:
+    def __init__(self, conditions: Conditions | None = None, since: OngoingConditions | None = None) -> None:
         self.seconds: deque[Second] = deque()
         self.idle = IdleTime()
         self.runs = IdleRuns()
         self.fresh = 0
         """Samples, at most, that are no repeats of the one before."""
         self.conditions = Conditions() if conditions is None else conditions
-        self.since = Lasting(-1) if since is None else since
+        self.since = OngoingConditions(-1) if since is None else since
         """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
         self.resumed = False
         """It began because of a gap, with the job that had run before."""
@@ -192,18 +192,18 @@ class GpuTrack:
         self._renewed_t = self._compared_at = float("-inf")
         self._changed_at: float | None = None
         """When the window was restarted because the cause had changed."""
-        self._before, self._before_t = Lasting(-1), float("-inf")
+        self._before, self._before_t = OngoingConditions(-1), float("-inf")
         self._sm_source = ""
 
     def mark_started(self) -> None:
         """Mark the present job as past its start, whatever it does from now on."""
         self._job.startup.has_trained = True
 
-    def restore_conditions(self, t: float, before: Lasting) -> None:
+    def restore_conditions(self, t: float, before: OngoingConditions) -> None:
         """Restore conditions that were active when a recording begins, at Unix time ``t``."""
         self._before, self._before_t = before, t
 
-    def lasting(self, gpu: int) -> Lasting:
+    def ongoing_conditions(self, gpu: int) -> OngoingConditions:
         """Start times of the present conditions, for the GPU with that index."""
         return replace(self._window.since, gpu=gpu)
 
@@ -409,8 +409,8 @@ class GpuTrack:
         )
         uses_link = util >= thresholds.DEGRADED_UTIL or (means.pcie or 0.0) >= thresholds.PCIE_FULL
         degraded = degraded_link(gpu) if uses_link else ""
-        before = self._before if oldest_t <= self._before_t else Lasting(-1)
-        window.since = since = Lasting(
+        before = self._before if oldest_t <= self._before_t else OngoingConditions(-1)
+        window.since = since = OngoingConditions(
             gpu=-1,
             quiet_since=_since(since.quiet_since, quiet, oldest_t, before.quiet_since),
             little_tensor_since=_since(

@@ -455,7 +455,7 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
     if s.sm_off is not None:
         # A note need not repeat what the evidence and the remedy already say.
         is_mentioned = any(s.sm_off.words in line for line in result.evidence)
-        notes = (*notes, f"cannot say whether it really works: {s.sm_off.why if is_mentioned else s.sm_off.words}")
+        notes = (*notes, f"cannot say whether it really works: {s.sm_off.reason if is_mentioned else s.sm_off.words}")
     if not s.util_known:
         return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
     if not _asks_the_host(s):

@@ -186,7 +186,7 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     via, is_waited_for = _via(seconds)
     p = latest.p
     return Feeders(
-        n=n,
+        count=n,
         kind=kind,
         busiest=busiest,
         mean=_mean(peers),
@@ -195,10 +195,10 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         active=min(active, n) if is_process else n,
         uneven=is_process and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
         any_disk=sum([second.most_disk for second in seconds]) / len(seconds),
-        by=latest.by or (BY_NAME if via == "name" else None),
+        resolved_by=latest.by or (BY_NAME if via == "name" else None),
         rx_bytes_per_s=p.net_rx_bytes_per_s,
         why_blind=p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s"),
-        what=what,
+        feeder_kind=what,
         any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
         mount=p.mount,
         address=next((address for row in reversed(best.rows) if (address := address_of(row.p))), ""),

@@ -8,14 +8,14 @@ from msgspec import Struct
 class AlertRow(Struct, frozen=True):
     """One alert.
 
-    ``holds``: (GPU, since, whether for as long as the alert asks) where the condition holds. ``last``: when the alert
+    ``holding``: (GPU, since, whether for as long as the alert asks) where the condition holds. ``last``: when the alert
     last fired in this run, on which GPUs, and with what result. ``silent_until``: when a holding alert may fire again.
     """
 
     name: str
     when: str
     for_s: float
-    holds: tuple[tuple[int, float, bool], ...] = ()
+    holding: tuple[tuple[int, float, bool], ...] = ()
     last: tuple[float, str, str] | None = None
     has_failed: bool = False
     silent_until: float | None = None

@@ -61,7 +61,7 @@ class Vocabulary(Struct, frozen=True):
     operator is searched for in any text; else it is a mistake.
     """
 
-    what: str
+    subject: str
     units: Mapping[str, Unit]
     otherwise: str
     aliases: Mapping[str, str] = _NONE
@@ -114,7 +114,7 @@ class Expression(Struct, frozen=True):
     def terms(self) -> tuple[Term, ...]:
         return tuple(term for terms in self.alternatives for term in terms)
 
-    def holds(self, answer: Callable[[Term], bool | None]) -> bool | None:
+    def is_met(self, answer: Callable[[Term], bool | None]) -> bool | None:
         """Combine the results of the terms.
 
         None if the result depends on an unknown value.
@@ -136,7 +136,7 @@ def parse_expression(text: str, vocabulary: Vocabulary) -> Expression:
     Raises ExpressionError with the position of the first mistake.
     """
     if len(text) > LONGEST:
-        raise ExpressionError(f"a {vocabulary.what} has at most {LONGEST} characters", LONGEST)
+        raise ExpressionError(f"a {vocabulary.subject} has at most {LONGEST} characters", LONGEST)
     return Expression(text.strip(), _Parser(text, vocabulary).alternatives())
 
 

@@ -105,14 +105,14 @@ STATES = FeederShares.__struct_fields__
 class Feeders(Struct, frozen=True):
     """The feeders of one GPU over the window.
 
-    ``kind`` names them in the plural for people (``workers``, ``host threads``), ``what`` is what they are.
+    ``kind`` names them in the plural for people (``workers``, ``host threads``), ``feeder_kind`` is what they are.
     ``busiest`` is the one with most useful time, ``pid`` its process. ``active`` of them are at least half as much as
     it in the state that is named. ``any_disk`` is the share of the samples in which at least one of them waited for a
-    disk. ``by`` says what resolved waits of the busiest one; ``rx_bytes_per_s`` is what its sockets received, where
-    that was measured.
+    disk. ``resolved_by`` says what resolved waits of the busiest one; ``rx_bytes_per_s`` is what its sockets received,
+    where that was measured.
     """
 
-    n: int
+    count: int
     kind: str
     busiest: FeederShares
     mean: FeederShares
@@ -125,11 +125,11 @@ class Feeders(Struct, frozen=True):
     active: int = 0
     uneven: bool = False
     any_disk: float = 0.0
-    by: str | None = None
+    resolved_by: str | None = None
     rx_bytes_per_s: float | None = None
     why_blind: str | None = None
     """Reason for missing evidence, such as unreadable sockets or pipes."""
-    what: FeederKind = "workers"
+    feeder_kind: FeederKind = "workers"
     any_unread: float = 0.0
     """Share of the latest sample with a wait that is not known yet.
 
@@ -161,7 +161,7 @@ class Feeders(Struct, frozen=True):
 
         The pid is negative if the feeder is the threads or children of that process.
         """
-        return -self.pid if self.pid is not None and self.what in ("threads", "children") else self.pid
+        return -self.pid if self.pid is not None and self.feeder_kind in ("threads", "children") else self.pid
 
 
 class MainWaits(Struct, frozen=True):
@@ -197,7 +197,7 @@ class MainLooks(Struct, frozen=True):
 
     counts: Annotated[tuple[tuple[LookState, Count], ...], Meta(max_length=64)] = ()
 
-    def of(self, state: LookState) -> int:
+    def count_of(self, state: LookState) -> int:
         """Return the number of observations in this state."""
         return next((count for name, count in self.counts if name == state), 0)
 
@@ -209,7 +209,7 @@ class MainLooks(Struct, frozen=True):
     @property
     def waiting(self) -> int:
         """Number of observations of a waiting thread."""
-        return self.total - self.of("run")
+        return self.total - self.count_of("run")
 
     @property
     def words(self) -> str:

@@ -415,7 +415,7 @@ class ProcessHistory:
             self._history.add(t, key, _values(process), max(1.0, interval_s))
         self._forget(t)
 
-    def holds(self, key: ProcessKey) -> bool:
+    def has(self, key: ProcessKey) -> bool:
         """Whether there are values of this process."""
         return key in self._last_seen_t
 

@@ -127,14 +127,14 @@ class SmLack(Struct, frozen=True, omit_defaults=True):
     kind: LackKind | None = None
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The reasons in words, without what would help."""
         return ", ".join(self.reasons)
 
     @property
     def words(self) -> str:
         """The reasons, and after a semicolon what would help."""
-        return "; ".join(filter(None, (self.why, self.fix)))
+        return "; ".join(filter(None, (self.reason, self.fix)))
 
 
 INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")

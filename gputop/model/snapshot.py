@@ -484,7 +484,7 @@ class Event(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="event")
     """Concluded from frames, verdicts above all: a replay draws its own conclusions."""
 
 
-class Lasting(Struct, frozen=True, omit_defaults=True):
+class OngoingConditions(Struct, frozen=True, omit_defaults=True):
     """Conditions of a GPU that began before a recording or file.
 
     Unix seconds since which the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and has
@@ -497,14 +497,14 @@ class Lasting(Struct, frozen=True, omit_defaults=True):
     degraded_since: Number | None = None
 
 
-class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="frame"):
+class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="frame", rename={"ongoing": "lasting"}):
     """All measurements of one moment.
 
     ``t`` is Unix time in seconds, ``interval_s`` the intended distance between snapshots. ``stale`` gives the age of
     the data of each late collector, seconds. ``notices`` are remarks about the machine with their fix. ``repeats``
     names collectors without newer values: they repeat the last snapshot's values, which are no new samples. ``steps``
     are training steps that jobs announced since the last snapshot. ``servers`` are the counters of inference servers
-    with a known address. ``periods`` are steps found from outside; only recordings have them. ``lasting`` are ongoing
+    with a known address. ``periods`` are steps found from outside; only recordings have them. ``ongoing`` are
     conditions, in the first frame of a recording's file. ``fabric_ports`` are the ports behind the host's fabric sums;
     recordings keep only the sums.
     """
@@ -524,7 +524,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="fram
     fabric_ports: tuple[FabricPort, ...] = ()
     servers: Annotated[tuple[ServerRow, ...], Meta(max_length=MOST_SERVERS)] = ()
     periods: Annotated[tuple[StepPeriod, ...], Meta(max_length=MOST_PERIODS)] = ()
-    lasting: Annotated[tuple[Lasting, ...], Meta(max_length=MOST_GPUS)] = ()
+    ongoing: Annotated[tuple[OngoingConditions, ...], Meta(max_length=MOST_GPUS)] = ()
 
     def __repr__(self) -> str:
         """Return one line for a log or a notebook.

@@ -39,14 +39,14 @@ class MeanChange(Struct, frozen=True):
     """
 
     measure: str
-    before: float
-    after: float
+    earlier: float
+    later: float
     within: float | None
 
     @property
     def is_sure(self) -> bool:
         """Whether the interval leaves out no change."""
-        return self.within is not None and abs(self.after - self.before) > self.within
+        return self.within is not None and abs(self.later - self.earlier) > self.within
 
 
 def change(before: Pictured, after: Pictured) -> MeanChange | None:
@@ -69,12 +69,12 @@ def sentence(mean_change: MeanChange | None) -> str:
     if mean_change is None:
         return "How certain that is cannot be told: nothing was measured in one of them"
     measured = "SM activity" if mean_change.measure == "SM" else "Util (SM activity was not measured in both)"
-    moved = mean_change.after - mean_change.before
-    text = f"{measured} went from {mean_change.before:.0f} to {mean_change.after:.0f} %"
+    moved = mean_change.later - mean_change.earlier
+    text = f"{measured} went from {mean_change.earlier:.0f} to {mean_change.later:.0f} %"
     if mean_change.within is None:
         return f"{text}; too short to tell how certain that is"
     if abs(moved) < LEAST_POINTS:
-        return f"{measured} stayed at {mean_change.after:.0f} %, ± {mean_change.within:.0f} points at 95 % confidence"
+        return f"{measured} stayed at {mean_change.later:.0f} %, ± {mean_change.within:.0f} points at 95 % confidence"
     sure = "sure" if mean_change.is_sure else "not sure: it may be chance"
     return f"{text}: {moved:+.0f} ± {mean_change.within:.0f} points at 95 % confidence, {sure}"
 
@@ -134,21 +134,21 @@ class Difference(Struct, frozen=True):
     key: str
     label: str
     unit: str
-    before: float | None
-    after: float | None
+    earlier: float | None
+    later: float | None
     direction: Direction
 
     @property
     def change(self) -> float | None:
         """After minus before, in the unit."""
-        return None if self.before is None or self.after is None else self.after - self.before
+        return None if self.earlier is None or self.later is None else self.later - self.earlier
 
 
 class Comparison(Struct, frozen=True):
     """Every measure of two reports, with gone and new findings."""
 
-    before: JobReport
-    after: JobReport
+    earlier: JobReport
+    later: JobReport
     differences: tuple[Difference, ...]
     gone: tuple[str, ...]
     new: tuple[str, ...]
@@ -159,7 +159,7 @@ class Comparison(Struct, frozen=True):
 
         Announced by both jobs, else seen in the rhythm of their GPUs.
         """
-        before, after = self.before, self.after
+        before, after = self.earlier, self.later
         if before.steps and after.steps:
             return before.steps[0].mean_s, after.steps[0].mean_s
         if before.periods and after.periods and not before.steps and not after.steps:
@@ -172,7 +172,7 @@ class Comparison(Struct, frozen=True):
 
         None where nothing was judged in one of them.
         """
-        was, now = self.before.time.lost_share, self.after.time.lost_share
+        was, now = self.earlier.time.lost_share, self.later.time.lost_share
         return None if was is None or now is None else (100.0 * was, 100.0 * now)
 
     @property
@@ -331,7 +331,7 @@ def first_line(comparison: Comparison) -> str:
     if steps is None:
         return verdict_line(comparison)
     word = {"better": "faster", "worse": "slower"}.get(comparison.direction, "as fast")
-    source = "" if comparison.before.steps else ", seen from outside"
+    source = "" if comparison.earlier.steps else ", seen from outside"
     return f"{word}: {_two_times(*steps)} a step ({slower_pct(comparison):+.0f} %{source})"
 
 
@@ -357,18 +357,18 @@ def verdict_line(comparison: Comparison) -> str:
         than = f"as before{_harder(comparison)}" if course == "same" else before
         words = f"{course.capitalize()}: {now:.0f} % of the judged GPU time was lost, {than}."
     (steps,) = (d for d in comparison.differences if d.key == "steps_per_s")
-    if steps.before is None or steps.after is None:
+    if steps.earlier is None or steps.later is None:
         return words
-    change = 100.0 * (steps.after / steps.before - 1.0)
-    return f"{words} {per_second(steps.after)} steps/s, {per_second(steps.before)} before ({change:+.0f} %)."
+    change = 100.0 * (steps.later / steps.earlier - 1.0)
+    return f"{words} {per_second(steps.later)} steps/s, {per_second(steps.earlier)} before ({change:+.0f} %)."
 
 
 def _harder(comparison: Comparison) -> str:
     """Change of the work, where the shares of time are equal."""
     (work,) = (d for d in comparison.differences if d.key == "work_pct")
-    if work.before is None or work.after is None or abs(work.after - work.before) < CLEAR_POINTS:
+    if work.earlier is None or work.later is None or abs(work.later - work.earlier) < CLEAR_POINTS:
         return ""
-    return f", but WORK went from {work.before:.0f} to {work.after:.0f} %"
+    return f", but WORK went from {work.earlier:.0f} to {work.later:.0f} %"
 
 
 def different_gpus(comparison: Comparison) -> str:
@@ -377,16 +377,16 @@ def different_gpus(comparison: Comparison) -> str:
     Figures of different GPUs are not a change of the job alone.
     """
     was, now = (
-        kinds(sorted(gpu.name for gpu in report.gpus)) or "none" for report in (comparison.before, comparison.after)
+        kinds(sorted(gpu.name for gpu in report.gpus)) or "none" for report in (comparison.earlier, comparison.later)
     )
     return "" if was == now else f"different GPUs: {was} before, {now} after"
 
 
 def run_lines(comparison: Comparison) -> list[str]:
     """The compared run of each recording; none without steps."""
-    if not (comparison.before.steps and comparison.after.steps):
+    if not (comparison.earlier.steps and comparison.later.steps):
         return []
-    sides = (("before", comparison.before), ("after", comparison.after))
+    sides = (("before", comparison.earlier), ("after", comparison.later))
     return [f"{side}: {report.steps[0].label}, {run_words(report.steps[0])}" for side, report in sides]
 
 
@@ -395,10 +395,17 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "differences": [
-            {key: getattr(d, key) for key in ("key", "unit", "before", "after", "change", "direction")}
+            {
+                "key": d.key,
+                "unit": d.unit,
+                "before": d.earlier,
+                "after": d.later,
+                "change": d.change,
+                "direction": d.direction,
+            }
             for d in comparison.differences
         ],
-        "lost_share": {"before": comparison.before.time.lost_share, "after": comparison.after.time.lost_share},
+        "lost_share": {"before": comparison.earlier.time.lost_share, "after": comparison.later.time.lost_share},
         "gone": list(comparison.gone),
         "new": list(comparison.new),
         "verdict": verdict_line(comparison),
@@ -408,7 +415,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         "different_gpus": different_gpus(comparison) or None,
         "runs": {
             side: to_builtins(report.steps[0]) if report.steps else None
-            for side, report in (("before", comparison.before), ("after", comparison.after))
+            for side, report in (("before", comparison.earlier), ("after", comparison.later))
         },
     }
 
@@ -424,7 +431,7 @@ def compare_document(
 
     A page adds ``head_lines``, the certainty and pictures.
     """
-    before, after = comparison.before, comparison.after
+    before, after = comparison.earlier, comparison.later
     title, gpus = first_line(comparison), different_gpus(comparison)
     lead = (
         title,
@@ -437,14 +444,14 @@ def compare_document(
     level = _LEVELS.get(comparison.direction, "grey")
     sure = [Verdict("yellow", gpus)] if gpus else []
     sure += [Verdict(level, certain)] if certain else []
-    rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
+    rows = tuple(_row(d) for d in comparison.differences if not (d.earlier or 0.0) == (d.later or 0.0) == 0.0)
     came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
     table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
     return Document(title, (*sure, *pictures, table, Items(came)), lead)
 
 
 def _row(d: Difference) -> tuple[Cell, ...]:
-    was, now = (clamp_pct(value) if d.unit == "%" else value for value in (d.before, d.after))
+    was, now = (clamp_pct(value) if d.unit == "%" else value for value in (d.earlier, d.later))
     change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
     word = LevelText(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
     return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)

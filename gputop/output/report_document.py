@@ -71,7 +71,7 @@ class PageParts(Struct, frozen=True):
     times: tuple[Block, ...] = ()
     charts: tuple[Block, ...] = ()
     processes: tuple[Block, ...] = ()
-    told: frozenset[tuple[int, str]] = frozenset()
+    charted: frozenset[tuple[int, str]] = frozenset()
     """Findings, by GPU and id, that the charts tell."""
 
 
@@ -86,7 +86,7 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     time = time_figures(report) if report.time.all_s > 0.0 else Paragraph(NO_TIME)
     lost = Items(tuple(filter(None, (money_line(report),))))
     gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
-    told = frozenset() if page is None else page.told
+    told = frozenset() if page is None else page.charted
     findings = part("Other findings" if told else "Findings", *finding_blocks(report, most_findings, told))
     cards = Items(tuple(card_words(row) for row in report.smaller_cards()))
     changes = (*_what_to_change(report), *part("Another card", cards))

@@ -242,7 +242,7 @@ def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
     """
     feeders = d.attribution.feeders if d.attribution is not None else None
     state = LANE_STATES.get(series)
-    if feeders is None or state is None or feeders.n < 2:
+    if feeders is None or state is None or feeders.count < 2:
         return None
     busiest: float = getattr(feeders.busiest, state)
     return busiest if busiest - getattr(feeders.mean, state) >= FEEDER_STANDS_OUT else None
@@ -251,7 +251,7 @@ def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
 def feeder_fields(a: Attribution) -> list[Field]:
     """Return the feeders, their waits and other CPU users."""
     parts: list[Field] = []
-    if a.feeders is not None and a.feeders.n:
+    if a.feeders is not None and a.feeders.count:
         parts.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
     if a.main_waits is not None:
         waits = _waits(a.main_waits)
@@ -272,8 +272,8 @@ def _who(a: Attribution, feeders: Feeders) -> str:
     if a.loader_kind and feeders.kind == "workers":
         kind = f"{a.loader_kind} {kind}"
     if feeders.uneven:
-        return f"{feeders.active} of {feeders.n} {kind}"
-    return f"{feeders.n} {kind}" + (", the busiest" if feeders.n > 1 else "")
+        return f"{feeders.active} of {feeders.count} {kind}"
+    return f"{feeders.count} {kind}" + (", the busiest" if feeders.count > 1 else "")
 
 
 def _waits(waits: MainWaits) -> str:

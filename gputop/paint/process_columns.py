@@ -367,7 +367,7 @@ def passes(expression: Expression, process: ProcessSample, children: Sequence[Pr
 
     ``children`` are its descendants, ``verdict`` the words of its GPU's diagnosis, in lower case.
     """
-    return expression.holds(lambda term: _answer(term, process, children, verdict)) is True
+    return expression.is_met(lambda term: _answer(term, process, children, verdict)) is True
 
 
 def _answer(term: Term, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool | None:

@@ -194,12 +194,12 @@ def alert_rows(alert: AlertRow, now: float, width: int, offset: float) -> list[R
 
 def _state(alert: AlertRow, now: float) -> tuple[str, str, str]:
     """A glyph, words and a style for where the condition holds."""
-    active = [(gpu, since) for gpu, since, is_active in alert.holds if is_active]
+    active = [(gpu, since) for gpu, since, is_active in alert.holding if is_active]
     if active:
         lasted = duration(max(0.0, now - min(since for _, since in active)), whole=True)
         return level_glyph("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {lasted}", "level.red"
-    if alert.holds:
-        lasted = duration(max(0.0, now - min(since for _, since, _ in alert.holds)), whole=True)
-        on = which_gpus(gpu for gpu, _, _ in alert.holds)
+    if alert.holding:
+        lasted = duration(max(0.0, now - min(since for _, since, _ in alert.holding)), whole=True)
+        on = which_gpus(gpu for gpu, _, _ in alert.holding)
         return level_glyph("yellow"), f"on {on} for {lasted} of {duration(alert.for_s)}", "level.yellow"
     return " ", "not now", "dim"

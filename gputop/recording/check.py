@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import astuple, replace
 
@@ -51,7 +51,7 @@ def decode_line(line: bytes) -> Line | None:
     """
     try:
         value: Line = _LINES.decode(line)
-    except (ValueError, RecursionError) as error:
+    except (DecodeError, ValueError, RecursionError) as error:
         if _is_skipped(line):
             return None
         raise Damage(f"not a line of a recording: {error}") from error
@@ -67,7 +67,7 @@ def _is_skipped(line: bytes) -> bool:
     """
     try:
         head = _HEADS.decode(line)
-    except (ValueError, RecursionError):
+    except (DecodeError, ValueError, RecursionError):
         return False
     if head.kind == _FORMAT_1:
         raise _other_format(1)

@@ -48,8 +48,6 @@ class LineDecoder:
         """The fault of the first dropped line or member."""
         self.trailing: list[Event] = []
         """Measured events since the last frame; they belong to the next."""
-        self.derived: list[Event] = []
-        """Events since the last frame that were derived from frames."""
         self.run: RunFacts | None = None
         """The program that was recorded, once its line has been read."""
         self._head: MachineLine | None = None
@@ -112,10 +110,10 @@ class LineDecoder:
         self._facts.clear()
 
     def _event(self, event: Event) -> None:
-        events = self.derived if event.kind == "verdict" or event.derived else self.trailing
-        if len(events) < _MOST_EVENTS:
+        is_measured = event.kind != "verdict" and not event.derived
+        if is_measured and len(self.trailing) < _MOST_EVENTS:
             text = event.text if self._filter is None else self._filter.text(event.text)
-            events.append(replace(event, text=text, derived=False))
+            self.trailing.append(replace(event, text=text))
 
     def _frame(self, frame: Snapshot) -> Snapshot:
         """Complete a frame with facts from earlier lines.
@@ -140,7 +138,6 @@ class LineDecoder:
             events=events if gap is None else (gap, *events),
         )
         self.trailing.clear()
-        self.derived.clear()
         self._last_t = frame.t
         self._restarted = self._is_other = self._has_damage = False
         self._lost_frames = 0

@@ -50,7 +50,7 @@ def encode_frame(snapshot: Snapshot, *, is_head: bool) -> bytes:
         events=(),
         own=None,
         fabric_ports=(),
-        lasting=snapshot.lasting if is_head else (),
+        ongoing=snapshot.ongoing if is_head else (),
     )
     line = encode_line(bare)
     while len(line) > MOST_LINE_BYTES:

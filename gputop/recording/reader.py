@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import Event, GpuStatic, Snapshot
+from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.recording.decode import LineDecoder
 from gputop.recording.file_lines import FilePart, lines_of, open_recording, parts_of
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, RunFacts
@@ -196,17 +196,6 @@ class Recording(RecordedTimeline):
         lines = ((number, line) for number in numbers for line in self._lines(self._parts[number]))
         yield from placed_frames(lines, decoder, self.path)
         self.run = decoder.run or self.run
-
-    def events(self) -> Iterator[Event]:
-        """Yield every recorded event, verdicts too, without decoding frames."""
-        decoder = LineDecoder(self.recording_filter)
-        for part in self._parts:
-            for line in self._lines(part):
-                if isinstance(line, bytes) and line.startswith((b'{"k":"event"', b'{"k": "event"')):
-                    decoder.feed(line)
-                    yield from (*decoder.trailing, *decoder.derived)
-                    decoder.trailing.clear()
-                    decoder.derived.clear()
 
     def close(self) -> None:
         self._opened.close()

@@ -57,11 +57,6 @@ class RecordedTimeline:
         """
         raise NotImplementedError
 
-    def events(self) -> Iterator[Event]:
-        """Yield every recorded event in order."""
-        for snapshot in self.snapshots():
-            yield from snapshot.events
-
     def close(self) -> None:
         """Close the open files, if any."""
 

@@ -72,7 +72,7 @@ class Session:
         if frame.periods is not snapshot.periods:
             snapshot = replace(snapshot, periods=frame.periods)
         if self._recorder is not None and self._events is not None:
-            snapshot = replace(snapshot, lasting=self.monitor.lasting())
+            snapshot = replace(snapshot, ongoing=self.monitor.ongoing_conditions())
             self._recorder.offer(snapshot, self._events.events(frame))
         if self.alerts is not None:
             self.alerts.take(frame)

@@ -172,7 +172,7 @@ def test_who_is_not_waited_for_is_a_bystander() -> None:
         watch = Watch()
         found = watch.feed(snap(t, gpu(util=20.0, sm=15.0), [p, computes, saves]) for t in range(45))
         assert found.feeders is not None
-        return found.verdict, found.cause or "", found.feeders.n
+        return found.verdict, found.cause or "", found.feeders.count
 
     assert said((WaitEnd("pipe", 98.0, (computes.pid,)),)) == ("dataloader_cpu", "cpu", 1)
     # Where nobody was seen at the other end, both may be it.

@@ -72,7 +72,7 @@ def test_a_util_that_is_a_moment_of_each_second_is_no_work_that_stops_and_starts
 
 def test_workers_that_end_before_their_job_are_counted_in_its_last_verdict() -> None:
     last = said_of("h200_loader_cpu")[-1]
-    assert last.feeders is not None and last.feeders.n == 4 and "num_workers (now 4" in (last.remedy or "")
+    assert last.feeders is not None and last.feeders.count == 4 and "num_workers (now 4" in (last.remedy or "")
 
 
 def test_adding_tiny_vectors_is_hollow_and_counted_as_no_work() -> None:

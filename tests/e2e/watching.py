@@ -98,7 +98,7 @@ def judged(name: str, case: Case, place: int, frames: list[Frame], *, calm: bool
     named = {d.cause for _, d in said if d.cause in case.never}
     if named:
         problems.append(f"named: {', '.join(sorted(filter(None, named)))}")
-    feeders = "" if last.feeders is None else f"{last.feeders.n} {last.feeders.kind}"
+    feeders = "" if last.feeders is None else f"{last.feeders.count} {last.feeders.kind}"
     words = (_course(said), *last.evidence, *last.notes)
     return Result(
         name, "/".join(wanted), last.verdict, last.cause or "", feeders, first, flaps, tuple(problems), words
@@ -120,7 +120,7 @@ def _wrong(case: Case, last: GpuDiagnosis, wanted: tuple[str, ...]) -> list[str]
             found.append(f"cause {last.cause}, wanted {'/'.join(case.cause)}")
         if case.uneven is not None and last.uneven != case.uneven:
             found.append("even" if case.uneven else "uneven")
-        seen = 0 if last.feeders is None else last.feeders.n
+        seen = 0 if last.feeders is None else last.feeders.count
         if seen < case.feeders:
             found.append(f"{seen} of {case.feeders} feeders")
         text = " ".join((*last.evidence, *last.notes, last.remedy)).lower()

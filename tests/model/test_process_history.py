@@ -59,11 +59,11 @@ def test_an_ended_process_is_kept_for_a_minute_and_then_forgotten() -> None:
     history = _fed(5, _process(), _process(2))
     for second in range(5, 5 + int(KEPT_AFTER_END_S)):
         history.observe(MOMENT + second, [_process(2)])
-    assert history.holds((1, 7, 0))
+    assert history.has((1, 7, 0))
     history.observe(MOMENT + 6 + KEPT_AFTER_END_S, [_process(2)])
-    assert not history.holds((1, 7, 0))
+    assert not history.has((1, 7, 0))
     assert history.columns((1, 7, 0), "cpu_pct", 1.0, 2) == [None, None]
-    assert history.holds((2, 7, 0))
+    assert history.has((2, 7, 0))
 
 
 def test_the_number_of_processes_is_bounded_and_gpu_processes_come_first() -> None:
@@ -71,9 +71,9 @@ def test_the_number_of_processes_is_bounded_and_gpu_processes_come_first() -> No
     loaders = [_process(pid, "loader") for pid in range(200, 240)]
     owners = [_process(pid, gpu_mem_bytes=1e9) for pid in range(300, 330)]
     history = _fed(3, *helpers, *loaders, *owners)
-    held = [p for p in (*helpers, *loaders, *owners) if history.holds((p.pid, 7, 0))]
+    held = [p for p in (*helpers, *loaders, *owners) if history.has((p.pid, 7, 0))]
     assert len(held) == MOST_PROCESSES
-    assert all(history.holds((p.pid, 7, 0)) for p in owners)
+    assert all(history.has((p.pid, 7, 0)) for p in owners)
     assert not any(p.role == "helper" for p in held)
 
 

@@ -62,7 +62,7 @@ def test_threads_that_feed_are_named_as_what_they_are() -> None:
     threads = Feeders(6, "host threads", FeederShares(network=1.0), FeederShares(network=0.4), active=3)
     said = feeder_fields(replace(ATTRIBUTION, loaders=0, loader_kind=None, feeders=threads, outsiders=()))
     assert said[0][0] == "6 host threads, the busiest: network 100 %"
-    idle = feeder_fields(replace(ATTRIBUTION, feeders=replace(threads, n=1, busiest=FeederShares()), outsiders=()))
+    idle = feeder_fields(replace(ATTRIBUTION, feeders=replace(threads, count=1, busiest=FeederShares()), outsiders=()))
     assert idle[0][0] == "1 host thread: idle"
 
 

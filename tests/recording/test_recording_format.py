@@ -254,12 +254,11 @@ def test_gaps_restarts_and_a_clock_set_back_are_events_of_the_frame_after() -> N
     assert texts == [[], [], ["no data for 6 s"], ["the clock was set back by 4 s"], ["the machine was restarted"]]
 
 
-def test_derived_events_are_kept_for_jumping_and_never_fed_to_a_monitor() -> None:
+def test_derived_events_are_never_fed_to_a_monitor() -> None:
     encoder, decoder = LineEncoder(), LineDecoder()
     lines = [encoder.begin_member(frame(0)), *encoder.frame_lines(frame(0), [Event(T0, "throttle", "thermal", 1)])]
     for line in lines[:-1]:
         decoder.feed(line)
-    assert decoder.derived == [Event(T0, "throttle", "thermal", 1)]
     back = decoder.feed(lines[-1])
     assert back is not None and back.events == ()
 

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.recording.reader import Recording, read_snapshots
+from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
 from gputop.session.frame_events import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.examples import looks
-from tests.support.recording_frames import T0, rounded
+from tests.support.recording_frames import T0, recorded_events, rounded
 
 
 def shown(frame: Frame) -> object:
@@ -41,11 +41,9 @@ def assert_replay_shows_what_live_showed(snapshots: Iterator[Snapshot], path: Pa
     for k, snapshot in enumerate(read_snapshots(str(path))):
         assert shown(replay.feed(snapshot)) == expected[k]
     assert k == len(expected) - 1
-    recording = Recording(str(path))
-    assert [event for event in recording.events() if event.kind == "verdict"] == [
+    assert [event for event in recorded_events(path) if event.kind == "verdict"] == [
         replace(event, t=round(event.t, 3)) for event in verdicts if event.kind == "verdict"
     ]
-    recording.close()
 
 
 @pytest.mark.parametrize("scenario", ["node", pytest.param("sixteen", marks=pytest.mark.slow)])

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.snapshot import Lasting, Snapshot
+from gputop.model.snapshot import OngoingConditions, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.recorder import Recorder
@@ -66,9 +66,9 @@ def test_a_later_file_of_a_recording_knows_what_lasted_before_it(tmp_path: Path)
 
 
 def test_what_lasted_is_no_claim_about_a_gpu_that_works() -> None:
-    def node(second: int, lasting: tuple[Lasting, ...] = ()) -> Snapshot:
-        return replace(snapshot_at(MOMENT + second, scenario="healthy", started=MOMENT), lasting=lasting)
+    def node(second: int, ongoing: tuple[OngoingConditions, ...] = ()) -> Snapshot:
+        return replace(snapshot_at(MOMENT + second, scenario="healthy", started=MOMENT), ongoing=ongoing)
 
-    claimed = tuple(Lasting(gpu, quiet_since=MOMENT - 4000.0) for gpu in range(8))
+    claimed = tuple(OngoingConditions(gpu, quiet_since=MOMENT - 4000.0) for gpu in range(8))
     frames = [node(0, claimed), *(node(second) for second in range(1, 60))]
     assert {d.verdict for d in replayed(frames)[-1]} == {"healthy"}

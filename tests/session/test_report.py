@@ -260,7 +260,7 @@ def test_a_short_recording_is_not_called_worse_for_what_was_not_judged() -> None
     source = SimulatedSource("healthy", clock=lambda: T0)
     compared = compare(report_snapshots(source.recent(300.0)), report_snapshots(source.recent(60.0)))
     (working,) = (d for d in compared.differences if d.key == "share.working")
-    assert (working.before, working.after, working.direction) == (100.0, 100.0, "same")
+    assert (working.earlier, working.later, working.direction) == (100.0, 100.0, "same")
 
 
 def test_equal_shares_of_time_still_say_how_hard_the_gpu_worked() -> None:

@@ -117,7 +117,7 @@ def test_a_share_above_a_hundred_is_compared_as_it_is_shown() -> None:
     """Two counters read in a burst may give an efficiency of 150: it is no better than 100."""
     found = compare(job(60, util=90.0), job(60, util=60.0))
     (efficiency,) = [each for each in found.differences if each.key == "efficiency_pct"]
-    assert efficiency.after is not None and efficiency.after > 100.0 and efficiency.direction == "same"
+    assert efficiency.later is not None and efficiency.later > 100.0 and efficiency.direction == "same"
 
 
 def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

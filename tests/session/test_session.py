@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.reader import Recording, read_snapshots
+from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import OlderFrames
 from gputop.recording.recorder import Recorder
 from gputop.session.session import Session
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
-from tests.support.recording_frames import T0, frame, rounded
+from tests.support.recording_frames import T0, frame, recorded_events, rounded
 
 
 def fine(k: int) -> Snapshot:
@@ -56,7 +56,7 @@ def test_each_recording_begins_with_the_verdicts_that_stand_and_holds_what_came_
         session.stop_recording()
         session.note(Event(T0 + 201, "mark", "after it"))
         recorder.close()
-        events = list(Recording(str(tmp_path / name)).events())
+        events = recorded_events(tmp_path / name)
         assert [event.kind for event in events] == ["verdict"] * (len(events) - 1) + ["mark"]
         assert len(events) > 1 and events[-1].text == "the end"
 
@@ -104,7 +104,7 @@ def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_sta
     session.take(frame(10))
     past = session.past()
     assert past is not None and [s.t for s in past.snapshots()] == [frame(k).t for k in range(11)]
-    assert not [event for event in past.events() if event.kind == "gap"]
+    assert not [event for s in past.snapshots() for event in s.events if event.kind == "gap"]
     far = Session(Monitor(charts=False), _earlier)
     far.remember()
     far.take(frame(40))

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from msgspec.structs import replace
+
+from gputop.model.snapshot import (
+    Event,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
+from gputop.recording.check import decode_line
 from gputop.recording.decode import LineDecoder
 from gputop.recording.encode import LineEncoder
 from gputop.recording.reader import read_snapshots
@@ -104,3 +117,10 @@ def read_back(*snapshots: Snapshot) -> list[Snapshot]:
     found, decoder = read_lines(lines_of(*snapshots))
     assert decoder.damaged == 0, decoder.reason
     return found
+
+
+def recorded_events(path: str | Path) -> list[Event]:
+    """The lines of a whole file that are events, verdicts too."""
+    data = Path(path).read_bytes()
+    lines = map(decode_line, (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines())
+    return [replace(line, derived=False) for line in lines if isinstance(line, Event)]

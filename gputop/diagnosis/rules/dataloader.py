@@ -45,10 +45,10 @@ NO_DISK, MAIN_ASLEEP = 0.2, 0.1
 
 def _may_blame(s: Signals) -> bool:
     f = s.host.feeders
-    if f is None or f.what == "front" or (f.what == "children" and compiles(s)):
+    if f is None or f.feeder_kind == "front" or (f.feeder_kind == "children" and compiles(s)):
         return False
     # While workers start, nobody is accused by a name alone.
-    if f.by == BY_NAME and s.host.restarts.count:
+    if f.resolved_by == BY_NAME and s.host.restarts.count:
         return False
     return s.idle >= IDLE_PCT and not main_leads(s) and own_wait(s) is None and not restarts(s)
 
@@ -81,7 +81,7 @@ def _tell_cpu(s: Signals) -> RuleResult:
         confidence, notes = "low", (*notes, "what the main thread waits for was not read")
     elif s.host.mean.main is None:
         pass
-    elif f.by in (None, "child") and "cpu" in s.host.named:
+    elif f.resolved_by in (None, "child") and "cpu" in s.host.named:
         confidence = "high"
     return RuleResult(
         starved_level(s), (line, _measured_line(s, f)), *remedy("cpu", s, f),
@@ -96,9 +96,9 @@ def _measured_line(s: Signals, f: Feeders) -> str:
     if by is not None:
         words += f" ({by})"
     if take_turns(s):
-        words += f"; the {f.n} take turns at a lock: one works at a time"
+        words += f"; the {f.count} take turns at a lock: one works at a time"
     elif f.uneven:
-        words += f"; mean of {f.n} {kind_of(f)} only {share(f.mean.useful)}"
+        words += f"; mean of {f.count} {kind_of(f)} only {share(f.mean.useful)}"
     return words
 
 
@@ -141,8 +141,8 @@ def _fetches(s: Signals, f: Feeders) -> bool:
     """
     if (
         not s.tick.knows_feeders
-        or f.what == "threads"
-        or f.by in ("no socket", "task queue", "client", "peer")
+        or f.feeder_kind == "threads"
+        or f.resolved_by in ("no socket", "task queue", "client", "peer")
         or not waits_for_batch(s)
     ):
         return False
@@ -164,13 +164,13 @@ def _tell_io(s: Signals) -> RuleResult:
     doing = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
     if _disk(s):
         cause = "disk"
-        confidence = "high" if f.by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
+        confidence = "high" if f.resolved_by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
         doing = f"in disk wait {share(f.busiest.disk)}"
         if s.host.io_known and s.host.mean.read:
             doing += f", reading {rate(s.host.mean.read)}"
     elif works(s):
-        cause = "pipe" if f.by == "pipe" else main_cause(s, f)
-        confidence = "high" if proven or f.by == "thread" else "low" if f.by == BY_NAME else "medium"
+        cause = "pipe" if f.resolved_by == "pipe" else main_cause(s, f)
+        confidence = "high" if proven or f.resolved_by == "thread" else "low" if f.resolved_by == BY_NAME else "medium"
         where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
         address = f" ({f.address})" if cause == "network" and f.address else ""
         doing = f"waiting for {where}{address} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"

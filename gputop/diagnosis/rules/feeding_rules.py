@@ -121,7 +121,7 @@ def _polls_own_socket(s: Signals) -> bool:
 def _may_still_feed(s: Signals) -> bool:
     """True if a worker's wait has not been seen yet."""
     f = s.host.feeders
-    return f is not None and f.what != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
+    return f is not None and f.feeder_kind != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
 
 
 def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
@@ -141,7 +141,7 @@ def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
 def is_fed(s: Signals) -> bool:
     """True if steps come slowly, each after a wait for workers."""
     f = s.host.feeders
-    return s.kernels_s >= STEPS_S and f is not None and f.what == "workers" and works(s) and waits_for_batch(s)
+    return s.kernels_s >= STEPS_S and f is not None and f.feeder_kind == "workers" and works(s) and waits_for_batch(s)
 
 
 def restarts(s: Signals) -> bool:
@@ -163,7 +163,7 @@ def compiles(s: Signals) -> bool:
 def front_computes(s: Signals) -> bool:
     """Whether the process that takes an inference server's requests must have worked in most of the idle time."""
     f = s.host.feeders
-    return f is not None and f.what == "front" and "useful" in s.host.named
+    return f is not None and f.feeder_kind == "front" and "useful" in s.host.named
 
 
 def waits_for_ranks(s: Signals) -> str:
@@ -180,13 +180,13 @@ def works(s: Signals) -> bool:
     The busiest one, or several in turn.
     """
     f, mostly = s.host.feeders, s.host.named
-    return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.what == "workers"))
+    return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.feeder_kind == "workers"))
 
 
 def take_turns(s: Signals) -> bool:
     """True if workers take turns at a lock: together they work, and none of them mostly."""
     f = s.host.feeders
-    return f is not None and works(s) and "useful" not in s.host.named and f.n > 1 and f.mean.lock >= SECOND
+    return f is not None and works(s) and "useful" not in s.host.named and f.count > 1 and f.mean.lock >= SECOND
 
 
 def computes_unread(s: Signals) -> bool:
@@ -197,7 +197,7 @@ def computes_unread(s: Signals) -> bool:
     means, f = s.host.mean, s.host.feeders
     return (
         f is not None
-        and f.what != "threads"
+        and f.feeder_kind != "threads"
         and s.host.loaders > 0
         and not has_read_waits(s)
         and (means.main or 0.0) < MAIN_BUSY
@@ -250,21 +250,21 @@ def halted_words(s: Signals) -> str:
 
 def kind_of(f: Feeders) -> str:
     """Feeders in words, one or more: ``worker``, ``host threads``."""
-    if f.n != 1:
+    if f.count != 1:
         return f.kind
     return f.kind.replace("processes", "process") if "processes" in f.kind else f.kind.removesuffix("s")
 
 
 def workers_words(f: Feeders) -> str:
     """``1 of 4 workers``, ``4/4 workers``, ``6 host threads``."""
-    if f.what == "threads":
-        return f"{f.n} {kind_of(f)}"
-    if f.what == "beside" and f.n == 1:
+    if f.feeder_kind == "threads":
+        return f"{f.count} {kind_of(f)}"
+    if f.feeder_kind == "beside" and f.count == 1:
         return f"{f.name or kind_of(f)} (pid {f.pid}, this host)"
     if f.uneven:
-        return f"{f.active} of {f.n} {f.kind} (pid {f.pid})"
-    alone = f" (pid {f.pid})" if f.n == 1 and f.what == "helpers" else ""
-    return f"{f.active}/{f.n} {kind_of(f)}{alone}"
+        return f"{f.active} of {f.count} {f.kind} (pid {f.pid})"
+    alone = f" (pid {f.pid})" if f.count == 1 and f.feeder_kind == "helpers" else ""
+    return f"{f.active}/{f.count} {kind_of(f)}{alone}"
 
 
 def feeder_words(shares: FeederShares) -> str:
@@ -293,7 +293,7 @@ def both_words(s: Signals) -> str:
     by = None if f is None else _VIA_WORDS.get(f.via or "")
     words = main_words(s)
     main = "main thread" if words.startswith("run ") else "main waits"
-    line = f"{main}{'' if f is None or by is None else f' for {f.n} {kind_of(f)} ({by})'}: {words}"
+    line = f"{main}{'' if f is None or by is None else f' for {f.count} {kind_of(f)} ({by})'}: {words}"
     if f is None:
         return line
     words = feeder_words(f.busiest)
@@ -305,7 +305,7 @@ def proof(f: Feeders) -> str | None:
 
     None where that was plain.
     """
-    if f.what == "children":
+    if f.feeder_kind == "children":
         return "by the time of children that have ended"
     return {
         "child": "waits for its own child process, which works",
@@ -315,7 +315,7 @@ def proof(f: Feeders) -> str | None:
         "connections": "opens connections again and again",
         "thread": "by its threads",
         "pipe": "reads a pipe from outside the job",
-    }.get(f.by or "")
+    }.get(f.resolved_by or "")
 
 
 class CoresTaken(Protocol):

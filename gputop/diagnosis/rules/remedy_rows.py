@@ -103,11 +103,11 @@ def has_pressure(s: Signals) -> bool:
 
 def is_dataloader(s: Signals, f: Feeders | None) -> bool:
     """Whether it is PyTorch's DataLoader, which has options of its own."""
-    return f is not None and f.what == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
+    return f is not None and f.feeder_kind == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
 
 
 def _is_uneven(s: Signals, f: Feeders | None, *, torch: bool) -> bool:
-    return f is not None and f.uneven and f.what in SHARES_WORK and is_dataloader(s, f) == torch
+    return f is not None and f.uneven and f.feeder_kind in SHARES_WORK and is_dataloader(s, f) == torch
 
 
 def _is_throttled(s: Signals, f: Feeders | None) -> bool:
@@ -126,7 +126,7 @@ def _is_masked(s: Signals) -> bool:
 def _is_pinned(s: Signals, f: Feeders) -> bool:
     """Whether the workers' own masks leave them fewer cores than the main process has."""
     cores = s.host.cores if s.host.cores is not None else s.machine.cpu_count
-    return f.cores is not None and cores is not None and f.cores < cores and f.n >= f.cores
+    return f.cores is not None and cores is not None and f.cores < cores and f.count >= f.cores
 
 
 def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
@@ -134,7 +134,7 @@ def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
     return (
         not has_pressure(s)
         and swapping(s.machine) is None
-        and (s.host.cores is None or f is None or f.n + 1 < s.host.cores)
+        and (s.host.cores is None or f is None or f.count + 1 < s.host.cores)
     )
 
 
@@ -158,7 +158,7 @@ def _is_launch_bound(s: Signals, f: Feeders | None) -> bool:
 
 
 def _is_kind(kind: str, s: Signals, f: Feeders | None) -> bool:
-    return f is not None and f.what == kind
+    return f is not None and f.feeder_kind == kind
 
 
 def _is_on_mount(s: Signals, f: Feeders | None) -> bool:
@@ -234,7 +234,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("cpu", "queued"), "one process beside the workers computes for all of them",
         "{name} (pid {pid_of_feeder}) computes for all that wait for it: run more of it or give it more threads, ask "
         "it for many items at once, keep its answers, or do its work in the workers", "more of that service",
-        lambda s, f: _is_kind("beside", s, f) and f is not None and f.n == 1,
+        lambda s, f: _is_kind("beside", s, f) and f is not None and f.count == 1,
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, workers of a DataLoader",
@@ -260,7 +260,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("cpu", "queued"), "no core is free, no DataLoader",
         f"{{short}}: {CHEAPER}; or free cores", "cheaper work, free cores",
-        lambda s, f: f is not None and f.what in ("workers", "helpers", "ray", "beside") and not is_dataloader(s, f),
+        lambda s, f: f is not None and f.feeder_kind in (*SHARES_WORK, "beside") and not is_dataloader(s, f),
     ),
     RemedyRow(
         ("cpu", "queued"), "no core is free", f"{{short}}: cheaper transforms, {ON_GPU}",
@@ -403,7 +403,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("unseen unknown",), "another process of this host is waited for, and rests",
         "all wait for {name} (pid {pid_of_feeder}): see what it waits for (py-spy dump --pid {pid_of_feeder})",
-        "see what it waits for", lambda s, f: _is_kind("beside", s, f) and f is not None and f.n == 1,
+        "see what it waits for", lambda s, f: _is_kind("beside", s, f) and f is not None and f.count == 1,
     ),
     RemedyRow(
         ("unseen unknown",), "what is waited for is not seen",
@@ -449,7 +449,7 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
         return NOTHING
     workers = f"{max(1, int(s.host.cores) - 1)}" if s.host.cores and s.host.cores <= MOST_WORKERS else "4–8"
     values = {
-        "n": 0 if f is None else f.n,
+        "n": 0 if f is None else f.count,
         "kind": "" if f is None else _more_of(f),
         "mount": None if f is None else f.mount,
         "worker_cores": "" if f is None else f"{f.cores or 0.0:.3g}",
@@ -470,7 +470,7 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
 def _more_of(f: Feeders) -> str:
     """Workers of this kind, as the remedy names them."""
     plurals = {"workers": "worker processes", "beside": "of them", "children": "child processes", "threads": "threads"}
-    return plurals.get(f.what, f.kind)
+    return plurals.get(f.feeder_kind, f.kind)
 
 
 def _takers(s: Signals) -> str:

@@ -92,10 +92,10 @@ def _listens(s: Signals) -> bool:
     f = s.host.feeders
     if waits is None or ((s.host.mean.listens or 0.0) < 0.5 and not s.host.served) or main_runs(s):
         return False
-    if s.host.loaders and (f is None or f.what not in ("helpers", "beside")):
+    if s.host.loaders and (f is None or f.feeder_kind not in ("helpers", "beside")):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
-    if works(s) and f is not None and (f.what != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
+    if works(s) and f is not None and (f.feeder_kind != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
         return False
     for_requests = waits.poll + waits.pipe + waits.other if s.host.served else waits.poll
     return for_requests >= WAITS_FOR_REQUESTS * s.idle / 100.0
@@ -319,7 +319,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         line += f", host threads on {s.host.mean.pool:.1f} cores"
     if f is not None and f.why_blind is not None:
         notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    waits = both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders")
+    waits = both_words(s) + (f" ({f.count} {kind_of(f)})" if f is not None else "; no feeders")
     if cause == "front" and f is not None:
         line = f"GPU idle {s.idle:.0f} %: {f.name} (pid {f.pid}), which takes the requests, computes "
         line += f"{share(f.busiest.cpu)} of the time"
@@ -349,10 +349,10 @@ def _unattributed_cause(s: Signals) -> Cause:
         return "compiling"
     if waits_for_ranks(s) and s.host.waits is not None and s.host.waits.lock >= FOR_BATCH * s.idle / 100.0:
         return "ranks"
-    if f is not None and f.what == "beside":
+    if f is not None and f.feeder_kind == "beside":
         # A lock or a timer of whom the workers wait for is none of theirs.
         return "unknown"
-    if f is None or works(s) or f.what == "threads":
+    if f is None or works(s) or f.feeder_kind == "threads":
         # A thread that waits or sleeps is one of many that have nothing to do: that proves nothing.
         return "unknown"
     if s.host.waits is not None and not waits_for_batch(s, surely=True):

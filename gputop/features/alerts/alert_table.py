@@ -25,7 +25,7 @@ GAP = Metric("gap_pct", "pct", "GAP", _GAP_WORDS, kind="ratio", low=0.0, high=10
 
 def holds_on(when: Expression, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
     """Evaluate a condition on a GPU; None where the result depends on an unknown value."""
-    return when.holds(lambda term: _evaluate(term, gpu, diagnosis))
+    return when.is_met(lambda term: _evaluate(term, gpu, diagnosis))
 
 
 def _evaluate(term: Term, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:

@@ -73,7 +73,7 @@ def parse(text: str) -> Expression:
 
 def passes(expression: Expression, group: GpuGroup) -> bool:
     """Whether a row passes."""
-    return expression.holds(lambda term: term.holds_for(_field_value(term.field, group))) is True
+    return expression.is_met(lambda term: term.holds_for(_field_value(term.field, group))) is True
 
 
 _TEXTS: Mapping[str, Callable[[GpuGroup], Sequence[str]]] = {

@@ -422,7 +422,7 @@ def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
 def test_looks_are_counted_and_said_in_words() -> None:
     looks = main_looks((state, 1) for state in ("queue", "run", "queue", "in a state of tomorrow"))
     assert looks.words == "queue 2, run 1, other 1"
-    assert (looks.of("queue"), looks.of("lock"), looks.total, looks.waiting) == (2, 0, 4, 3)
+    assert (looks.count_of("queue"), looks.count_of("lock"), looks.total, looks.waiting) == (2, 0, 4, 3)
 
 
 def test_a_helper_of_the_same_container_is_found_although_its_session_is_another(fake: FakeProc) -> None:
