@@ -26,7 +26,13 @@ def one_job(tmp_path: Path) -> FakeProc:
 
 def collector_of(fake: FakeProc) -> ProcessCollector:
     """A collector whose waits are sampled by ``sample`` alone."""
-    return ProcessCollector(str(fake.proc), str(fake.sys), samples=False)
+    return without_thread(ProcessCollector(str(fake.proc), str(fake.sys)))
+
+
+def without_thread(collector: ProcessCollector) -> ProcessCollector:
+    """The collector, which samples no waits by itself any more."""
+    collector.shares.sampler.close()
+    return collector
 
 
 def sample(collector: ProcessCollector, now: float, times: int = 1) -> None:

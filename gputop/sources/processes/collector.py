@@ -44,13 +44,11 @@ class ProcessCollector:
     One thread calls ``read``; ``close`` frees the open files.
     """
 
-    def __init__(
-        self, proc: str = "/proc", sys: str = "/sys", *, clock: Callable[[], float] | None = None, samples: bool = True
-    ) -> None:
+    def __init__(self, proc: str = "/proc", sys: str = "/sys", *, clock: Callable[[], float] | None = None) -> None:
         """Set up readers.
 
         ``clock`` returns monotonic seconds and dates each process's counters; the default is the ``now`` that is passed
-        to ``read``. ``samples``: wait states are sampled between readings, on a thread of its own.
+        to ``read``.
         """
         self._proc = proc
         self._clock = clock
@@ -60,7 +58,6 @@ class ProcessCollector:
         self._outsiders = Outsiders(proc, self._facts.user)
         self._groups = CgroupCache(proc)
         self._queued_at: float | None = None
-        self._samples = samples
         self.shares = ShareCollector(proc)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
@@ -97,7 +94,7 @@ class ProcessCollector:
             for throttling in self._throttling.values():
                 throttling.read()
         self._measure(now)
-        self.shares.read(now, self._members, util, largest_owners(gpu_processes), starts=self._samples)
+        self.shares.read(now, self._members, util, largest_owners(gpu_processes))
         self._find_outsiders(now if self._clock is None else self._clock())
         samples = self._gpu_samples(gpu_processes, uptime)
         for member in self._members.values():

@@ -96,14 +96,11 @@ class ShareCollector:
         members: Mapping[int, Member],
         util: Mapping[int, float | None],
         mains: Set[int] = frozenset(),
-        *,
-        starts: bool = True,
     ) -> None:
         """Set the shares of each process that was read.
 
         ``util`` is each GPU's utilisation in percent, by index. ``mains`` are the processes whose main threads are
-        sampled most, if their GPUs wait. A GPU process whose GPU does not wait has no shares. ``starts``: samples are
-        taken until the next reading.
+        sampled most, if their GPUs wait. A GPU process whose GPU does not wait has no shares.
         """
         self._gpus.observe(now, util)
         present = [member for member in members.values() if member.reading is not None]
@@ -125,7 +122,7 @@ class ShareCollector:
             if member.is_gpu and member.pid not in waiting:
                 member.shares = None
         self._plan = self._sampling_plan(now, present, close, unclear, members, mains)
-        self.sampler.plan(self._plan, starts=starts)
+        self.sampler.plan(self._plan)
 
     def close(self) -> None:
         """End the sampling thread."""

@@ -105,8 +105,8 @@ class WaitSampler:
         observations, self._observations = self._observations, {}
         return observations
 
-    def plan(self, plan: SamplingPlan, *, starts: bool) -> None:
-        """Set the sampling plan and, if it ``starts``, the moments of the next samples.
+    def plan(self, plan: SamplingPlan) -> None:
+        """Set the sampling plan and the moments of the next samples.
 
         The interval of the last two readings predicts the next reading; until then there are no samples and no thread.
         """
@@ -114,12 +114,8 @@ class WaitSampler:
         last, self._planned_at = self._planned_at, now
         self._plan = plan
         self._readings += 1
-        if (
-            last is None
-            or self._readings <= READINGS_OF_A_START
-            or not starts
-            or not (plan.mains or plan.workers or plan.background)
-        ):
+        is_empty = not (plan.mains or plan.workers or plan.background)
+        if last is None or self._readings <= READINGS_OF_A_START or is_empty:
             return
         span = min(LONGEST_S, now - last)
         if self._random is None:

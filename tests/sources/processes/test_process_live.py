@@ -17,7 +17,7 @@ import pytest
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from tests.nvml.stand_in import GIB, Process, Scenario
-from tests.proc_trees.one_job import sample
+from tests.proc_trees.one_job import sample, without_thread
 from tests.proc_trees.running import running
 from tests.support.scenes import Watch, gpu, snap
 
@@ -45,7 +45,7 @@ def test_state_d_that_is_no_disk_accuses_no_disk(tmp_path: Path) -> None:
     worker = tmp_path / "pt_data_worker"
     subprocess.run(["cc", "-o", str(worker), str(tmp_path / "stuck.c")], check=True)
     with subprocess.Popen([sys.executable, "-c", WAITS, str(worker)], start_new_session=True) as job:
-        collector = ProcessCollector(samples=False)
+        collector = without_thread(ProcessCollector())
         try:
             until, now = time.monotonic() + 10.0, -1000.0
             while "D" not in {sample.state for sample in collector.read(now, [GpuProcess(0, job.pid)])}:
