@@ -1,1 +1,4 @@
-"""One file a command: joins a source, the monitor and an output. Nothing below this package knows of commands."""
+"""One file a command: joins a source, the monitor and an output.
+
+Nothing below this package knows of commands.
+"""

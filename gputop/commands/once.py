@@ -1,4 +1,7 @@
-"""One measured snapshot, or one after the other: lines for people, JSON or CSV for scripts. Never imports Textual."""
+"""One measured snapshot, or one after the other, as lines or data.
+
+Never imports Textual.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,10 @@ def _follow(
 
 
 def printed_table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
-    """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
+    """Return a snapshot as ``gputop once`` prints it.
+
+    Raises UsageError for a filter that one snapshot cannot answer.
+    """
     from gputop.sources.one_reading import OneReading
 
     redactor = redactor_of(settings)
@@ -129,7 +135,10 @@ def _redacted(reading: OneReading, redactor: Redactor | None) -> OneReading:
 
 
 def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Expression | None:
-    """The filter that was asked for, if one snapshot can answer it, and the form has processes. Raises UsageError."""
+    """Return the requested filter.
+
+    Raises UsageError if one snapshot cannot answer it, or the form has no processes.
+    """
     passing = filter_of(args, redactor)
     if not passing:
         return None

@@ -59,7 +59,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def least_used(snapshot: Snapshot, free_bytes: int = 0, *, idle: bool = False) -> list[GpuSample]:
-    """Return the GPUs that CUDA can use, least used first: by processes, then utilisation, then used memory."""
+    """Return the GPUs that CUDA can use, least used first.
+
+    In order of processes, utilisation and used memory.
+    """
     processes = {gpu.static.index: 0 for gpu in snapshot.gpus}
     for process in snapshot.processes:
         if process.gpu in processes and process.role == "gpu":

@@ -1,5 +1,6 @@
-"""The interactive screen: what the options make of it, its first picture, the screen itself, its end; and, without a
-command, the screen on this machine.
+"""The interactive screen: options, first picture, run and end.
+
+Without a command it is the screen on this machine.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FIRST_WAIT_S = 0.5
 
 
 class ScreenOptions(Struct, frozen=True):
-    """What the command line and the settings make of a screen."""
+    """Options of a screen, from the command line and the settings."""
 
     args: argparse.Namespace
     settings: Settings
@@ -78,7 +79,10 @@ def screen_options(
 
 
 def screen_terminal(settings: Settings, instead: str = "gputop once") -> Terminal:
-    """The terminal to draw on. Raises UsageError where there is none, naming the command to use ``instead``."""
+    """Return the terminal to draw on.
+
+    Raises UsageError without one, naming the command to use ``instead``.
+    """
     if not (sys.stdin and sys.stdout and sys.stderr and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the screen needs a terminal on stdin and stdout: use `{instead}` in scripts and pipes")
     if not sys.stderr.isatty():
@@ -100,7 +104,7 @@ def stdout_terminal(settings: Settings) -> Terminal:
 def first_view(
     settings: Settings, terminal: Terminal, passing: Expression | None = None, *, demo: bool = False, tour: bool = False
 ) -> View:
-    """The main screen's state before any key; the last row names keys, and the tour where there is one."""
+    """Return the main screen's state before any key."""
     user_keys = wanted_keys(settings.key_preset, settings.keys)
     keys = rebound(KEYS, user_keys)[0] if user_keys else KEYS
     return View(
@@ -202,7 +206,10 @@ def show(
 
 @contextmanager
 def guarded(close: Callable[[], object]) -> Iterator[TerminalGuard]:
-    """The terminal's guard, which watches meanwhile; then ``close`` is called, and the terminal put in order."""
+    """Return the terminal's guard, which watches meanwhile.
+
+    Then ``close`` is called, and the terminal put in order.
+    """
     from gputop.tui.terminal.guard import TerminalGuard
 
     guard = TerminalGuard()
@@ -251,14 +258,20 @@ def save(path: str, name: str, value: object) -> str:
 
 
 def replay_past(past: Past) -> PlayedSource:
-    """The run's own past, to be played. The code that reads recordings is imported when the user looks back."""
+    """Return the run's own past, to be played.
+
+    The code that reads recordings is imported when the user looks back.
+    """
     from gputop.sources.recorded import RecordedSource
 
     return RecordedSource(past)
 
 
 def end(app: PaintedApp[Any], guard: TerminalGuard) -> NoReturn:
-    """End the process after the screen, with its exit status. Raises what has ended the screen unasked."""
+    """End the process with the screen's exit status.
+
+    Raises the error that ended the screen unasked.
+    """
     if app.crash is not None and guard.asked_status is None:
         raise app.crash
     guard.end(app.return_code or 0)
@@ -274,7 +287,10 @@ MAIN_SCREEN = "\x1b[?25h\x1b[?1049l"
 
 
 def draw(frame: Frame, view: View, terminal: Terminal) -> None:
-    """Draw one frame on stderr's terminal, as Textual does, without waiting for it to be taken."""
+    """Draw one frame on stderr's terminal, as Textual does.
+
+    Does not wait for the terminal to take it.
+    """
     assert sys.__stderr__ is not None
     descriptor = sys.__stderr__.fileno()
     size = os.get_terminal_size(descriptor)

@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 def _no_trace() -> str:
-    """Return the default of an option that may stand before and after the command."""
+    """Return the default of options for before and after the command."""
     from argparse import SUPPRESS  # a start without a word need not import it
 
     return SUPPRESS
