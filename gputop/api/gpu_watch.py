@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -118,8 +118,10 @@ class Measuring:
     def __init__(
         self, options: Options, role: Role, redactor: Redactor | None, wake: threading.Event, run: str = ""
     ) -> None:
-        self._source, self._gpus = opened(options, role)
+        self._source, gpus = opened(options, role)
+        self._cuts: Callable[[Snapshot], list[Snapshot]] = (lambda whole: [whole]) if gpus is None else gpus.take
         self._redactor = redactor
+        self._redacted: Callable[[Snapshot], Snapshot] = (lambda cut: cut) if redactor is None else redactor.snapshot
         # These frames are never drawn, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
@@ -200,12 +202,6 @@ class Measuring:
         last = None if self._recorder is None else self._source.repeated(steps)
         for cut in () if last is None else self._cuts(last):
             self._session.take(self._redacted(cut))
-
-    def _cuts(self, snapshot: Snapshot) -> list[Snapshot]:
-        return [snapshot] if self._gpus is None else self._gpus.take(snapshot)
-
-    def _redacted(self, snapshot: Snapshot) -> Snapshot:
-        return snapshot if self._redactor is None else self._redactor.snapshot(snapshot)
 
     def _redacted_mark(self, mark: Event) -> Event:
         return mark if self._redactor is None else self._redactor.event(mark)

@@ -91,8 +91,12 @@ class Logger:
 
 def loggers_of(log: object) -> list[Logger]:
     """Return the loggers that ``log=`` names. Raises TypeError."""
-    targets: Iterable[Any] = log if isinstance(log, (list, tuple)) else () if log is None else (log,)
-    return [Logger(target) for target in targets]
+    return [Logger(target) for target in targets_of(log)]
+
+
+def targets_of(log: object) -> Iterable[Any]:
+    """Return what ``log=`` names."""
+    return log if isinstance(log, (list, tuple)) else () if log is None else (log,)
 
 
 def sink_of(target: Any) -> Sink:

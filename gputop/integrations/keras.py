@@ -5,7 +5,6 @@ The GPUs' means are in Keras' logs at the end of each epoch.
 
 from __future__ import annotations
 
-import sys
 from math import nan
 from typing import Any
 
@@ -14,7 +13,7 @@ from keras.callbacks import Callback, CallbackList
 
 import gputop
 from gputop.api.run_summary import Summary
-from gputop.integrations.shared import BatchWait, VerdictTexts, calling
+from gputop.integrations.shared import BatchWait, VerdictTexts, calling, ended
 
 
 class GputopCallback(Callback):  # type: ignore[misc]
@@ -72,9 +71,7 @@ class GputopCallback(Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._watch.stop()
-        self.summary = self._watch.summary()
-        if self._print:
-            sys.stderr.write(f"\n{self.summary}")
+        self.summary = ended(self._watch, prints=self._print)
 
 
 class _Fetch(Callback):  # type: ignore[misc]

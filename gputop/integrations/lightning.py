@@ -5,7 +5,6 @@ The GPUs' numbers are beside Lightning's own metrics, in the trainer's own logge
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,9 +15,10 @@ except ImportError:
     from pytorch_lightning.callbacks import Callback
 
 import gputop
+from gputop.api.loggers import targets_of
 from gputop.api.run_summary import Summary
 from gputop.api.watch import backward_ended
-from gputop.integrations.shared import BatchWait
+from gputop.integrations.shared import BatchWait, ended
 
 FETCH = "[_TrainingEpochLoop].train_dataloader_next"
 """The name under which Lightning tells its profiler that it fetches a batch."""
@@ -43,11 +43,7 @@ class GputopCallback(Callback):  # type: ignore[misc]
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._stop()
         self.summary, self._wait = None, BatchWait()
-        log = self._options.get("log")
-        loggers = [
-            *(trainer.loggers or ()),
-            *(log if isinstance(log, (list, tuple)) else () if log is None else (log,)),
-        ]
+        loggers = [*(trainer.loggers or ()), *targets_of(self._options.get("log"))]
         self._watch = gputop.watch(**{**self._options, "log": loggers}).start()
         self._forget_profiler = _time_fetches(trainer.profiler, self._wait)
 
@@ -76,11 +72,8 @@ class GputopCallback(Callback):  # type: ignore[misc]
 
     def _end(self, trainer: Any) -> None:
         watch = self._stop()
-        if watch is None:
-            return
-        self.summary = watch.summary()
-        if self._print and trainer.is_global_zero:
-            sys.stderr.write(f"\n{self.summary}")
+        if watch is not None:
+            self.summary = ended(watch, prints=self._print and trainer.is_global_zero)
 
 
 def _time_fetches(profiler: Any, wait: BatchWait) -> Callable[[], None]:

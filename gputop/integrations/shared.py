@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gputop.api.log_turn import verdict_texts
 from gputop.api.loggers import texts_to
+from gputop.api.run_summary import Summary
 from gputop.api.user_calls import error_of
 from gputop.api.watch import Watch
 from gputop.api.watch_options import NOTICES
@@ -57,6 +58,14 @@ def calling(kind: type[T]) -> T | None:
     while frame is not None and not isinstance(frame.f_locals.get("self"), kind):
         frame = frame.f_back
     return None if frame is None else frame.f_locals["self"]
+
+
+def ended(watch: Watch, *, prints: bool) -> Summary:
+    """Return the summary of a watch that was stopped, and print it if wanted."""
+    summary = watch.summary()
+    if prints:
+        sys.stderr.write(f"\n{summary}")
+    return summary
 
 
 class VerdictTexts:

@@ -5,7 +5,6 @@ The GPUs' means are in every log line, and so in whatever the trainer reports to
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from transformers import TrainerCallback, __version__
@@ -14,7 +13,7 @@ from transformers.trainer_callback import CallbackHandler
 import gputop
 from gputop.api.run_summary import Summary
 from gputop.api.watch_options import NOTICES
-from gputop.integrations.shared import BatchWait, VerdictTexts, calling
+from gputop.integrations.shared import BatchWait, VerdictTexts, calling, ended
 
 _FETCHES_FIRST = tuple(map(int, __version__.split(".")[:2])) >= (4, 46)
 """Whether all batches of a step are fetched before it begins, and not in between (``Trainer.get_batch_samples``)."""
@@ -87,9 +86,7 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._watch.stop()
-        self.summary = self._watch.summary()
-        if self._print and state.is_world_process_zero:
-            sys.stderr.write(f"\n{self.summary}")
+        self.summary = ended(self._watch, prints=self._print and state.is_world_process_zero)
 
 
 class _Fetch(TrainerCallback):  # type: ignore[misc]

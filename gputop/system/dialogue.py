@@ -43,10 +43,8 @@ class Dialogue(Generic[T]):
     def __init__(self, command: Sequence[str], environment: ProgramEnvironment, message: Any) -> None:
         """Start the program, which sends messages of this type. Raises OSError."""
         self._child = start(command, environment, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-        assert self._child.stdin is not None and self._child.stdout is not None and self._child.stderr is not None
-        self._in, self._out, self._err = (
-            p.fileno() for p in (self._child.stdin, self._child.stdout, self._child.stderr)
-        )
+        pipes = (self._child.stdin, self._child.stdout, self._child.stderr)
+        self._in, self._out, self._err = (pipe.fileno() for pipe in pipes if pipe is not None)
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(message)
         # Commands that a program which hangs cannot take are dropped.
         os.set_blocking(self._in, False)

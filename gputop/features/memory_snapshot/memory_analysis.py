@@ -173,7 +173,8 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     in_use, reserved = [size for _, size in _replayed(events, before)], _reserved_after(device)
     peak = max(range(len(in_use)), key=in_use.__getitem__)
     failures = [number for number, event in enumerate(events) if event.action == OOM][-MOST_FAILURES:]
-    bounds = _step_events(device)
+    times = list(accumulate((event.time_us for event in events), max))
+    bounds = sorted({bisect_left(times, begin) for begin in device.steps_us[-MOST_STEPS:]})
     wanted_events = {peak, *failures, *bounds}
     alive = {at: dict(live) for at, (live, _) in enumerate(_replayed(events, before)) if at in wanted_events}
     ranges = ranges_after(device, (peak, *failures))
@@ -302,12 +303,6 @@ def _by_category(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[Alloc
     return {category: sums[category] for category in CATEGORIES if category in sums}
 
 
-def _step_events(device: DeviceMemory) -> list[int]:
-    """Number of events before the begin of each step."""
-    times = list(accumulate((event.time_us for event in device.events), max))
-    return sorted({bisect_left(times, begin) for begin in device.steps_us[-MOST_STEPS:]})
-
-
 def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growth, ...]:
     """Places that hold more at each step's begin than at the one before.
 
@@ -344,6 +339,5 @@ def _failure(
 def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:
     """Thin out a curve; each point is its part's maximum."""
     part = -(-len(in_use) // _CURVE)
-    return tuple(
-        (at, max(in_use[at : at + part]), max(reserved[at : at + part])) for at in range(0, len(in_use), part)
-    )  # fmt: skip
+    places = range(0, len(in_use), part)
+    return tuple((at, max(in_use[at : at + part]), max(reserved[at : at + part])) for at in places)

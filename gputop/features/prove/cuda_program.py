@@ -10,7 +10,6 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from time import monotonic
 from typing import Any
@@ -19,127 +18,102 @@ from gputop.features.prove.experiment import Beat, CudaFailed, Ready, Stage
 from gputop.system.dialogue import read_messages, say
 
 LIBRARY = "libcuda.so.1"
-_TYPES: dict[str, Any] = {
-    "int": c_int, "unsigned": c_uint, "size_t": c_size_t, "CUdeviceptr": c_uint64, "void*": c_void_p,
-    "char*": c_char_p,
-}  # fmt: skip
-_ALWAYS = {"cuInit": "unsigned", "cuGetErrorName": "int, char**"}
+MULTIPROCESSORS, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN = 16, 8, 97
+"""CUdevice_attribute of cuda.h."""
+MOST_DYNAMIC_SHARED = 8
+"""CUfunction_attribute of cuda.h."""
+_SCHEDULE_BLOCKING_SYNC = 4
+"""CU_CTX_SCHED_BLOCKING_SYNC: waiting uses no CPU."""
+_NON_BLOCKING = 1
+_INT, _POINTER, _ADDRESS = POINTER(c_int), POINTER(c_void_p), c_uint64
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuDriverGetVersion": (_INT,),
+    "cuDeviceGet": (_INT, c_int),
+    "cuDeviceGetAttribute": (_INT, c_int, c_int),
+    "cuCtxCreate_v2": (_POINTER, c_uint, c_int),
+    "cuModuleLoadData": (_POINTER, c_void_p),
+    "cuModuleGetFunction": (_POINTER, c_void_p, c_char_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuStreamCreate": (_POINTER, c_uint),
+    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, _POINTER, _POINTER),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuMemAlloc_v2": (POINTER(_ADDRESS), c_size_t),
+    "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, c_size_t, c_void_p),
+}
 
 
 class CudaError(Exception):
-    """A call of the driver library that failed; ``code`` is its CUresult, None where the library lacks something."""
-
-    def __init__(self, call: str, code: int | None, words: str) -> None:
-        super().__init__(call, code, words)
-        self.code = code
-
-    def __str__(self) -> str:
-        call, code, words = self.args
-        return f"{call}: {words}" if code is None else f"{call}: {words} ({code})"
+    """A call of the driver library that failed, in one line."""
 
 
-class CudaLibrary:
-    """The calls of the CUDA driver library with these arguments as C types, by ctypes. No toolkit, no PyTorch."""
+class Cuda:
+    """One context on the one visible device, with the kernels loaded: by ctypes, without a toolkit or PyTorch."""
 
-    def __init__(self, signatures: Mapping[str, str]) -> None:
+    def __init__(self, ptx: bytes) -> None:
         """Raises CudaError."""
         try:
             self._library = ctypes.CDLL(LIBRARY)
         except OSError:
-            raise CudaError(LIBRARY, None, "not found: it comes with NVIDIA's driver") from None
-        for name, types in {**_ALWAYS, **signatures}.items():
+            raise CudaError(f"{LIBRARY}: not found: it comes with NVIDIA's driver") from None
+        for name, types in _ARGUMENTS.items():
             function = getattr(self._library, name, None)
             if function is None:
-                raise CudaError(name, None, "is not in this driver's libcuda")
-            function.argtypes = [_TYPES.get(kind) or POINTER(_TYPES[kind[:-1]]) for kind in types.split(", ")]
-            function.restype = c_int
-        self.call("cuInit", 0)
+                raise CudaError(f"{name}: is not in this driver's libcuda")
+            function.argtypes = types
+        self._call("cuInit", 0)
+        self._device = self._out("cuDeviceGet", c_int, 0)
+        self.version = self._out("cuDriverGetVersion", c_int)
+        self.multiprocessors = self._attribute(MULTIPROCESSORS)
+        self.shared_bytes = max(self._attribute(SHARED_PER_BLOCK_OPTIN), self._attribute(SHARED_PER_BLOCK))
+        self._context = self._out("cuCtxCreate_v2", c_void_p, _SCHEDULE_BLOCKING_SYNC, self._device)
+        self._module = self._out("cuModuleLoadData", c_void_p, ctypes.cast(c_char_p(ptx), c_void_p))
+        self._stream = self._out("cuStreamCreate", c_void_p, _NON_BLOCKING)
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Any) -> None:
         """Raises CudaError."""
         code = getattr(self._library, name)(*arguments)
         if code:
             words = c_char_p()
             self._library.cuGetErrorName(code, byref(words))
-            raise CudaError(name, code, (words.value or b"unknown error").decode(errors="replace"))
+            raise CudaError(f"{name}: {(words.value or b'unknown error').decode(errors='replace')} ({code})")
 
-    def out(self, name: str, kind: Any, *arguments: Any) -> Any:
+    def _out(self, name: str, kind: Any, *arguments: Any) -> Any:
         """The value of that type that a call writes through its first argument. Raises CudaError."""
         value = kind()
-        self.call(name, byref(value), *arguments)
+        self._call(name, byref(value), *arguments)
         return value.value
 
+    def _attribute(self, number: int) -> Any:
+        return self._out("cuDeviceGetAttribute", c_int, number, self._device)
 
-# Kernels of known width on the one visible device.
-
-MULTIPROCESSORS, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN = 16, 8, 97
-"""CUdevice_attribute of cuda.h."""
-MOST_DYNAMIC_SHARED = 8
-"""CUfunction_attribute of cuda.h."""
-_OF_KERNELS = {
-    "cuDriverGetVersion": "int*",
-    "cuDeviceGet": "int*, int",
-    "cuDeviceGetAttribute": "int*, int, int",
-    "cuCtxCreate_v2": "void**, unsigned, int",
-    "cuModuleLoadData": "void**, void*",
-    "cuModuleGetFunction": "void**, void*, char*",
-    "cuFuncSetAttribute": "void*, int, int",
-    "cuStreamCreate": "void**, unsigned",
-    "cuLaunchKernel": f"void*, {'unsigned, ' * 7}void*, void**, void**",
-    "cuStreamSynchronize": "void*",
-    "cuMemAlloc_v2": "CUdeviceptr*, size_t",
-    "cuMemcpyDtoDAsync_v2": "CUdeviceptr, CUdeviceptr, size_t, void*",
-}
-_SCHEDULE_BLOCKING_SYNC = 4
-"""CU_CTX_SCHED_BLOCKING_SYNC: waiting uses no CPU."""
-_NON_BLOCKING = 1
-
-
-class Cuda:
-    """One context on the one visible device, with the kernels loaded."""
-
-    def __init__(self, ptx: bytes) -> None:
-        """Raises CudaError."""
-        self._library = CudaLibrary(_OF_KERNELS)
-        self.device = self._library.out("cuDeviceGet", c_int, 0)
-        self.version = self._library.out("cuDriverGetVersion", c_int)
-        self.multiprocessors = self._attribute(MULTIPROCESSORS)
-        self.shared_bytes = max(self._attribute(SHARED_PER_BLOCK_OPTIN), self._attribute(SHARED_PER_BLOCK))
-        self._context = self._library.out("cuCtxCreate_v2", c_void_p, _SCHEDULE_BLOCKING_SYNC, self.device)
-        self._module = self._library.out("cuModuleLoadData", c_void_p, ctypes.cast(ctypes.c_char_p(ptx), c_void_p))
-        self._stream = self._library.out("cuStreamCreate", c_void_p, _NON_BLOCKING)
-
-    def function(self, name: bytes, shared_bytes: int = 0) -> int:
+    def function(self, name: bytes, shared_bytes: int = 0) -> Any:
         """A kernel by name, allowed to use ``shared_bytes`` of dynamic shared memory."""
-        function: int = self._library.out("cuModuleGetFunction", c_void_p, self._module, name)
+        function = self._out("cuModuleGetFunction", c_void_p, self._module, name)
         if shared_bytes:
-            self._library.call("cuFuncSetAttribute", function, MOST_DYNAMIC_SHARED, shared_bytes)
+            self._call("cuFuncSetAttribute", function, MOST_DYNAMIC_SHARED, shared_bytes)
         return function
 
-    def launch(self, function: int, blocks: int, threads: int, shared_bytes: int = 0, *values: int) -> None:
+    def launch(self, function: Any, blocks: int, threads: int, shared_bytes: int = 0, *values: int) -> None:
         """Queue one launch; ``values`` are its parameters, 64 bits each."""
-        parameters_held = [c_uint64(value) for value in values]
-        parameters = (c_void_p * max(1, len(parameters_held)))(*(ctypes.addressof(value) for value in parameters_held))
-        self._library.call(
+        held = [c_uint64(value) for value in values]
+        parameters = (c_void_p * max(1, len(held)))(*map(ctypes.addressof, held))
+        self._call(
             "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared_bytes, self._stream, parameters, None
         )
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int) -> Any:
         """The device address of so many bytes. Raises CudaError."""
-        address: int = self._library.out("cuMemAlloc_v2", c_uint64, size)
-        return address
+        return self._out("cuMemAlloc_v2", _ADDRESS, size)
 
-    def copy(self, to: int, source: int, size: int) -> None:
+    def copy(self, to: Any, source: Any, size: int) -> None:
         """Queue a copy within the device's memory."""
-        self._library.call("cuMemcpyDtoDAsync_v2", to, source, size, self._stream)
+        self._call("cuMemcpyDtoDAsync_v2", to, source, size, self._stream)
 
     def wait(self) -> None:
         """Wait until everything that was queued is done."""
-        self._library.call("cuStreamSynchronize", self._stream)
-
-    def _attribute(self, number: int) -> int:
-        value: int = self._library.out("cuDeviceGetAttribute", c_int, number, self.device)
-        return value
+        self._call("cuStreamSynchronize", self._stream)
 
 
 # The kernels, as PTX text: for sm_50 and PTX 6.0, so that every driver since 2017 compiles it for its own GPU.
@@ -210,7 +184,7 @@ class Stages:
 def run(cuda: Cuda, stages: Stages) -> None:
     """Run the wanted stages until the end. Raises CudaError."""
     spin, tiny = cuda.function(SPIN, cuda.shared_bytes), cuda.function(TINY)
-    buffers: list[int] = []
+    buffers: list[Any] = []
     said_at = float("-inf")
     while (stage := stages.wanted) is not None:
         if monotonic() - said_at >= BEAT_S:
@@ -233,16 +207,12 @@ def run(cuda: Cuda, stages: Stages) -> None:
         cuda.wait()
 
 
-def _run_kernels() -> None:
-    cuda = Cuda(KERNELS)
-    say(Ready(cuda.multiprocessors, cuda.version))
-    run(cuda, Stages())
-
-
 def main() -> int:
     """Run the requested kernels until stdin ends. Returns the exit status where something fails."""
     try:
-        _run_kernels()
+        cuda = Cuda(KERNELS)
+        say(Ready(cuda.multiprocessors, cuda.version))
+        run(cuda, Stages())
     except CudaError as error:
         say(CudaFailed(str(error)))
         return 1

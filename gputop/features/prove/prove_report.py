@@ -91,9 +91,11 @@ def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], 
     legend = _LEGEND if any(result.sm_pct is not None for result in proof.results) else _LEGEND_OF_UTIL
     room = _BAR + 2 - sum(len(part) for part, _ in legend)
     rows.append(((" " * (_TITLE + 1), "text"), *legend, (f"{'':{room}}{HEAD[_TITLE:]}", "dim")))
+    styles = {"✓": "level.green", "✗": "level.red"}
     for result in proof.results:
         line = terminal_safe(row(result))
-        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(result), ("  ", "text"), *_with_mark(line[_TITLE:])))
+        marked = [(part, styles.get(part, "text")) for part in re.split("([✓✗])", line[_TITLE:])]
+        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(result), ("  ", "text"), *marked))
     level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
     verdict_rows = len(wrapped(verdict.words, WIDTH))
     words = [terminal_safe(line) for line in conclusion(verdict)]
@@ -112,11 +114,6 @@ def _bar(result: Result) -> list[tuple[str, str]]:
     sm = min(_BAR, max(round(_BAR * result.sm_pct / 100.0), 1 if result.sm_pct >= 0.5 else 0))
     gap = max(0, util - sm)
     return [("▇" * sm, "gap.sm"), ("▇" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]
-
-
-def _with_mark(line: str) -> list[tuple[str, str]]:
-    styles = {"✓": "level.green", "✗": "level.red"}
-    return [(part, styles.get(part, "text")) for part in re.split("([✓✗])", line)]
 
 
 def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
