@@ -24,8 +24,6 @@ SAMPLE_S = 0.25
 MAX_REASON_CHARS = 200
 MEMORY_TIMEOUT_S = 5.0
 """How long the child keeps its workers alive for the measurement of their memory."""
-
-
 _KEPT = ("collate_fn", "worker_init_fn", "drop_last", "multiprocessing_context", "timeout")
 
 

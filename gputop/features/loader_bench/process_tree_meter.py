@@ -43,10 +43,9 @@ class ProcessTreeMeter:
             and time.monotonic() >= self._next_memory_s
             and sum(sample.rss_bytes or 0.0 for sample in samples) > alarm_bytes
         ):
-            self._measure_memory(samples)
-        workers = [s for s in samples if s.pid != self._pid and s.run_pct is not None] or [
-            s for s in samples if s.run_pct is not None
-        ]
+            self.measure_memory(samples)
+        measured = [sample for sample in samples if sample.run_pct is not None]
+        workers = [sample for sample in measured if sample.pid != self._pid] or measured
         for sample in workers:
             run, queued = ((share or 0.0) / 100.0 for share in (sample.run_pct, sample.wait_pct))
             shares = (run, queued, float(sample.state == "D"), float(sample.waiting_on == "network"))
@@ -56,9 +55,18 @@ class ProcessTreeMeter:
             self._count += 1
             self._read += sum(s.read_bytes_per_s or 0.0 for s in workers)
 
-    def measure_memory(self) -> None:
-        """Measure the tree's memory: several ms per process, during which their page faults wait."""
-        self._measure_memory(self._collect())
+    def measure_memory(self, samples: Iterable[ProcessSample] | None = None) -> None:
+        """Measure the memory of the tree, or of these samples.
+
+        That takes several ms per process, during which their page faults wait.
+        """
+        begun = time.monotonic()
+        pids = [sample.pid for sample in (self._collect() if samples is None else samples)]
+        sizes = [size for pid in pids if (size := _pss(pid)) is not None]
+        if sizes:
+            self.memory_bytes = max(self.memory_bytes or 0.0, sum(sizes))
+        ended = time.monotonic()
+        self._next_memory_s = ended + MEMORY_PAUSE * (ended - begun)
 
     def shares(self) -> Shares | None:
         """Return the workers' means; None without samples."""
@@ -71,14 +79,6 @@ class ProcessTreeMeter:
 
     def close(self) -> None:
         self._collector.close()
-
-    def _measure_memory(self, samples: Iterable[ProcessSample]) -> None:
-        begun = time.monotonic()
-        sizes = [size for sample in samples if (size := _pss(sample.pid)) is not None]
-        if sizes:
-            self.memory_bytes = max(self.memory_bytes or 0.0, sum(sizes))
-        ended = time.monotonic()
-        self._next_memory_s = ended + MEMORY_PAUSE * (ended - begun)
 
     def _collect(self) -> tuple[ProcessSample, ...]:
         return self._collector.read(time.monotonic(), [GpuProcess(0, self._pid)])
