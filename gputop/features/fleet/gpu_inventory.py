@@ -126,7 +126,7 @@ class FleetInventory:
             ]
         schema, self.host_names, self._identified, self.exporters = decode_labels.discovered(rows, self.schema)
         if not schema.labels:
-            raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
+            raise FleetError("the GPU metrics there have no value now: does anything scrape the exporters?")
         if schema != self.schema:
             self._set_schema(schema)
 

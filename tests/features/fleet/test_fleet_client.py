@@ -192,7 +192,7 @@ def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(
 ) -> None:
     engine.answer = lambda query: names("legacy") if is_discovery(query) else vector()
     fleet = asked(engine.url)
-    with pytest.raises(FleetError, match="older than a day: does anything scrape"):
+    with pytest.raises(FleetError, match="no value now: does anything scrape"):
         fleet.ask()
     lost = {("node-002", "7")}
     engine.answer = answers(SimulatedFleet(2), lost=lost)
