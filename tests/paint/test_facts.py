@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from gputop.output.ansi import plain_text
 from gputop.paint.facts import FACTS, engines, totals
+from gputop.paint.header import hint_of
+from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from tests.support.frames import demo_frame
@@ -37,5 +39,5 @@ def test_totals_count_a_split_gpu_once_and_leave_out_what_nobody_measures() -> N
 
 @pytest.mark.parametrize(("width", "height"), [(160, 48), (120, 40), (200, 60)])
 def test_the_selected_gpu_has_clock_state_and_engines_and_the_node_its_totals(width: int, height: int) -> None:
-    text = plain_text(main_screen(demo_frame(), View(), width, height).rows)
+    text = plain_text(main_screen(demo_frame(), View(hint=hint_of(KEYS)), width, height).rows)
     assert text.count(" MHz   P0   ") == 1 and "8 GPUs   3" in text and "mean SM" in text
