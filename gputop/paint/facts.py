@@ -10,8 +10,8 @@ from msgspec import Struct
 from gputop.model.derived import throttle_words
 from gputop.model.quantity import NOT_MEASURED, gb_per_s, gib, number, rate, terminal_safe
 from gputop.model.snapshot import GpuSample
-from gputop.paint.line import shorten
-from gputop.paint.words import Field
+from gputop.paint.line import Span, shorten
+from gputop.paint.words import Field, fields
 
 
 class Fact(Struct, frozen=True):
@@ -91,10 +91,10 @@ def board(gpu: GpuSample) -> list[Field]:
     return parts
 
 
-def engines(gpu: GpuSample) -> list[Field]:
+def engines(gpu: GpuSample, width: int) -> list[Span]:
     """Return clock, P-state, fan, encoder and decoder.
 
-    Those that are not measured follow, with the reason.
+    Those that are not measured follow, with the reason where it fits.
     """
     shown: list[Field] = []
     missing: dict[str, list[str]] = {}
@@ -103,10 +103,15 @@ def engines(gpu: GpuSample) -> list[Field]:
         if value is not None:
             shown.append((FACTS[key].text(value), "text"))
         else:
-            names = missing.setdefault(gpu.unavailable.get(key) or "not reported", [])
-            names.append(FACTS[key].name or {"pstate": "P-state"}.get(key, "clock"))
-    reasons = [f"{', '.join(names)} n/a: {terminal_safe(reason)}" for reason, names in missing.items()]
-    return shown + [(shorten(text, LONGEST_REASON), "dim") for text in reasons]
+            listed = missing.setdefault(gpu.unavailable.get(key) or "not reported", [])
+            listed.append(FACTS[key].name or {"pstate": "P-state"}.get(key, "clock"))
+    names = [", ".join(listed) + " n/a" for listed in missing.values()]
+    reasons = [
+        shorten(f"{text}: {terminal_safe(why)}", LONGEST_REASON) for text, why in zip(names, missing, strict=True)
+    ]
+    spans = fields([*shown, *((text, "dim") for text in reasons)], width)
+    whole = sum(text.strip() != "" for text, _ in spans) == len(shown) + len(reasons)
+    return spans if whole else fields([*shown, *((text, "dim") for text in names)], width, "  ")
 
 
 def _links(gpu: GpuSample) -> list[tuple[str, int, float | None, float | None]]:

@@ -283,7 +283,7 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     if g.gpu.lost_reason is None:
         metrics.insert(0, memory_spans(g, width, 12 if width >= 60 else 8))
         if g.selected:
-            metrics.append(fields(engines(g.mean), width))
+            metrics.append(engines(g.mean, width))
     return verdict_lines(g.mean, g.d, width, rows, metrics)
 
 
@@ -442,7 +442,7 @@ def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None
     beside = lanes(g, width) if has_lanes else []
     spoken = evidence_rows(g, width, words)
     has_engines = g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
-    more = [Line().to(2).add_all(fields(engines(g.mean), width - 3)).row(width)] if has_engines else []
+    more = [Line().to(2).add_all(engines(g.mean, width - 3)).row(width)] if has_engines else []
     chart_rows = rows - 3 - len(beside) - len(more) - words
     drawn = chart(g, width, chart_rows, titled=False, axis_width=AXIS_WIDTH if has_lanes else SCALE_WIDTH)
     empty = [Line().row(width)] * (words - len(spoken))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -19,8 +21,9 @@ def test_what_is_not_measured_has_its_reason_and_is_never_zero() -> None:
     bare = replace(
         gpu, fan_pct=None, pstate=None, encoder_pct=0.0, unavailable={"fan_pct": "no fan", "pstate": "denied"}
     )
-    texts = [text for text, _ in engines(bare)]
+    texts = [text for text, _ in engines(bare, 100)]
     assert "fan n/a: no fan" in texts and "P-state n/a: denied" in texts and "ENC   0" in texts
+    assert "fan n/a" in [text for text, _ in engines(bare, 60)], "without the reason where that does not fit"
     assert FACTS["power_w"].text(None) == "n/a"
 
 
@@ -40,4 +43,4 @@ def test_totals_count_a_split_gpu_once_and_leave_out_what_nobody_measures() -> N
 @pytest.mark.parametrize(("width", "height"), [(160, 48), (120, 40), (200, 60)])
 def test_the_selected_gpu_has_clock_state_and_engines_and_the_node_its_totals(width: int, height: int) -> None:
     text = plain_text(main_screen(demo_frame(), View(hint=hint_of(KEYS)), width, height).rows)
-    assert text.count(" MHz   P0   ") == 1 and "8 GPUs   3" in text and "mean SM" in text
+    assert len(re.findall(r" MHz +P0 .*fan n/a", text)) == 1 and "8 GPUs   3" in text and "mean SM" in text
