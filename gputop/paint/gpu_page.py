@@ -5,7 +5,7 @@ Every series on one time axis, the lanes of its host, its verdicts, and the sour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -281,26 +281,21 @@ DEFINITION_AT, DEFINED_FROM = 88, 150
 """From this width on each value has its definition beside it."""
 
 
+_WRITERS: Mapping[str, Callable[[float], str]] = {
+    "pct": quantity.pct,
+    "bytes": _gib,
+    "bytes/s": quantity.rate,
+    "J": lambda value: f"{value / 3.6e6:.1f} kWh",
+    "C": _in("°C"),
+    "bool": lambda value: "yes" if value else "no",
+    "flags": lambda value: ", ".join(throttle_words(int(value))) or "none",
+    **{unit: _in(unit) for unit in ("W", "MHz", "s")},
+}
+
+
 def shown_value(metric: Metric, value: float | None) -> str:
     """A value with its unit."""
-    if value is None:
-        return NOT_MEASURED
-    unit = metric.unit
-    if unit == "pct":
-        return quantity.pct(value)
-    if unit == "bytes":
-        return f"{gib(value)} GiB"
-    if unit == "bytes/s":
-        return quantity.rate(value)
-    if unit == "J":
-        return f"{value / 3.6e6:.1f} kWh"
-    if unit == "C":
-        return f"{number(value)} °C"
-    if unit == "bool":
-        return "yes" if value else "no"
-    if unit == "flags":
-        return ", ".join(throttle_words(int(value))) or "none"
-    return f"{number(value)} {unit}" if unit in ("W", "MHz", "s") else number(value)
+    return NOT_MEASURED if value is None else _WRITERS.get(metric.unit, number)(value)
 
 
 def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]:

@@ -206,14 +206,6 @@ the tour of the demo
   tour_close           f7                 -               close the tour
   tour_next            right,l,n,enter,space  step(1)     next GPU
   tour_back            left,backspace,p   step(-1)        previous GPU
-  tour_go_1            1                  go(0)           page 1
-  tour_go_2            2                  go(1)           page 2
-  tour_go_3            3                  go(2)           page 3
-  tour_go_4            4                  go(3)           page 4
-  tour_go_5            5                  go(4)           page 5
-  tour_go_6            6                  go(5)           page 6
-  tour_go_7            7                  go(6)           page 7
-  tour_go_8            8                  go(7)           page 8
 the page of a GPU or a process
   details_close        escape,q,enter     -               close the page
   details_up           up,k               change('up')    up
@@ -231,7 +223,7 @@ the page of a GPU or a process
 the page of a GPU
   onegpu_previous      left_square_bracket  other(-1)     the GPU before
   onegpu_next          right_square_bracket  other(1)     the next GPU
-""")
+""") + tuple(Key(f"tour_go_{n}", str(n), f"page {n}", "the tour of the demo", f"go({n - 1})") for n in range(1, 9))
 """Keys of the screens that open above the main one. Each section is a table of its own: the same key may stand in all.
 
 Questions and prompts have none: what is typed there is text, and Enter and Esc answer.

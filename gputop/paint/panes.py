@@ -93,11 +93,6 @@ class ShownGpu:
         return [*self.frame.history.columns(uuid, series, axis.width_s, count), *[None] * ahead]
 
 
-def chart_width(width: int) -> int:
-    """Columns of the chart in a pane of some width."""
-    return max(12, round((width - LABEL_WIDTH) * 0.415))
-
-
 STEPS = 8
 """A chart moves on by this part of its columns at once: at 160×48 the demo changes 39 cells a
 second, 108 where each column moves all others, and 29 with steps of a quarter, which leave too much empty."""
@@ -224,12 +219,12 @@ def figure_words(told: GpuSummary) -> str:
     return f"{number.measure} {NOT_MEASURED:>5}" if number.value is None else f"{number.measure} {number.value:3.0f} %"
 
 
-def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list[Row]:
+def body(g: ShownGpu, width: int, rows: int) -> list[Row]:
     """Return the rows under the title.
 
-    Labels, gap chart of ``columns`` and text side by side; ``rows`` is at least 2.
+    Labels, gap chart and text side by side; ``rows`` is at least 2.
     """
-    columns = chart_width(width) if columns is None else columns
+    columns = max(12, round((width - LABEL_WIDTH) * 0.415))
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
     has_axis = rows >= LEAST_WITH_AXIS

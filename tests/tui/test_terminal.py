@@ -39,30 +39,6 @@ def _started(*arguments: str, **more: object) -> PtyProgram:
 
 
 @pytest.mark.slow
-def test_ctrl_c_restores_the_terminal() -> None:
-    with _started(*DEMO) as program:
-        program.press("\x03")
-        program.end_in_time()
-        assert program.status == 0
-        assert program.is_restored()
-
-
-@pytest.mark.parametrize(
-    "noise", [b"\xff\xfe", b"\x1b[:u", b"\x1b[99999999999999999999u"], ids=["bytes", "key", "number"]
-)
-@pytest.mark.slow
-def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
-    with _started(*DEMO) as program:
-        os.write(program.terminal, noise)
-        program.read_for(0.3)
-        program.press("q")
-        program.end_in_time()
-        assert program.status == 0
-        assert b"Traceback" not in program.written
-        assert program.is_restored()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
     with _started(*DEMO) as program:

@@ -99,7 +99,8 @@ def test_garbage_and_a_mouse_beyond_the_screen_are_survived() -> None:
     # No key that quits or suspends, nor the palette, which would run a command by its name.
     noise = bytes(byte for byte in draw.randbytes(4000) if byte not in b"qQ\x03\x1a\x10:")
     with _started(*DEMO) as program:
-        for piece in (b"\x1b[<0;400;10M\x1b[<0;400;10m\x1b[<35;400;400M\x1b[M\xff\xff\xff", b"\x1b[48;1;1;1;1t", noise):
+        mouse = b"\x1b[<0;400;10M\x1b[<0;400;10m\x1b[<35;400;400M\x1b[M\xff\xff\xff"
+        for piece in (mouse, b"\x1b[48;1;1;1;1t", b"\x1b[:u\x1b[99999999999999999999u", noise):
             os.write(program.terminal, piece)
             program.read_for(0.5)
         # Noise may have opened a page, a question or a menu.

@@ -31,16 +31,6 @@ async def test_the_screen_is_full_at_every_size(size: tuple[int, int]) -> None:
         assert {len(row) for row in rows} == {size[0]}
 
 
-@pytest.mark.parametrize("theme", ["dark", "light", "ansi", "mono"])
-async def test_every_theme_draws(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if theme == "mono":
-        monkeypatch.setenv("NO_COLOR", "1")
-    app, _ = app_on(theme=theme)
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.pause()
-        assert "BUSY, NOT WORKING" in "\n".join(screen_rows(app))
-
-
 async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
     app, _ = app_on()
     async with shown(app, (160, 48)) as pilot:
