@@ -35,15 +35,12 @@ def style_of(theme_name: str, name: str) -> Style:
     )
 
 
-def segments(app: App[object], row: Row) -> list[Segment]:
-    """Return a row as segments."""
-    theme = getattr(app, "look", THEMES["dark"]).name
-    return [Segment(text, style_of(theme, name)) for text, name in row]
-
-
 def strip_of(app: App[object], row: Row, width: int) -> Strip:
     """Return a row as a strip of exactly this width."""
-    return Strip(segments(app, row)).adjust_cell_length(width, segments(app, (("", "text"),))[0].style)
+    theme = getattr(app, "look", THEMES["dark"]).name
+    return Strip([Segment(text, style_of(theme, name)) for text, name in row]).adjust_cell_length(
+        width, style_of(theme, "text")
+    )
 
 
 class RowsPage(ScrollView, can_focus=False):
@@ -107,10 +104,7 @@ class LiveRows(Widget, can_focus=False):
             self.refresh(*[Region(0, y, end, 1) for y, end in zip(changed, ends, strict=True)])
 
     def _strip(self, y: int, row: Row, width: int) -> RowStrip:
-        strip = RowStrip(segments(self.app, row), width, y, self._shown)
-        # On a tiny terminal rows are wider than it is.
-        fits = len(strip.row_cells) == width
-        return strip if fits else RowStrip(strip_of(self.app, row, width), width, y, self._shown)
+        return RowStrip(strip_of(self.app, row, width), width, y, self._shown)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         shown: list[Strip] = [*self._strips[crop.y : crop.bottom]]
