@@ -16,7 +16,7 @@ from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
 from gputop.paint.view import View
 from gputop.paint.view_changes import next_counted
-from gputop.tui.terminal.clipboard import MOST_BYTES, copy_sequence
+from gputop.tui.terminal.driver import MOST_COPIED_BYTES, copy_sequence
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
@@ -101,7 +101,7 @@ def test_the_clipboard_is_reached_through_tmux_too_and_too_much_is_said() -> Non
     assert plain is not None and base64.b64decode(plain.split(";")[2].rstrip("\x07")).decode() == "héllo"
     through = copy_sequence("héllo", {"TMUX": "/tmp/x,1,0"})
     assert through is not None and through.startswith(plain) and "\x1bPtmux;\x1b\x1b]52;c;" in through
-    assert copy_sequence("x" * (MOST_BYTES + 1), {}) is None
+    assert copy_sequence("x" * (MOST_COPIED_BYTES + 1), {}) is None
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))

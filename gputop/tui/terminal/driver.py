@@ -7,13 +7,14 @@ after SIGTSTP and SIGCONT, and blocks its loop while the terminal's output is no
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, cast
@@ -24,7 +25,6 @@ from textual.app import App
 from textual.driver import Driver
 from textual.geometry import Size
 
-from gputop.tui.terminal.clipboard import copy_sequence
 from gputop.tui.terminal.guard import RESTORE, TerminalGuard, in_background
 from gputop.tui.terminal.input_decoder import Paste
 
@@ -52,6 +52,24 @@ MOUSE_ON = "\x1b[?1000h\x1b[?1003h\x1b[?1006h"
 ASK_SYNC = "\x1b[?2026$p"
 """Asks whether the terminal shows an update all at once; Textual then uses it."""
 PASTE_ON = "\x1b[?2004h"
+
+
+MOST_COPIED_BYTES = 74_994
+"""xterm takes no more than 100,000 characters of base64 with their frame."""
+
+
+def copy_sequence(text: str, environ: Mapping[str, str]) -> str | None:
+    """Return the sequence that copies a text; None if too long.
+
+    In tmux the sequence is sent twice: as it is, for ``set-clipboard on``, and passed through to the terminal outside.
+    """
+    data = text.encode()
+    if len(data) > MOST_COPIED_BYTES:
+        return None
+    plain = f"\x1b]52;c;{base64.b64encode(data).decode()}\x07"
+    if environ.get("TMUX"):
+        return plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    return plain
 
 
 class Writer(threading.Thread):
