@@ -11,20 +11,18 @@ from msgspec.structs import replace
 
 from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import recording_filter_of, redacted_snapshot, redactor_of
+from gputop.commands.shared_options import deliver, recording_filter_of, redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
-from gputop.output.messages import say
 from gputop.output.picture import PngError, png, png_font, svg
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.system.safe_open import write_private
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -110,11 +108,7 @@ def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:
                 data = png(data)
             except PngError as error:
                 raise UsageError(str(error)) from error
-    try:
-        write_private(path, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
-    say(f"wrote {path}")
+    deliver(data, str(path))
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -273,16 +273,17 @@ def form_of(args: argparse.Namespace) -> str:
     return "text"
 
 
-def deliver(text: str, path: str | None) -> None:
+def deliver(content: str | bytes, path: str | None) -> None:
     """Write to a private file or stdout.
 
     Raises UsageError where the file cannot be written.
     """
     if path is None:
-        sys.stdout.write(text)
+        assert isinstance(content, str), "a picture has a path"
+        sys.stdout.write(content)
         return
     try:
-        write_private(path, text)
+        write_private(path, content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     say(f"wrote {path}")

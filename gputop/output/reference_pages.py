@@ -159,12 +159,7 @@ def sources_page() -> Document:
 # The verdicts and badges, from the rules.
 
 RECORDED = (
-    (
-        "train_untuned",
-        "no_tensor_cores",
-        "H100",
-        "fine-tuning of a 0.5B model in FP32, 26.6 times slower than its twin",
-    ),
+    ("train_untuned", "no_tensor_cores", "H100", "fine-tuning of 0.5B in FP32, 26.6 times slower than its twin"),
     ("train_tuned", "healthy", "H100", "its tuned twin: bf16, packed"),
     ("t4_hollow_gemm", "small_kernels", "T4", "additions of 64 elements in a loop (C)"),
     ("t4_hollow_gemm", "healthy", "T4", "FP16 matrix products"),
