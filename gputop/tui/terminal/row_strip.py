@@ -1,7 +1,7 @@
 """A row that writes only the cells that changed.
 
 Textual writes a row that changed from its left end on: of whole rows the screen of 8 GPUs and 64 processes at 160×50
-takes 18 kB/s; of the cells that changed 2 kB/s.
+takes 18 kB/s. Of the cells that changed the demo (8 GPUs, 8 processes, 160×50) takes 1.1 kB/s.
 """
 
 from __future__ import annotations
