@@ -20,7 +20,6 @@ from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
 SECONDS = 40
-NAME = "node-17-20260601T0{}0000Z-42.gputop.jsonl"
 
 
 def recorded(path: Path, begin: float = MOMENT) -> Path:

@@ -364,6 +364,3 @@ def test_a_named_pipe_where_a_file_belongs_is_refused_at_once(
     assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
     told = capfd.readouterr().err
     assert is_one_line(told) and str(pipe) in told
-
-
-PACKAGE = Path(__file__).parents[2] / "gputop"

@@ -32,8 +32,6 @@ from tests.support.scenes import gpu, snap, train, workers
 TESTS = Path(__file__).parents[1]
 RECORDINGS = sorted([*(TESTS / "telemetry").glob("*.jsonl.gz"), *(TESTS / "vectors").glob("*.jsonl")])[::2]
 EACH = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
-IDLE_CAUSES = {"idle", "idle_holding_memory"}
-"""Causes of time lost in a state, whatever verdict is shown."""
 
 
 @cache

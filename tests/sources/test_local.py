@@ -128,9 +128,6 @@ def test_an_xid_is_an_event_and_stays_as_the_last_one(nvml_scenario: MakeScenari
 
 # The local source while the driver refuses, loses GPUs, hangs or is slow.
 
-STARVED = 3.0
-"""Where the same work takes so much longer at times, a late tick is the machine's doing."""
-
 
 @pytest.mark.parametrize("code", [15, *(pytest.param(code, marks=pytest.mark.slow) for code in (16, 999))])
 def test_a_gpu_lost_while_running_leaves_the_others_alone(nvml_scenario: MakeScenario, code: int) -> None:

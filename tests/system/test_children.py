@@ -20,8 +20,6 @@ from gputop.system.children import (
 )
 from tests.support.waiting import has_ended, until
 
-PACKAGE = Path(__file__).parents[2] / "gputop"
-
 
 def test_the_three_environments_differ_in_what_they_hold_and_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"PATH": ".:/bin::rel:/usr/bin", "HOME": "/h", "LANG": "C", "HF_TOKEN": "x"}

@@ -7,16 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from gputop.system import worker as workers
 from gputop.system.worker import Worker
 from tests.support.waiting import until
 
 PATIENCE_S = 10.0
-PACKAGE = Path(workers.__file__).parents[1]
 
 
 class Gate:
