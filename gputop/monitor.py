@@ -133,16 +133,16 @@ class Monitor:
         ``after`` is the state of another monitor to go on from.
         """
         self._charts = charts
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self.latest: Frame | None = None
         self._begin(after)
 
     def _begin(self, after: Judgement | None = None) -> None:
         """Start with an empty history and an optional saved state."""
-        self._history = History(self._interval_s)
-        self._processes = ProcessHistory(self._interval_s)
+        self._history = History(self.interval_s)
+        self._processes = ProcessHistory(self.interval_s)
         self._sources = SmSources()
-        self._diagnoser, self._steps, self._first = Diagnoser(self._interval_s), StepHistory(), WorstGpuSelector()
+        self._diagnoser, self._steps, self._first = Diagnoser(self.interval_s), StepHistory(), WorstGpuSelector()
         self._seen_uuids: dict[str, None] = {}
         self._last_t: float | None = None
         if after is not None:

@@ -34,8 +34,6 @@ from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.arrivals import Arrivals
 
-LEAST_SAMPLES = 12
-"""A short look measures more often, so that there are enough samples for a verdict (the diagnosis needs 10)."""
 FOUND = 1
 WATCHED_S = 30.0
 """How long this machine is watched where nothing else is asked for."""
@@ -103,14 +101,13 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     """
     from gputop.sources.local import open_local, with_servers_of
 
-    interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
-    source = redacted_source(with_servers_of(open_local(settings, interval_s), settings), redactor_of(settings))
+    source = redacted_source(with_servers_of(open_local(settings, is_quick=True), settings), redactor_of(settings))
     arrivals = Arrivals(source)
     begun = time.monotonic()
     try:
         arrivals.start()
         while (spent := time.monotonic() - begun) < duration_s:
-            yield from arrivals.wait(min(interval_s, duration_s - spent))
+            yield from arrivals.wait(min(source.interval_s, duration_s - spent))
             show_progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s")
     finally:
         source.close()

@@ -32,6 +32,9 @@ MOMENTS_S, LEAST_MOMENTS = 5.0, 5
 NOTHING_PCT, ALL_PCT = 5.0, 95.0
 MOMENTS = 0.9
 """Share of the samples that are all or nothing from which on they may be moments."""
+MOMENTS_STEP_S = 0.9
+"""Samples closer together than this do not count: a driver may renew util once a second only (a GeForce of the
+Blackwell generation), and whether work and pauses alternate shows in seconds."""
 BLOCKS, LEAST_SEEN, PAUSE = 0.5, 15, 3
 """With so many samples, fewer changes between all and nothing than this share of what independent ones would have, and
 two idle runs of ``PAUSE`` samples, they are no moments: a job pauses for seconds [judged]."""
@@ -42,6 +45,9 @@ LEAST_INTERVALS = 2
 """Fewer say nothing; so many are kept, however long they are."""
 MOSTLY, NO_LONGER = 0.5, 0.4
 """A cause is named from this lower sum on, and left below that one."""
+SHORT_S, OF_SHORT = 8.0, 0.6
+"""Intervals of fewer seconds name a cause from this lower sum on: what they bear is their part of the error of a whole
+window [judged]."""
 TURNS_MOST, TURNS_LOCK = 1.1, 0.5
 """Workers take turns at a lock where their useful shares add up to no more than the time there is, and each of them
 waits for a lock in so much of the rest [judged]."""
@@ -274,6 +280,7 @@ def idle_attribution(
     if len(intervals) < LEAST_INTERVALS or idle <= 0.0:
         return IdleAttribution(), frozenset()
     rows = [i.bounds if busiest is None else i.bounds + i.of_worker(busiest) for i in intervals]
+    mostly = OF_SHORT if sum([interval.seconds for interval in intervals]) < SHORT_S else MOSTLY
     chance = SEEN_ERRORS * min(1.0, _variation(intervals) / VARIES)
     n, shares, now = sum([interval.idle > 0.0 for interval in intervals]), list[float](), set[str]()
     for name, seconds in zip(IdleAttribution._fields, zip(*rows, strict=True), strict=False):
@@ -284,7 +291,7 @@ def idle_attribution(
         elif name in _SEEN_OF_MAIN and share >= NO_LONGER:
             error = chance * _error(seconds, share, intervals)
         shares.append(min(1.0, max(0.0, round(share, 9))))
-        if shares[-1] - error >= (NO_LONGER if name in named else MOSTLY):
+        if shares[-1] - error >= (NO_LONGER if name in named else mostly):
             now.add(name)
     return IdleAttribution(*shares), frozenset(now)
 
@@ -305,7 +312,8 @@ class IdleTime:
     def add(self, sample: IdleSample) -> None:
         """Add a sample; an interval ends once it is long enough and has enough looks."""
         t, dt = sample.t, sample.dt
-        self._utils.append((t, sample.util_pct))
+        if not self._utils or t - self._utils[-1][0] >= MOMENTS_STEP_S:
+            self._utils.append((t, sample.util_pct))
         while self._utils[0][0] <= t - max(WINDOW_S, LEAST_SEEN * dt):
             self._utils.popleft()
         self.moments = has_moments([util for _, util in self._utils])

@@ -218,8 +218,9 @@ class Startup:
     """Follows whether a job runs kernels and trains yet."""
 
     def __init__(self) -> None:
-        self._loud: deque[float] = deque()
-        self._any: deque[float] = deque()
+        self._loud: deque[tuple[float, float]] = deque()
+        self._any: deque[tuple[float, float]] = deque()
+        """Times and intervals of samples with a kernel."""
         self._was_quiet = False
         self._first_kernels_at: float | None = None
         self._trains_since: float | None = None
@@ -228,7 +229,7 @@ class Startup:
         self.has_trained = False
         """Whether the job was seen training. One that pauses then is not starting up, however young it is."""
 
-    def begins_to_work(self, t: float, util: float, *, age_known: bool) -> bool:
+    def begins_to_work(self, t: float, interval_s: float, util: float, *, age_known: bool) -> bool:
         """Add a sample; True once, at the first kernels after quiet.
 
         Importing and warming up before are no part of a window that judges training. A process may be seen on the GPU,
@@ -236,14 +237,14 @@ class Startup:
         being judged.
         """
         for times, seconds in ((self._loud, WORKED_OF_S), (self._any, STEADY_S)):
-            while times and times[0] <= t - seconds:
+            while times and times[0][0] <= t - seconds:
                 times.popleft()
         if util >= ZERO_UTIL:
-            self._any.append(t)
+            self._any.append((t, interval_s))
         if util < WORKS_UTIL:
             self._was_quiet = True
         else:
-            self._loud.append(t)
+            self._loud.append((t, interval_s))
             if not self.has_worked:
                 self.has_worked = True
                 self._first_kernels_at = t if self._was_quiet else None
@@ -253,22 +254,22 @@ class Startup:
         self._first_kernels_at = None
         return age_known
 
-    def kernels_s(self, t: float, interval_s: float) -> float:
+    def kernels_s(self, t: float) -> float:
         """Seconds of the last fifteen in which any kernel ran.
 
         A sample counts as one interval.
         """
-        return interval_s * sum(1 for at in self._any if at > t - WORKED_OF_S)
+        return sum([span for at, span in self._any if at > t - WORKED_OF_S])
 
-    def is_busy(self, t: float, interval_s: float) -> bool:
+    def is_busy(self, t: float) -> bool:
         """True if kernels have just run as they do in training."""
-        return interval_s * sum(1 for at in self._loud if at > t - BEGUN_OF_S) >= BEGUN_S - 1e-6
+        return sum([span for at, span in self._loud if at > t - BEGUN_OF_S]) >= BEGUN_S - 1e-6
 
     def trains_s(self, t: float) -> float | None:
         """Seconds since training was first seen; None if never."""
         return None if self._trains_since is None else t - self._trains_since
 
-    def began_to_train(self, t: float, interval_s: float) -> float | None:
+    def began_to_train(self, t: float) -> float | None:
         """Time at which training began, when first seen or certain; else None.
 
         It is certain where kernels have run in ten of fifteen seconds, or have come again and again for longer. A
@@ -276,17 +277,20 @@ class Startup:
         """
         if self.has_trained:
             return None
-        parts = Counter(int((t - at) / (STEADY_S / STEADY_PARTS)) for at in self._any)
-        if len(self._loud) * interval_s >= WORKED_S - 1e-6:
-            self.has_trained, began = True, self._loud[0]
-        elif all(parts[n] * interval_s >= STEADY_EACH_S - 1e-6 for n in range(STEADY_PARTS)):
-            self.has_trained, began = True, self._any[0]
+        part_s = STEADY_S / STEADY_PARTS
+        parts = [0.0] * STEADY_PARTS
+        for at, span in self._any:
+            parts[min(STEADY_PARTS - 1, int((t - at) / part_s))] += span
+        if sum([span for _, span in self._loud]) >= WORKED_S - 1e-6:
+            self.has_trained, began = True, self._loud[0][0]
+        elif min(parts) >= STEADY_EACH_S - 1e-6:
+            self.has_trained, began = True, self._any[0][0]
         else:
-            if self._trains_since is not None or not self.is_busy(t, interval_s):
+            if self._trains_since is not None or not self.is_busy(t):
                 return None
             # From the first kernel on after which there was no pause.
             began = t
-            for at in reversed(self._any):
+            for at, _ in reversed(self._any):
                 if began - at >= BEGUN_OF_S:
                     break
                 began = at

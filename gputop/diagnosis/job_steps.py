@@ -92,6 +92,7 @@ class _Rhythm:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque()
         self._last: float | None = None
+        self._spacing_s = 0.0
         self.period_s: float | None = None
         """The step that the last two windows agree on."""
         self.first: float | None = None
@@ -99,9 +100,11 @@ class _Rhythm:
 
     def add(self, t: float, value: float | None, spacing_s: float) -> None:
         samples = self._samples
-        if value is None or (samples and not 0.0 < t - samples[-1][0] <= 2.0 * spacing_s):
-            # What is missing would shift the rest: the window starts over.
+        is_due = not samples or 0.0 < t - samples[-1][0] <= 2.0 * spacing_s
+        if value is None or not is_due or spacing_s != self._spacing_s:
+            # What is missing, or comes at another rate, would shift the rest: the window starts over.
             samples.clear()
+            self._spacing_s = spacing_s
             if value is None:
                 return
         samples.append((t, value))

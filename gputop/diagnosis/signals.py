@@ -21,6 +21,9 @@ from gputop.model.snapshot import GpuSample, HostSample
 from gputop.model.steps import StepPeriod
 
 LEAST_SAMPLES = 10
+SURE_S = 8.0
+"""What the window covers at least before a GPU whose util changes is judged, or one is called well: ten samples in less
+time are taken at a start, four times a second."""
 """With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 
 TRAINS_S = 15.0
@@ -201,6 +204,8 @@ class Signals(Struct, frozen=True):
     SM, tensor and DRAM activity only rise while a kernel runs. ``idle`` is percent too.
     """
     idle: float
+    is_steady: bool
+    """Both halves of the window are alike, kernels ran, and no requests come by chance."""
     util_known: bool
     mean: GpuMeans
     """Mean values of the window, without SM if ``sm_off`` is set."""
@@ -269,6 +274,11 @@ class Signals(Struct, frozen=True):
     def waits_for(self) -> int | None:
         """Index of the straggler for which this GPU shows to wait."""
         return self.peer.straggler if self.peer is not None and self.index in self.peer.waits else None
+
+    @property
+    def is_early(self) -> bool:
+        """True if the window is too short to say that nothing is wrong."""
+        return self.covered_s < SURE_S
 
     @property
     def begins(self) -> bool:

@@ -58,8 +58,10 @@ from gputop.diagnosis.window import (
     WITHOUT_COUNTERS,
     GpuMeans,
     Second,
+    evenly,
     gpu_means,
     host_means,
+    is_steady,
     mean,
     second_of,
 )  # fmt: skip
@@ -83,8 +85,8 @@ JOB_GONE_S = 3.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
 REPEATS_S = 0.9
-"""A util that has not moved for less is one that the driver has not renewed: a GeForce of the Blackwell generation does
-it once a second. One that rests for longer is a sample like any other."""
+"""A sample of which nothing has moved for less is one that the driver has not renewed. One that rests for longer is a
+sample like any other."""
 WAITS_BELOW_UTIL = 90.0
 """Above this mean utilisation idle time is attributed to no worker: there is nearly none."""
 
@@ -182,6 +184,8 @@ class GpuTrack:
         self.health = Health()
         self.util_now: float | None = None
         """The latest sample's util, percent."""
+        self.first_kernels_t = float("-inf")
+        """When a job was seen that begins to work."""
         self._job, self._window = JobState(), WindowState()
         self._trend = MemoryTrend()
         self._alternations = Alternations()
@@ -231,8 +235,8 @@ class GpuTrack:
         if busy is not None and ran is not None:
             knows = tick is not None and tick.knows_feeders
             age_known = knows and tick is not None and tick.age_s is not None
-            begins = startup.begins_to_work(t, max(busy, ran), age_known=age_known)
-            began = startup.began_to_train(t, interval_s) if knows else None
+            begins = startup.begins_to_work(t, interval_s, max(busy, ran), age_known=age_known)
+            began = startup.began_to_train(t) if knows else None
         if measured is not None:
             used, total = memory_of(gpu, now.host)
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
@@ -246,6 +250,7 @@ class GpuTrack:
             self._restart(Restart.UTIL_REFUTED)
         elif begins:
             self._restart(Restart.FIRST_KERNELS)
+            self.first_kernels_t = t
         elif since_last_s > WINDOW_S:
             self._restart(Restart.GAP, had_job=had_job)
         elif pause is not None and pause.length_s > LONG_PAUSE_S and busy is not None and busy >= ZERO_UTIL:
@@ -264,8 +269,9 @@ class GpuTrack:
         # The sample.
         window = self._window
         self.util_now = util
-        window.fresh += util != util_before or t - self._renewed_t >= REPEATS_S
-        if util != util_before:
+        has_moved = second.has_moved(window.seconds[-1] if window.seconds else None)
+        window.fresh += has_moved or t - self._renewed_t >= REPEATS_S
+        if has_moved:
             self._renewed_t = t
         window.add(second)
         if busy is not None and ran is not None:
@@ -274,7 +280,7 @@ class GpuTrack:
             window.runs.observe(t, dt, busy, write, saves)
             self._falls = self._alternations.observe(t, ran)
             self._comes_and_goes = job.bursts.observe(t, busy)
-        means = gpu_means(window.seconds)
+        means = gpu_means(evenly(window.seconds))
         if measured is not None and (idle_by := kernels_pct(gpu, util)) is not None:
             self._attribute(second, idle_by, means.util_pct, measured)
         if util is not None:
@@ -431,6 +437,9 @@ class GpuTrack:
             covered_s=t - oldest_t + interval_s,
             util_pct=util,
             idle=round(100.0 - util, 6),
+            is_steady=not quiet
+            and (tick.server is None or util > 100.0 - thresholds.IDLE)
+            and is_steady(window.seconds),
             util_known=means.util_pct is not None,
             mean=means,
             sm_off=sm_off,
@@ -449,12 +458,12 @@ class GpuTrack:
             xids=self.health.xids,
             leak=self._trend.leak,
             has_trained=tick.knows_feeders and startup.has_trained,
-            kernels_s=startup.kernels_s(t, interval_s),
+            kernels_s=startup.kernels_s(t),
             has_worked=not tick.knows_feeders or startup.has_worked,
             changed_s=None if self._changed_at is None else t - self._changed_at,
             resumed=window.resumed and n < min_samples,
             trains_s=startup.trains_s(t),
-            steps_now=startup.is_busy(t, interval_s),
+            steps_now=startup.is_busy(t),
             job_ended=bool(self._job.pids) and not tick.owners,
             fabric=now.fabric,
         )
@@ -462,7 +471,7 @@ class GpuTrack:
     def _host_side(self, t: float, tick: GpuHostActivity, host: HostSample, run: Pause | None, util: float) -> HostSide:
         """Host activity for this GPU over the window."""
         p, job, window = tick.primary, self._job, self._window
-        seconds = list(window.seconds)
+        seconds = evenly(list(window.seconds))
         loaders = len(tick.loaders)
         if not loaders:
             loaders = ceil(sum([(second.host and second.host.loaders) or 0.0 for second in seconds]) / len(seconds))

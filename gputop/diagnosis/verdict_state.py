@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
-from gputop.diagnosis.rules import CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
+from gputop.diagnosis.rules import CAUSES, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED, WORKS
 from gputop.diagnosis.rules.badges import BADGES, ECC, XID, lost_badge
 from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, RuleResult
 from gputop.diagnosis.rules.busy import (
@@ -23,7 +23,7 @@ from gputop.diagnosis.rules.busy import (
     chip_share,
 )
 from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
-from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
+from gputop.diagnosis.rules.starved import LOW_DEMAND, STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK
 from gputop.diagnosis.tracks import GpuTrack
@@ -57,7 +57,10 @@ VOTE_S = 10.0
 VOTES_NEEDED = 0.8
 STANDS_S = 10.0
 FIRST_S, SOON_S = 5.0, 3.0
-"""The first verdict shows once it has held for so long without a break, and the wait of a young job sooner."""
+"""The first verdict shows once it has held for so long without a break, and sooner the wait of a young job and what is
+wrong with a steady load that is sampled four times a second."""
+SOON_SAMPLES = 12
+"""Samples in ``SOON_S`` that must agree on an early verdict."""
 SOON: frozenset[Cause] = frozenset(("disk", "network", "fetch", "pipe", "lock", "sleep"))
 """What a job that has just begun to train is told to wait for as soon as its account says so. What runs may be its
 warm-up, and what is not seen yet may still be."""
@@ -68,7 +71,17 @@ PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
 T = TypeVar("T")
 
 
+NEVER_EARLY = frozenset(rule.id for rule in (*IDLE_FAMILY, *UNATTRIBUTED, LOW_DEMAND, *END))
+"""All-clears, and what is said where nothing better is known: a few seconds may lie between two pauses, or in one."""
+
+
 def candidate(s: Signals) -> Rule:
+    """The rule that holds now, early only where it says what is wrong."""
+    rule = _candidate(s)
+    return COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.n >= s.min_samples else rule
+
+
+def _candidate(s: Signals) -> Rule:
     """The rule that holds now.
 
     Starvation without a cause that can be named yields to A/B: B lies wholly where the GPU is idle ≥ 20 %, and "low SM
@@ -91,6 +104,7 @@ class Debouncer(Generic[T]):
         self.shown = shown
         self.since = t
         self._votes: deque[T] = deque()
+        self._interval_s = 0.0
 
     def vote(self, t: float, value: T, interval_s: float, *, first_s: float | None = None) -> bool:
         """Count one tick; True if the shown value has changed.
@@ -98,6 +112,10 @@ class Debouncer(Generic[T]):
         ``first_s``: the shown value says nothing yet, and gives way to the first value that holds for so long.
         """
         votes, most = self._votes, max(1, round(VOTE_S / interval_s))
+        if votes and interval_s >= 2.0 * self._interval_s:
+            # Votes come more seldom from now on: of the earlier ones as many stay as would have come.
+            votes = self._votes = deque(list(votes)[:: -round(interval_s / self._interval_s)][::-1])
+        self._interval_s = interval_s
         votes.append(value)
         while len(votes) > most:
             votes.popleft()
@@ -308,6 +326,11 @@ class GpuState:
             self._cannot_judge(t, gpu, all_lost=all_lost, has_instances=has_instances)
         else:
             rule = candidate(s)
+            if self.track.first_kernels_t > self._verdict.since and self.verdict not in UNDECIDED:
+                # What is shown was said of the time before this job.
+                self._offers.clear()
+                self._verdict.show(t, key_of(COLLECTING.id, None))
+                self._show(t, Candidate(COLLECTING, COLLECTING.tell(s), None), goes_on=False)
             self._choose(t, interval_s, rule, s)
             self._badges = self._board.observe(s, rule.id, interval_s)
         now = (self._verdict.shown[0], self._paint.shown[0])
@@ -386,7 +409,8 @@ class GpuState:
         offered = Candidate(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
-        first_s = SOON_S if s.begins and result.cause in SOON else FIRST_S
+        is_soon = (s.begins and result.cause in SOON) or (s.is_early and SOON_SAMPLES * interval_s <= SOON_S)
+        first_s = SOON_S if is_soon else FIRST_S
         changed = self._verdict.vote(t, key, interval_s, first_s=first_s if shown[0] in UNDECIDED else None)
         shown = self._verdict.shown
         if changed:

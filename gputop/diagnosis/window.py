@@ -19,6 +19,7 @@ from gputop.diagnosis.sanity import is_missed
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.feeders import WaitEnd
 from gputop.model.snapshot import GpuSample
+from gputop.model.source import FAST_S
 
 WINDOW_S = 30.0
 """Rules are evaluated on means over this many seconds, whatever the interval."""
@@ -117,6 +118,12 @@ class Second(Struct, frozen=True):
     fetches: bool = False
     """The main thread polls a socket of its own process that receives data."""
 
+    def has_moved(self, before: Second | None) -> bool:
+        """True if any value differs from the sample before: the counters were renewed."""
+        if before is None or self.gpu != before.gpu:
+            return True
+        return self.host is not None and self.host != before.host
+
 
 def second_of(t: float, dt: float, gpu: GpuSample, sm: float | None, tick: GpuHostActivity | None) -> Second:
     """One sample; ``sm`` is None if it does not count, and ``tick`` if the processes were not read again."""
@@ -133,6 +140,9 @@ def second_of(t: float, dt: float, gpu: GpuSample, sm: float | None, tick: GpuHo
 ACTIVITY = ("sm", "occ", "tensor", "fp32", "fp64", "fp16", "integer", "dram", "util_with_sm", "util_with_dram")
 """What the profiling counters say."""
 WITHOUT_COUNTERS: dict[str, float | None] = dict.fromkeys((*ACTIVITY, "multiplexed"))
+STEADY_PCT, STEADY_S = 10.0, 4.0
+"""Of a steady window util in its halves, and SM activity in those of so many seconds, differ by at most so many points:
+SM activity of the first kernels is that of a warm-up [judged]."""
 LEAST_PART = 6
 """Of the samples one in so many must have a counter, however many are multiplexed."""
 _IS_ACTIVITY = tuple(name in ACTIVITY for name in GpuMeans._fields)
@@ -186,9 +196,28 @@ def host_means(seconds: Iterable[Second], *, is_idle: bool = True) -> HostMeans:
     return HostMeans(**{name: mean(column, least) for name, column in zip(_READ_WHILE_BUSY, columns, strict=True)})
 
 
-def util_mean(seconds: Sequence[Second]) -> float | None:
-    """Mean util alone, percent."""
-    return mean([second.gpu.util_pct for second in seconds], len(seconds) / 2.0)
+def evenly(seconds: Sequence[Second]) -> Sequence[Second]:
+    """The samples, long ones several times where their lengths differ, so that plain means are those of time.
+
+    At a start four samples a second are followed by one.
+    """
+    spans = [second.dt for second in seconds]
+    shortest = max(min(spans), FAST_S)
+    if max(spans) < 2.0 * shortest:
+        return seconds
+    return [second for second in seconds for _ in range(max(1, round(second.dt / shortest)))]
+
+
+def is_steady(seconds: Sequence[Second]) -> bool:
+    """True if util was alike in both halves of the window, and SM activity in those of its last seconds."""
+    newest = samples_after(seconds, seconds[-1].t - STEADY_S)
+    columns = [second.gpu.util_pct for second in seconds], [second.gpu.sm for second in newest]
+    for column in columns:
+        half = len(column) // 2
+        before, now = mean(column[:half], 1.0) if half else None, mean(column[half:], 1.0)
+        if before is not None and now is not None and abs(now - before) > STEADY_PCT:
+            return False
+    return True
 
 
 def samples_after(seconds: Sequence[Second], t: float) -> list[Second]:

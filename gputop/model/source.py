@@ -12,6 +12,8 @@ from typing import Protocol
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event, Snapshot
 
+FAST_S, FAST_FOR_S = 0.25, 15.0
+"""A live source may be asked to measure so often for so long, so that a first verdict comes soon."""
 CLOSE_S = 0.2
 """Seconds that closing a source waits for a hung driver call."""
 

@@ -208,7 +208,7 @@ class LocalSource:
             reading.gpus,
             _processes(reading, around),
             around.host if around is not None else HostSample(),
-            self.interval_s,
+            readers.interval_s,
             reading.events if new else (),
             None if self._own_cost is None else self._own_cost.read(self._reader.sm_readers.helper_cost()),
             readers.stale() or NOTHING_LATE,
@@ -257,13 +257,15 @@ def open_local(
     own_process: bool = True,
     lets_sleep: bool = False,
     wakes: bool = False,
+    is_quick: bool = False,
 ) -> LocalSource:
     """Return the source of this machine; no thread runs yet.
 
     ``interval_s`` replaces the setting. ``lets_sleep`` releases unused GPUs, so that they fall asleep: for watching,
     not for recording. ``wakes`` asks sleeping GPUs all the same, for a command that is about to use one. Without
     ``own_process`` snapshots do not say what gputop itself costs. Raises UsageError for an invalid address of an
-    exporter.
+    exporter. With ``is_quick`` it measures four times a second for some seconds after the start, and after a job's
+    first kernels.
     """
     make_room()
     options = MachineOptions(
@@ -272,6 +274,7 @@ def open_local(
         visible=settings.visible,
         sm=sm_options(settings),
         lets_sleep=lets_sleep,
+        is_quick=is_quick,
         sys=NOT_LOOKED_AT if wakes else "/sys",
     )
     return LocalSource(options, own_process=own_process)

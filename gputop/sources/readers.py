@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gputop.model.source import SourceError, UsageError
+from gputop.model.source import FAST_FOR_S, FAST_S, SourceError, UsageError
 from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
@@ -31,6 +31,10 @@ SILENT_S = 0.8
 """So long after its start what reads once reads /proc also where the driver has not answered."""
 HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for it: the other GPUs are read in the meantime."""
+RUNS_UTIL = 5.0
+"""A GPU this busy runs kernels of its processes, percent."""
+HURRIES_EVERY_S = 60.0
+"""How often new jobs may have the GPUs read faster: what starts jobs all the time must not cost that all the time."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 """Back-off while the driver does not start."""
 NOTHING_READ = GpusReading(0.0, (), ())
@@ -45,7 +49,8 @@ class Readers:
     other.
 
     ``reading`` is the newest one of NVML, from whichever thread. ``publish`` is called on the third thread when a tick
-    is complete, and once an interval while NVML is late.
+    is complete, and once an interval while NVML is late. ``interval_s`` is the expected distance of the newest tick
+    from the one before.
     """
 
     def __init__(
@@ -53,6 +58,10 @@ class Readers:
     ) -> None:
         """``once`` is for a command that ends after two ticks."""
         self._interval_s, self._reader, self._publish, self._once = options.interval_s, reader, publish, once
+        self._is_quick, self._fast_until, self._hurried_at = options.is_quick, float("-inf"), float("-inf")
+        self._have_run: frozenset[int] = frozenset()
+        """Processes whose kernels were seen to run."""
+        self.interval_s = self._next_s = options.interval_s
         self._hung_s = min(options.hung_s, HUNG_ONCE_S) if once else options.hung_s
         self._pair_s = CLOSEST_PAIR_S if once else PAIR_S
         self._proc_grace_s = ONCE_PROC_GRACE_S if once else LIVE_PROC_GRACE_S
@@ -86,7 +95,10 @@ class Readers:
         """
         if not self._nvml.turns and not self._once:
             self._proc.ask()
-        self._due = time.monotonic() + (SILENT_S if self._once else self._interval_s)
+        now = time.monotonic()
+        self._hurry(now)
+        self.interval_s = self._next_s
+        self._due = now + (SILENT_S if self._once else self._interval_s)
         self._worker.ask()
 
     def stop(self, timeout_s: float) -> None:
@@ -194,7 +206,9 @@ class Readers:
             self._tick_over(now, done=done)
         if now >= self._due:
             # A late thread skips ticks: it never tries to catch up.
-            self._due = max(self._due + self._interval_s, now)
+            self.interval_s = self._next_s
+            self._next_s = min(FAST_S, self._interval_s) if now < self._fast_until else self._interval_s
+            self._due = max(self._due + self._next_s, now)
             self._tick(now)
         if self._proc_due and self._proc.busy_since is None:
             self._proc_due = False
@@ -220,10 +234,27 @@ class Readers:
             self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at
             self.readings += 1
             self._retry_s = FIRST_RETRY_S
+            if self.reading is not None and self._sees_first_kernels(self.reading):
+                self._hurry(now)
         elif isinstance(self._nvml.error, SourceError):
             self._retry_at = now + self._retry_s
             self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
         self._ask_proc(now)
+
+    def _hurry(self, now: float) -> None:
+        """Tick faster for some seconds, so that a first verdict comes soon."""
+        if self._is_quick and now - self._hurried_at >= HURRIES_EVERY_S:
+            self._hurried_at, self._fast_until = now, now + FAST_FOR_S
+            self._next_s = min(FAST_S, self._interval_s)
+            self._due = min(self._due, now + self._next_s)
+
+    def _sees_first_kernels(self, reading: GpusReading) -> bool:
+        """Whether the GPU of a process runs kernels for the first time."""
+        busy = {gpu.static.index for gpu in reading.gpus if (gpu.util_pct or 0.0) >= RUNS_UTIL}
+        run = frozenset(process.pid for process in reading.processes if process.gpu in busy)
+        is_first = not run <= self._have_run
+        self._have_run = frozenset(process.pid for process in reading.processes) & (self._have_run | run)
+        return is_first
 
     def _ask_proc(self, now: float) -> None:
         self._proc_asked_at = now

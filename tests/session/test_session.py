@@ -139,3 +139,21 @@ def test_what_was_judged_is_kept_small() -> None:
     for k in range(130):
         monitor.feed(snapshot_at(T0 + 0.25 * k, started=T0, interval_s=0.25))
     assert len(monitor.judgement()) < 250_000
+
+
+def test_a_recording_keeps_its_interval_while_a_source_measures_more_often_and_loses_no_event(tmp_path: Path) -> None:
+    session = Session(Monitor(charts=False))
+    recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
+    session.record(recorder)
+    quarters = [replace(frame(0), t=T0 + 0.25 * n, interval_s=0.25) for n in range(11)]
+    marks = [replace(s, events=(Event(s.t, "mark", f"m{n}"),), steps=frame(0).steps) for n, s in enumerate(quarters)]
+    for snapshot in [*marks, replace(frame(0), t=T0 + 3.5)]:
+        session.take(snapshot)
+    session.stop_recording()
+    recorder.close()
+    found = list(read_snapshots(str(tmp_path / "r.jsonl.gz")))
+    assert [snapshot.t - T0 for snapshot in found] == [0.0, 1.0, 2.0, 3.5]
+    assert {snapshot.interval_s for snapshot in found} == {1.0}
+    told = [event.text for snapshot in found for event in snapshot.events if event.kind == "mark"]
+    assert told == [f"m{n}" for n in range(11)]
+    assert sum(len(snapshot.steps) for snapshot in found) == 12 * len(frame(0).steps)

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.conditions import flag_now
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Snapshot
+from gputop.model.source import FAST_S
 from gputop.output.snapshot_data import once_data
 from gputop.sources import readers as schedules
+from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
@@ -148,3 +150,27 @@ def test_one_sample_is_flagged_by_the_bounds_of_the_verdict(
     assert (given["in_sample"] == "busy, not working") is (flag is not None)
     assert given["gap_pct"] == (None if util is None or sm is None else pytest.approx(util - sm))
     assert "busy_not_working" not in given
+
+
+def test_gpus_are_read_faster_at_a_start_and_at_a_jobs_first_kernels_but_not_for_each_of_many_jobs() -> None:
+    def reading(util: float, *pids: int) -> GpusReading:
+        sample = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=util)
+        return GpusReading(1.0, (sample,), tuple(GpuProcess(0, pid) for pid in pids))
+
+    def quick(*, is_quick: bool = True) -> Readers:
+        options = MachineOptions(interval_s=1.0, is_quick=is_quick)
+        return Readers(options, scripted(lambda _: NOTHING_READ, lambda *_: None), lambda: None)
+
+    readers = quick()
+    assert not readers._sees_first_kernels(reading(0.0, 7)) and not readers._sees_first_kernels(reading(50.0))
+    assert readers._sees_first_kernels(reading(50.0, 7)) and not readers._sees_first_kernels(reading(50.0, 7))
+    assert not readers._sees_first_kernels(reading(0.0, 7, 8)) and readers._sees_first_kernels(reading(50.0, 7, 8))
+    steps = []
+    for now in (0.0, 10.0, 70.0):
+        readers._next_s = 1.0
+        readers._hurry(now)
+        steps.append(readers._next_s)
+    assert steps == [FAST_S, 1.0, FAST_S]
+    calm = quick(is_quick=False)
+    calm._hurry(0.0)
+    assert calm._next_s == 1.0

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.idle_runs import BEGUN_OF_S, BEGUN_S, WORKED_OF_S, WORKED_S
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
-from gputop.diagnosis.signals import LEAST_SAMPLES, TRAINS_S, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, SURE_S, TRAINS_S, Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Confidence, Level, State
 from gputop.diagnosis.window import WINDOW_S
@@ -67,7 +67,7 @@ class Rule(Struct, frozen=True):
 
 
 def _too_few(s: Signals) -> bool:
-    if s.n < s.min_samples:
+    if s.n < s.min_samples or (s.is_early and not s.is_steady):
         return True
     # The account of a GPU that idles may need longer than its means.
     idles = s.host.seen and s.util_known and s.idle >= IDLE and not s.quiet
@@ -80,14 +80,14 @@ def _collecting(s: Signals) -> RuleResult:
         return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
     few = f"{s.n} of {s.min_samples} samples"
     if s.n >= s.min_samples:
-        few = f"{s.covered_s:.0f} s are too few to tell by turns"
+        few = f"{s.covered_s:.0f} s are too few to tell while the load changes"
     return RuleResult("grey", (few,), confidence="low")
 
 
 COLLECTING = Rule(
     id="collecting",
     title="collecting",
-    condition=f"fewer than {LEAST_SAMPLES} samples",
+    condition=f"fewer than {LEAST_SAMPLES} samples, or less than {SURE_S:.0f} s of a load that changes or seems well",
     level="grey",
     state="unmeasured",
     holds=_too_few,
@@ -114,7 +114,8 @@ def _is_new(s: Signals) -> bool:
 def _young(s: Signals) -> bool:
     if _is_new(s) and works(s) and s.host.feeders is not None and s.host.feeders.leading == "cpu":
         return True
-    return s.tick.age_s is not None and s.tick.age_s < YOUNG_S and not s.has_trained and not is_fed(s)
+    has_begun = s.has_trained or (s.trains_s is not None and s.steps_now and s.is_steady)
+    return s.tick.age_s is not None and s.tick.age_s < YOUNG_S and not has_begun and not is_fed(s)
 
 
 def is_cpu_phase(s: Signals) -> bool:
@@ -160,7 +161,8 @@ STARTUP = Rule(
     f"last {WORKED_OF_S:.0f} s and do not come again and again; or the GPU is idle while its process, which holds ≥ "
     f"{HELD_BYTES / 2**30:.0f} GiB, computes on the CPU (main thread ≥ {100 * BUSY_MAIN:.0f} % or tree ≥ "
     f"{BUSY_CORES:g} core); not where a kernel ran in {STEPS_S:.0f} of {WORKED_OF_S:.0f} s while the main thread "
-    f"waited for workers that work; the wait is named once kernels ran in {BEGUN_S:.0f} of {BEGUN_OF_S:.0f} s",
+    "waited for workers that work; the wait, and what is wrong with a steady load, is named once kernels ran in "
+    f"{BEGUN_S:.0f} of {BEGUN_OF_S:.0f} s",
     level="grey",
     state="unmeasured",
     holds=_startup,
