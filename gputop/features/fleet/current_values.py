@@ -15,10 +15,10 @@ from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import queries
 from gputop.features.fleet.decode_labels import SeriesKey
 from gputop.features.fleet.decode_values import SeriesFacts, in_units, reading_of, series_facts
-from gputop.features.fleet.engine import Engine, FleetAnswers, values
+from gputop.features.fleet.engine import Engine, FleetAnswers, PromQuery, values
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, merged
-from gputop.features.fleet.gpu_inventory import FleetInventory
+from gputop.features.fleet.gpu_inventory import PATIENCE, FleetInventory
 from gputop.features.fleet.outages import HostOutages
 from gputop.features.fleet.promql import over
 
@@ -47,10 +47,12 @@ class FleetReader:
 
         Raises FleetError if utilisation was not answered.
         """
-        texts = self._questions()
-        answers = self._engine.asked(texts, at, needs=("util_pct",))
+        # Before the first answer there is nothing to show meanwhile.
+        patience = 1.0 if self._refreshes else PATIENCE
+        questions = {name: PromQuery(text, at, patience=patience) for name, text in self._questions().items() if text}
+        answers = self._engine.asked(questions, needs=("util_pct",))
         t = now if answers.t is None else answers.t
-        gap = self._take(answers, [name for name, text in texts.items() if text], t)
+        gap = self._take(answers, questions, t)
         self._refreshes += 1
         identities = self._inventory.identities
         measured = {identities[key].place for key in self._values["util_pct"] if key in identities}
