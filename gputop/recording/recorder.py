@@ -14,6 +14,7 @@ from queue import Full, Queue
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
+from gputop.model.steps import MOST_STEP_ROWS, StepRow
 from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.writer import RecordingWriter
 from gputop.system.worker import Worker
@@ -52,6 +53,8 @@ class Recorder:
         Their events come with the next frame.
         """
         self._owed: tuple[Event, ...] = ()
+        self._owed_steps: tuple[StepRow, ...] = ()
+        self._queued_t = float("-inf")
         self.ran: RunFacts | None = None
         """Program that ran; written after the last frame."""
         self._worker = Worker("recorder", self._write, close=lambda: self._write(ends=True))
@@ -73,10 +76,11 @@ class Recorder:
         """Bytes written to all files of this recorder."""
         return self._writer.bytes_written
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), interval_s: float = 0.0) -> None:
         """Queue one rounded frame and events derived from it.
 
-        Never waits; drops the frame when the queue is full.
+        Never waits; drops the frame when the queue is full. Of frames that come sooner than ``interval_s`` one an
+        interval is recorded. The next frame has the events and steps of one that is not.
         """
         if self._has_ended:
             return
@@ -84,12 +88,15 @@ class Recorder:
             self.seconds += max(0.0, snapshot.t - self._last_t)
         self._last_t = snapshot.t
         marked = [replace(event, derived=True) for event in derived]
-        snapshot = replace(snapshot, events=(*self._owed, *snapshot.events, *marked))
-        if self._queued(partial(self._writer.write, snapshot)):
-            self._owed = ()
+        since_s, usual_s = snapshot.t - self._queued_t, max(interval_s, snapshot.interval_s)
+        is_extra = snapshot.interval_s < usual_s and 0.0 < since_s < usual_s - 0.5 * snapshot.interval_s
+        events, steps = (*self._owed, *snapshot.events, *marked), (*self._owed_steps, *snapshot.steps)
+        snapshot = replace(snapshot, events=events, steps=steps, interval_s=usual_s)
+        if not is_extra and self._queued(partial(self._writer.write, snapshot)):
+            self._owed, self._owed_steps, self._queued_t = (), (), snapshot.t
         else:
-            self._owed = snapshot.events[:MOST_OWED]
-            self.dropped += 1
+            self._owed, self._owed_steps = events[:MOST_OWED], steps[:MOST_STEP_ROWS]
+            self.dropped += not is_extra
 
     def event(self, event: Event) -> None:
         """Queue one event without a frame, such as a mark."""

@@ -54,9 +54,6 @@ class Session:
         self._memory: Memory | None = None
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
-        self._recorded_t = float("-inf")
-        self._held: list[tuple[Snapshot, list[Event]]] = []
-        """Snapshots since the one that was recorded last, with the events derived from them."""
         self._round: Callable[[Snapshot], Snapshot] | None = None
         self.alerts: RunWatcher | None = None
         """What looks at every frame besides, if there is anything."""
@@ -76,28 +73,10 @@ class Session:
             snapshot = replace(snapshot, periods=frame.periods)
         if self._recorder is not None and self._events is not None:
             snapshot = replace(snapshot, ongoing=self.monitor.ongoing_conditions())
-            self._offer(self._recorder, snapshot, self._events.events(frame))
+            self._recorder.offer(snapshot, self._events.events(frame), self.monitor.interval_s)
         if self.alerts is not None:
             self.alerts.take(frame)
         return frame
-
-    def _offer(self, recorder: Recorder, snapshot: Snapshot, derived: list[Event]) -> None:
-        """Record one snapshot an interval, also while the source measures more often.
-
-        The events and steps of those between are recorded with it.
-        """
-        usual_s, since_s = self.monitor.interval_s, snapshot.t - self._recorded_t
-        self._held.append((snapshot, derived))
-        if snapshot.interval_s < usual_s and 0.0 < since_s < usual_s - 0.5 * snapshot.interval_s:
-            return
-        held, self._held, self._recorded_t = self._held, [], snapshot.t
-        events = tuple([event for one, _ in held for event in one.events])
-        steps = tuple([row for one, _ in held for row in one.steps])
-        interval_s = max(usual_s, snapshot.interval_s)
-        recorder.offer(
-            replace(snapshot, interval_s=interval_s, events=events, steps=steps),
-            [event for _, all_ in held for event in all_],
-        )
 
     def note(self, event: Event) -> None:
         """Record an event outside snapshots, such as a late mark."""
@@ -123,15 +102,11 @@ class Session:
 
     def record(self, recorder: Recorder) -> None:
         """Record from now on, in place of any earlier recording."""
-        self._recorder, self._events, self._recorded_t = recorder, FrameEvents(), float("-inf")
+        self._recorder, self._events = recorder, FrameEvents()
         self._round = _rounding()
 
     def stop_recording(self) -> Recorder | None:
         """End the recording and return its recorder, which the caller closes."""
-        held, self._held = self._held, []
-        for snapshot, derived in held:
-            for event in (*snapshot.events, *derived):
-                self.note(event)
         recorder, self._recorder, self._events = self._recorder, None, None
         if self._memory is None:
             self._round = None
