@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis import thresholds as at
+from gputop.diagnosis import thresholds
 from gputop.diagnosis.host_side import is_compute
 from gputop.diagnosis.sample_facts import is_split, ratio, sm_now
 from gputop.diagnosis.sanity import has_impossible_power
@@ -73,52 +73,55 @@ def update_conditions(
     """
     sm, tensor, dram, power, x = mean.sm, mean.tensor, mean.dram, mean.power, mean.tensor_ratio
     dram_ratio = mean.dram_ratio if mean.util_pct is not None else ratio(dram, 100.0)
-    much = _above(before.much_dram, dram_ratio, at.MUCH_DRAM_RATIO)
+    much = _above(before.much_dram, dram_ratio, thresholds.MUCH_DRAM_RATIO)
     unexplained = _is_unexplained(before.unexplained, mean)
     return Conditions(
         flag=next_flag(before.flag, mean, util, may_be_hollow=may_be_hollow),
-        moves_data=_below(before.moves_data, tensor, at.COMM_TENSOR)
+        moves_data=_below(before.moves_data, tensor, thresholds.COMM_TENSOR)
         and (
-            _above(before.moves_data, mean.nvlink, at.COMM_NVLINK)
-            or _above(before.moves_data, mean.pcie_both_ways, at.COMM_PCIE)
+            _above(before.moves_data, mean.nvlink, thresholds.COMM_NVLINK)
+            or _above(before.moves_data, mean.pcie_both_ways, thresholds.COMM_PCIE)
         ),
-        rests=(tensor is None or _below(before.rests, tensor, at.COMM_TENSOR))
-        and _below(before.rests, dram, at.COMM_DRAM)
-        and _below(before.rests, power, at.COMM_POWER),
+        rests=(tensor is None or _below(before.rests, tensor, thresholds.COMM_TENSOR))
+        and _below(before.rests, dram, thresholds.COMM_DRAM)
+        and _below(before.rests, power, thresholds.COMM_POWER),
         memory=(
-            _above(before.memory, dram, at.MEMORY_DRAM)
+            _above(before.memory, dram, thresholds.MEMORY_DRAM)
             if mean.util_pct is None
-            else _above(before.memory, util, at.MEMORY_UTIL) and _above(before.memory, mean.dram_ratio, at.MEMORY_RATIO)
+            else _above(before.memory, util, thresholds.MEMORY_UTIL)
+            and _above(before.memory, mean.dram_ratio, thresholds.MEMORY_RATIO)
         ),
         much_dram=much,
         little_tensor=(
             not much
-            and _above(before.little_tensor, sm, at.TENSOR_SM)
-            and _below(before.little_tensor, tensor, at.LITTLE_TENSOR)
-            and _below(before.little_tensor, x, at.LITTLE_TENSOR_RATIO)
-            and (mean.fp64 or 0.0) < at.SOME_FP64
+            and _above(before.little_tensor, sm, thresholds.TENSOR_SM)
+            and _below(before.little_tensor, tensor, thresholds.LITTLE_TENSOR)
+            and _below(before.little_tensor, x, thresholds.LITTLE_TENSOR_RATIO)
+            and (mean.fp64 or 0.0) < thresholds.SOME_FP64
         ),
         half=(
             not much
             and mean.util_pct is not None
-            and _above(before.half, util, at.HALF_UTIL)
-            and _below(before.half, mean.sm_ratio, at.HALF_RATIO)
+            and _above(before.half, util, thresholds.HALF_UTIL)
+            and _below(before.half, mean.sm_ratio, thresholds.HALF_RATIO)
         ),
         stalled=_is_stalled(before.stalled, mean, has_nvlink=has_nvlink),
-        broad=_above(before.broad, util, at.HEALTHY_UTIL)
+        broad=_above(before.broad, util, thresholds.HEALTHY_UTIL)
         and sm is not None
-        and (_above(before.broad, sm, at.HEALTHY_SM) or _above(before.broad, tensor, at.HEALTHY_TENSOR)),
+        and (
+            _above(before.broad, sm, thresholds.HEALTHY_SM) or _above(before.broad, tensor, thresholds.HEALTHY_TENSOR)
+        ),
         witness=much
-        or _above(before.witness, x, at.WITNESS_TENSOR_RATIO)
-        or any(_above(before.witness, pipe, at.WITNESS_PIPE) for pipe in mean.pipes),
-        seen=any(_above(before.seen, pipe, at.SEEN_PIPE) for pipe in (tensor, *mean.pipes))
-        or _above(before.seen, dram, at.SEEN_DRAM)
-        or (not unexplained and _above(before.seen, power, at.SEEN_POWER)),
+        or _above(before.witness, x, thresholds.WITNESS_TENSOR_RATIO)
+        or any(_above(before.witness, pipe, thresholds.WITNESS_PIPE) for pipe in mean.pipes),
+        seen=any(_above(before.seen, pipe, thresholds.SEEN_PIPE) for pipe in (tensor, *mean.pipes))
+        or _above(before.seen, dram, thresholds.SEEN_DRAM)
+        or (not unexplained and _above(before.seen, power, thresholds.SEEN_POWER)),
         unexplained=unexplained,
-        at_power_limit=_above(before.at_power_limit, util, at.HEALTHY_UTIL)
-        and _above(before.at_power_limit, power, at.FULL_POWER),
-        draws_little=_above(before.draws_little, util, at.LOW_POWER_UTIL)
-        and _below(before.draws_little, power, at.LOW_POWER),
+        at_power_limit=_above(before.at_power_limit, util, thresholds.HEALTHY_UTIL)
+        and _above(before.at_power_limit, power, thresholds.FULL_POWER),
+        draws_little=_above(before.draws_little, util, thresholds.LOW_POWER_UTIL)
+        and _below(before.draws_little, power, thresholds.LOW_POWER),
         low_clock=limits_known and is_low_clock(before.low_clock, mean, util, power_is_impossible=power_is_impossible),
         waits=_waits(before.waits, round(100.0 - util, 6), slow_idle),
     )
@@ -132,15 +135,19 @@ def next_flag(before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow
     if mean.util_with_sm is None or mean.sm_ratio is None:
         return None
     util = min(util, mean.util_with_sm)
-    if _above(before == "A", util, at.FLAG_A_UTIL) and _below(before == "A", mean.sm, at.FLAG_A_SM):
+    if _above(before == "A", util, thresholds.FLAG_A_UTIL) and _below(before == "A", mean.sm, thresholds.FLAG_A_SM):
         return "A"
     is_set = before in ("A", "B")
-    if _above(is_set, util, at.FLAG_B_UTIL) and _below(is_set, mean.sm_ratio, at.FLAG_B_RATIO):
+    if _above(is_set, util, thresholds.FLAG_B_UTIL) and _below(is_set, mean.sm_ratio, thresholds.FLAG_B_RATIO):
         return "B"
-    if not may_be_hollow or mean.sm_ratio <= 0.0 or (mean.dram_ratio or 0.0) >= at.MUCH_DRAM_RATIO:
+    if not may_be_hollow or mean.sm_ratio <= 0.0 or (mean.dram_ratio or 0.0) >= thresholds.MUCH_DRAM_RATIO:
         return None
     is_set = before == "C"
-    return "C" if _above(is_set, util, at.FLAG_C_UTIL) and _below(is_set, mean.sm_ratio, at.FLAG_C_RATIO) else None
+    return (
+        "C"
+        if _above(is_set, util, thresholds.FLAG_C_UTIL) and _below(is_set, mean.sm_ratio, thresholds.FLAG_C_RATIO)
+        else None
+    )
 
 
 def busy_not_working(
@@ -176,11 +183,11 @@ def is_low_clock(before: bool, mean: GpuMeans, util: float, *, power_is_impossib
 
     A firmware that reads impossible power derives its thermal and power reasons from it: they are not believed.
     """
-    is_held = max(mean.thermal, mean.brake, mean.capped) >= at.SLOWED
-    has_power_left = mean.power is None or _below(before, mean.power, at.LOW_CLOCK_POWER)
+    is_held = max(mean.thermal, mean.brake, mean.capped) >= thresholds.SLOWED
+    has_power_left = mean.power is None or _below(before, mean.power, thresholds.LOW_CLOCK_POWER)
     return (
-        _above(before, util, at.LOW_CLOCK_UTIL)
-        and _below(before, mean.clock, at.LOW_CLOCK)
+        _above(before, util, thresholds.LOW_CLOCK_UTIL)
+        and _below(before, mean.clock, thresholds.LOW_CLOCK)
         and (power_is_impossible or (has_power_left and not is_held))
     )
 
@@ -194,25 +201,27 @@ def has_low_clock(gpu: GpuSample) -> bool:
         capped=float(bool(reasons & POWER_CAP)),
     )  # fmt: skip
     is_known = gpu.throttle_reasons is not None or means.power is not None
-    impossible = has_impossible_power(gpu) or (means.power or 0.0) > at.MOST_POWER
+    impossible = has_impossible_power(gpu) or (means.power or 0.0) > thresholds.MOST_POWER
     return is_known and is_low_clock(False, means, gpu.util_pct or 0.0, power_is_impossible=impossible)
 
 
 def _waits(before: bool, idle: float, slow: float | None) -> bool:
     """True if a GPU idles long enough to wait for something."""
     if slow is None:
-        return _above(before, idle, at.IDLE)
+        return _above(before, idle, thresholds.IDLE)
     if before:
-        return idle >= at.IDLE.leave or (idle >= at.DEMAND_IDLE_LEAVE and slow >= at.DEMAND_SLOW_LEAVE)
-    return min(idle, slow) >= at.IDLE
+        return idle >= thresholds.IDLE.leave or (
+            idle >= thresholds.DEMAND_IDLE_LEAVE and slow >= thresholds.DEMAND_SLOW_LEAVE
+        )
+    return min(idle, slow) >= thresholds.IDLE
 
 
 def _is_unexplained(before: bool, mean: GpuMeans) -> bool:
     counted = [value for value in (mean.tensor, *mean.pipes, mean.dram) if value is not None]
     return (
         bool(counted)
-        and _above(before, mean.sm, at.UNEXPLAINED_SM)
-        and all(_below(before, value, at.UNEXPLAINED_PIPE) for value in counted)
+        and _above(before, mean.sm, thresholds.UNEXPLAINED_SM)
+        and all(_below(before, value, thresholds.UNEXPLAINED_PIPE) for value in counted)
     )
 
 
@@ -224,8 +233,8 @@ def _is_stalled(before: bool, mean: GpuMeans, *, has_nvlink: bool) -> bool:
     pcie = None if mean.pcie_both_ways is None or mean.pcie is None else 100.0 * mean.pcie
     nvlink = None if mean.nvlink is None else 100.0 * mean.nvlink
     links = (pcie, nvlink) if has_nvlink else (pcie,)
-    return _above(before, mean.sm, at.STALLED_SM) and all(
-        _below(before, value, at.STALLED_PIPE) for value in (mean.tensor, *mean.pipes, mean.dram, *links)
+    return _above(before, mean.sm, thresholds.STALLED_SM) and all(
+        _below(before, value, thresholds.STALLED_PIPE) for value in (mean.tensor, *mean.pipes, mean.dram, *links)
     )
 
 

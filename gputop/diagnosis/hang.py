@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis import thresholds as at
+from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.idle import why_idle
 from gputop.diagnosis.sample_facts import pcie_capacity, ratio
 from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
@@ -115,7 +115,13 @@ def spins(gpu: GpuSample) -> bool:
     Busy, with few SMs, and nothing that works or moves.
     """
     util, sm = gpu.util_pct, gpu.sm_active_pct
-    if util is None or util < at.LOW_POWER_UTIL or sm is None or sm >= at.FLAG_A_SM or gpu.dram_active_pct is None:
+    if (
+        util is None
+        or util < thresholds.LOW_POWER_UTIL
+        or sm is None
+        or sm >= thresholds.FLAG_A_SM
+        or gpu.dram_active_pct is None
+    ):
         return False
     link, peak = pcie_capacity(gpu), gpu.static.nvlink_peak_bytes_per_s
     links = (

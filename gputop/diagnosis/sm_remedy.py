@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gputop.diagnosis import thresholds as at
+from gputop.diagnosis import thresholds
 from gputop.model.derived import HARDWARE_SLOWDOWN, POWER_BRAKE, THERMAL
 from gputop.model.sm import CONSUMER, INTEGRATED, LackKind
 from gputop.model.snapshot import GpuSample
@@ -70,17 +70,22 @@ def power_word(gpu: GpuSample) -> str | None:
     FP32, 26 times slower than it could be, 82 % of an H100's limit. Not for MIG instances, whose power is the board's,
     nor while the clocks are held down, nor for impossible power.
     """
-    if gpu.sm_source != "bound" or gpu.util_pct is None or gpu.util_pct < at.HEALTHY_UTIL or gpu.static.mig_enabled:
+    if (
+        gpu.sm_source != "bound"
+        or gpu.util_pct is None
+        or gpu.util_pct < thresholds.HEALTHY_UTIL
+        or gpu.static.mig_enabled
+    ):
         return None
-    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > at.MOST_POWER * gpu.power_limit_w:
+    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > thresholds.MOST_POWER * gpu.power_limit_w:
         return None
     if (gpu.throttle_reasons or 0) & (THERMAL | HARDWARE_SLOWDOWN | POWER_BRAKE):
         return None
     share = gpu.power_w / gpu.power_limit_w
     words = SAYS_NOTHING
-    if share >= at.FULL_POWER:
+    if share >= thresholds.FULL_POWER:
         words = WORKS_HARD
-    elif share < at.LOW_POWER and gpu.util_pct >= at.LOW_POWER_UTIL:
+    elif share < thresholds.LOW_POWER and gpu.util_pct >= thresholds.LOW_POWER_UTIL:
         words = DRAWS_LITTLE
     return f"power {100 * share:.0f} % of its limit: {words}"
 

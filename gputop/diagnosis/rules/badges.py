@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from msgspec import Struct
 
-from gputop.diagnosis import thresholds as at
+from gputop.diagnosis import thresholds
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.hardware_health import (
@@ -83,7 +83,7 @@ COOL_C = 70.0
 
 
 def _is_slowed(s: Signals, part: float) -> bool:
-    return part >= at.SLOWED and s.n >= min(s.min_samples, LEAST_SAMPLES)
+    return part >= thresholds.SLOWED and s.n >= min(s.min_samples, LEAST_SAMPLES)
 
 
 def _clock(s: Signals) -> str:
@@ -99,7 +99,8 @@ def _thermal(s: Signals, verdict: str) -> Told:
 
 
 THERMAL = BadgeRule(
-    "thermal", "thermal slowdown", "red", f"software or hardware thermal slowdown in ≥ {100 * at.SLOWED:.0f} % of "
+    "thermal", "thermal slowdown", "red", f"software or hardware thermal slowdown in ≥ {100 * thresholds.SLOWED:.0f} "
+    "% of "
     f"{WINDOW_S:.0f} s", _thermal,
     "check airflow and fans, lower the power limit", alarm=True,
 )  # fmt: skip
@@ -110,7 +111,7 @@ def _brake(s: Signals, verdict: str) -> Told:
 
 
 POWER_BRAKE = BadgeRule(
-    "power_brake", "power brake", "red", f"external power brake in ≥ {100 * at.SLOWED:.0f} % of {WINDOW_S:.0f} "
+    "power_brake", "power brake", "red", f"external power brake in ≥ {100 * thresholds.SLOWED:.0f} % of {WINDOW_S:.0f} "
     "s", _brake,
     "check the power supply and its cables",
 )  # fmt: skip
@@ -160,17 +161,18 @@ MEMORY_HOT = BadgeRule(
 
 
 def _pcie_degraded(s: Signals, verdict: str) -> Told:
-    if s.degraded_s < at.DEGRADED_S:
+    if s.degraded_s < thresholds.DEGRADED_S:
         return None
     line = f"PCIe link {s.degraded} for {duration(s.degraded_s)} while busy"
     full = s.mean.pcie
-    return line if full is None or full < at.PCIE_FULL else f"{line}, and {share(full)} of its rate is used"
+    return line if full is None or full < thresholds.PCIE_FULL else f"{line}, and {share(full)} of its rate is used"
 
 
 PCIE_DEGRADED = BadgeRule(
     "pcie_degraded", "PCIe link degraded", "yellow",
-    f"PCIe width or generation below its maximum for {at.DEGRADED_S:.0f} s with util ≥ {at.DEGRADED_UTIL:.0f} %, or "
-    f"with ≥ {100 * at.PCIE_FULL:.0f} % of its rate in use", _pcie_degraded,
+    f"PCIe width or generation below its maximum for {thresholds.DEGRADED_S:.0f} s with util ≥ "
+    f"{thresholds.DEGRADED_UTIL:.0f} %, or "
+    f"with ≥ {100 * thresholds.PCIE_FULL:.0f} % of its rate in use", _pcie_degraded,
     "reseat the card or riser, check the slot",
 )  # fmt: skip
 

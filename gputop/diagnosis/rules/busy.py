@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis import thresholds as at
+from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
 from gputop.diagnosis.sanity import has_impossible_power
@@ -43,15 +43,16 @@ def _tell_memory(s: Signals) -> RuleResult:
     return RuleResult(
         "info",
         (f"DRAM {pct(s.mean.dram)} of its peak, {_util(s)}, SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}",),
-        confidence="high" if s.util_pct >= at.HALF_UTIL.leave else "medium",
+        confidence="high" if s.util_pct >= thresholds.HALF_UTIL.leave else "medium",
     )  # fmt: skip
 
 
 MEMORY_BANDWIDTH = Rule(
     id="memory_bandwidth",
     title="memory-bandwidth-bound",
-    condition=f"util ≥ {at.MEMORY_UTIL:.0f} %; DRAM / util ≥ {at.MEMORY_RATIO:g} (leaves at "
-    f"{at.MEMORY_RATIO.leave:g}); where util is not measured: DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
+    condition=f"util ≥ {thresholds.MEMORY_UTIL:.0f} %; DRAM / util ≥ {thresholds.MEMORY_RATIO:g} (leaves at "
+    f"{thresholds.MEMORY_RATIO.leave:g}); where util is not measured: DRAM ≥ {thresholds.MEMORY_DRAM:.0f} % of its "
+    f"peak",
     level="info",
     state="working",
     holds=lambda s: s.conditions.memory,
@@ -71,7 +72,7 @@ HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradien
 
 def _tell_communication(s: Signals) -> RuleResult:
     certain = s.conditions.moves_data
-    if s.mean.nvlink is not None and s.mean.nvlink >= at.COMM_NVLINK.leave:
+    if s.mean.nvlink is not None and s.mean.nvlink >= thresholds.COMM_NVLINK.leave:
         line = f"NVLink {share(s.mean.nvlink)}, "
     elif certain:
         line = f"PCIe RX {share(s.mean.pcie_rx)} and TX {share(s.mean.pcie_tx)}, "
@@ -92,9 +93,10 @@ def _tell_communication(s: Signals) -> RuleResult:
 COMMUNICATION = Rule(
     id="communication",
     title="communication",
-    condition=f"A, B or C; tensor < {at.COMM_TENSOR:.0f} %; NVLink ≥ {100 * at.COMM_NVLINK:.0f} %, or PCIe ≥ "
-    f"{100 * at.COMM_PCIE:.0f} % both ways; suspected without that traffic: NCCL threads run, DRAM < "
-    f"{at.COMM_DRAM:.0f} %, power < {100 * at.COMM_POWER:.0f} % of its limit",
+    condition=f"A, B or C; tensor < {thresholds.COMM_TENSOR:.0f} %; NVLink ≥ {100 * thresholds.COMM_NVLINK:.0f} %, "
+    f"or PCIe ≥ "
+    f"{100 * thresholds.COMM_PCIE:.0f} % both ways; suspected without that traffic: NCCL threads run, DRAM < "
+    f"{thresholds.COMM_DRAM:.0f} %, power < {100 * thresholds.COMM_POWER:.0f} % of its limit",
     level="red",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
@@ -145,7 +147,8 @@ HANG = Rule(
     id="hang",
     title="hang: waits inside a kernel",
     short="hang",
-    condition=f"for {WAITS_S:.0f} s: util ≥ {at.LOW_POWER_UTIL:.0f} %, SM < {at.FLAG_A_SM:.0f} % and steady within 3 "
+    condition=f"for {WAITS_S:.0f} s: util ≥ {thresholds.LOW_POWER_UTIL:.0f} %, SM < {thresholds.FLAG_A_SM:.0f} % and "
+    f"steady within 3 "
     "points, pipes and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; the job worked otherwise before for 30 s, "
     "or its announced steps have stopped; another rank of it is idle or has ended, or its main thread slept for 120 s "
     "in ≥ 95 % of the time while it has NCCL's threads or stopped steps; not while a rank works, for two minutes also "
@@ -179,7 +182,7 @@ HOLLOW = "hollow: warps are hardly resident on any multiprocessor"
 
 
 def _is_launch_bound(s: Signals) -> bool:
-    return s.host.mean.main is not None and s.host.mean.main >= at.LAUNCH_BOUND_MAIN
+    return s.host.mean.main is not None and s.host.mean.main >= thresholds.LAUNCH_BOUND_MAIN
 
 
 def _flag_confidence(s: Signals) -> Confidence:
@@ -207,7 +210,7 @@ SMALL_KERNELS = Rule(
     id="small_kernels",
     title="small kernels",
     condition="A, B or C; neither memory-bound nor communication; launch-bound where the main thread is ≥ "
-    f"{100 * at.LAUNCH_BOUND_MAIN:.0f} % runnable",
+    f"{100 * thresholds.LAUNCH_BOUND_MAIN:.0f} % runnable",
     level="red for A and C, yellow for B",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
@@ -241,7 +244,7 @@ LOW_SM = replace(
 
 
 def _tell_stalled(s: Signals) -> RuleResult:
-    others = f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {at.STALLED_PIPE:.0f} %"
+    others = f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {thresholds.STALLED_PIPE:.0f} %"
     note = "warps are resident and nothing was computed: latency, locks or spinning"
     return RuleResult("yellow", (f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,))
 
@@ -250,9 +253,10 @@ STALLED = Rule(
     id="stalled",
     title="warps resident, nothing computed",
     short="nothing computed",
-    condition=f"SM ≥ {at.STALLED_SM:.0f} % (leaves at {at.STALLED_SM.leave:.0f} %); tensor, FP64, FP32, FP16, INT, "
-    f"DRAM, PCIe and NVLink are all measured, and each is < {at.STALLED_PIPE:.0f} % (leaves at "
-    f"{at.STALLED_PIPE.leave:.0f} %)",
+    condition=f"SM ≥ {thresholds.STALLED_SM:.0f} % (leaves at {thresholds.STALLED_SM.leave:.0f} %); tensor, FP64, "
+    f"FP32, FP16, INT, "
+    f"DRAM, PCIe and NVLink are all measured, and each is < {thresholds.STALLED_PIPE:.0f} % (leaves at "
+    f"{thresholds.STALLED_PIPE.leave:.0f} %)",
     level="yellow",
     state="working",
     holds=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
@@ -306,9 +310,11 @@ def _tell_low_clock(s: Signals) -> RuleResult:
 LOW_CLOCK = Rule(
     id="low_clock",
     title="low clock",
-    condition=f"util ≥ {at.LOW_CLOCK_UTIL:.0f} %; SM clock < {100 * at.LOW_CLOCK:.0f} % of its maximum (leaves at "
-    f"{100 * at.LOW_CLOCK.leave:.0f} %); power < {100 * at.LOW_CLOCK_POWER:.0f} % of its limit; a thermal or power "
-    f"reason in < {100 * at.SLOWED:.0f} % of the samples; or impossible power",
+    condition=f"util ≥ {thresholds.LOW_CLOCK_UTIL:.0f} %; SM clock < {100 * thresholds.LOW_CLOCK:.0f} % of its "
+    f"maximum (leaves at "
+    f"{100 * thresholds.LOW_CLOCK.leave:.0f} %); power < {100 * thresholds.LOW_CLOCK_POWER:.0f} % of its limit; a "
+    f"thermal or power "
+    f"reason in < {100 * thresholds.SLOWED:.0f} % of the samples; or impossible power",
     level="yellow",
     state="working",
     holds=lambda s: s.conditions.low_clock,
@@ -330,7 +336,7 @@ USE_LOWER_PRECISION = "matrix work in bf16, FP16 or TF32 runs on them; other wor
 def _tell_no_tensor(s: Signals) -> RuleResult:
     mean = s.mean
     has_framework = s.tick.framework is not None
-    proven = mean.fp32 is not None and mean.fp32 >= at.SOME_FP32
+    proven = mean.fp32 is not None and mean.fp32 >= thresholds.SOME_FP32
     line = f"SM {pct(mean.sm)}, FP32 {pct(mean.fp32)}, tensor {pct(mean.tensor)} for {duration(s.little_tensor_s)}"
     notes: tuple[str, ...] = ()
     if mean.fp32 is None:
@@ -351,12 +357,14 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
 NO_TENSOR_CORES = Rule(
     id="no_tensor_cores",
     title="no tensor cores",
-    condition=f"for {at.TENSOR_FOR_S:.0f} s: SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / "
-    f"SM < {at.LITTLE_TENSOR_RATIO:g} (leaves at {at.LITTLE_TENSOR_RATIO.leave:g}), DRAM / util < "
-    f"{at.MUCH_DRAM_RATIO:g}; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
-    level=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
+    condition=f"for {thresholds.TENSOR_FOR_S:.0f} s: SM ≥ {thresholds.TENSOR_SM:.0f} %, tensor < "
+    f"{thresholds.LITTLE_TENSOR:.0f} %, tensor / "
+    f"SM < {thresholds.LITTLE_TENSOR_RATIO:g} (leaves at {thresholds.LITTLE_TENSOR_RATIO.leave:g}), DRAM / util < "
+    f"{thresholds.MUCH_DRAM_RATIO:g}; not with FP64 ≥ {thresholds.SOME_FP64:.0f} % or rendering",
+    level=f"yellow with FP32 ≥ {thresholds.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, "
+    f"else info",
     state="working",
-    holds=lambda s: s.little_tensor_s >= at.TENSOR_FOR_S and not s.tick.draws,
+    holds=lambda s: s.little_tensor_s >= thresholds.TENSOR_FOR_S and not s.tick.draws,
     tell=_tell_no_tensor,
     remedy="with torch or jax: bf16 autocast, TF32, dims multiple of 8",
     checked="FP32 training on an H100: tensor / SM 0.017, beside SM 90 and 26.6 times slower than its tuned twin; the "
@@ -384,9 +392,9 @@ def _tell_half(s: Signals) -> RuleResult:
     line = f"util {pct(s.util_pct)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}{_power(s)}"
     fabric = _fabric_share(s)
     over = (
-        f"NVLink {share(mean.nvlink)}" if mean.nvlink is not None and mean.nvlink >= at.HALF_NVLINK
-        else f"fabric {share(fabric)}" if fabric is not None and fabric >= at.HALF_NVLINK
-        else "PCIe both ways" if mean.pcie_both_ways is not None and mean.pcie_both_ways >= at.COMM_PCIE
+        f"NVLink {share(mean.nvlink)}" if mean.nvlink is not None and mean.nvlink >= thresholds.HALF_NVLINK
+        else f"fabric {share(fabric)}" if fabric is not None and fabric >= thresholds.HALF_NVLINK
+        else "PCIe both ways" if mean.pcie_both_ways is not None and mean.pcie_both_ways >= thresholds.COMM_PCIE
         else None
     )  # fmt: skip
     if over is not None:
@@ -403,7 +411,7 @@ def _tell_half(s: Signals) -> RuleResult:
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
         remedy,
         short,
-        "high" if mean.power is not None and mean.power < at.HALF_POWER else "medium",
+        "high" if mean.power is not None and mean.power < thresholds.HALF_POWER else "medium",
         (note,) if waits_for is None else (f"waits for GPU {waits_for}: see the straggler badge", note),
         f"half working: {clamp_pct(100.0 * (s.sm_ratio or 0.0)):.0f} of 100 while kernels run",
     )
@@ -414,13 +422,15 @@ FEWER_WAITS = f"{HIDE_COMMUNICATION}; with a pipeline: more micro-batches, stage
 HALF_WORKING = Rule(
     id="half_working",
     title="half working",
-    condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL.leave:.0f} %); SM / util < {at.HALF_RATIO:g} "
-    f"(leaves at {at.HALF_RATIO.leave:g}); DRAM / util < {at.MUCH_DRAM_RATIO:g}",
+    condition=f"util ≥ {thresholds.HALF_UTIL:.0f} % (leaves at {thresholds.HALF_UTIL.leave:.0f} %); SM / util < "
+    f"{thresholds.HALF_RATIO:g} "
+    f"(leaves at {thresholds.HALF_RATIO.leave:g}); DRAM / util < {thresholds.MUCH_DRAM_RATIO:g}",
     level="yellow; info where it waits for a straggler",
     state="working",
     holds=lambda s: s.conditions.half,
     tell=_tell_half,
-    remedy=f"NVLink or fabric busy: overlap, more micro-batches; main thread ≥ {100 * at.LAUNCH_BOUND_MAIN:.0f} % "
+    remedy=f"NVLink or fabric busy: overlap, more micro-batches; main thread ≥ "
+    f"{100 * thresholds.LAUNCH_BOUND_MAIN:.0f} % "
     f"runnable: {_LARGER_SHORT}; else a profiler's trace",
     checked="tensor- and pipeline-parallel training over two nodes of H100: SM / util 0.406–0.543, 10 % of peak "
     "FLOP/s; the nearest loads that are well have 0.645 and 0.739",
@@ -443,7 +453,7 @@ def _few_warps(s: Signals) -> tuple[str, ...]:
     """Occupancy tells good loads from bad ones in neither direction, so it is no verdict."""
     if s.mean.sm is None or s.mean.sm < FEW_WARPS_SM or s.mean.occ is None or s.mean.occ >= FEW_WARPS:
         return ()
-    if s.mean.tensor is None or s.mean.tensor >= at.COMM_TENSOR or s.conditions.memory:
+    if s.mean.tensor is None or s.mean.tensor >= thresholds.COMM_TENSOR or s.conditions.memory:
         return ()
     return (f"few warps: SM {pct(s.mean.sm)} with {pct(s.mean.occ)} of the warp slots",)
 
@@ -451,9 +461,11 @@ def _few_warps(s: Signals) -> tuple[str, ...]:
 HEALTHY = Rule(
     id="healthy",
     title="working",
-    condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %; SM ≥ {at.HEALTHY_SM:.0f} %, or tensor ≥ {at.HEALTHY_TENSOR:.0f} %; a "
-    f"second witness: tensor / SM ≥ {at.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ {at.MUCH_DRAM_RATIO:g}, or FP64, FP32, "
-    f"FP16 or INT ≥ {at.WITNESS_PIPE:.0f} %; nothing else",
+    condition=f"util ≥ {thresholds.HEALTHY_UTIL:.0f} %; SM ≥ {thresholds.HEALTHY_SM:.0f} %, or tensor ≥ "
+    f"{thresholds.HEALTHY_TENSOR:.0f} %; a "
+    f"second witness: tensor / SM ≥ {thresholds.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ "
+    f"{thresholds.MUCH_DRAM_RATIO:g}, or FP64, FP32, "
+    f"FP16 or INT ≥ {thresholds.WITNESS_PIPE:.0f} %; nothing else",
     level="green",
     state="working",
     holds=lambda s: s.conditions.broad and s.conditions.witness,
@@ -474,7 +486,9 @@ def _tell_working(s: Signals) -> RuleResult:
     mean = s.mean
     if not s.conditions.seen:
         return _tell_unexplained(s)
-    sure: Confidence = "high" if mean.sm is not None and mean.sm >= at.HEALTHY_SM and s.conditions.witness else "medium"
+    sure: Confidence = (
+        "high" if mean.sm is not None and mean.sm >= thresholds.HEALTHY_SM and s.conditions.witness else "medium"
+    )
     notes: tuple[str, ...] = ()
     if not s.conditions.witness:
         notes = ("no second witness: SM activity says that warps are resident, not that they compute",)
@@ -500,13 +514,16 @@ def _tell_unexplained(s: Signals) -> RuleResult:
 WORKING = Rule(
     id="working",
     title="working",
-    condition=f"util ≥ {at.WORKING_UTIL:.0f} %; SM measured; nothing else; green with one witness: a tensor, FP or "
-    f"INT pipe ≥ {at.SEEN_PIPE:.0f} %, DRAM ≥ {at.SEEN_DRAM:.0f} %, or power ≥ {100 * at.SEEN_POWER:.0f} % of its "
-    f"limit (not at SM ≥ {at.UNEXPLAINED_SM:.0f} % with all that is measured below {at.UNEXPLAINED_PIPE:.0f} %); "
-    f"medium confidence below SM {at.HEALTHY_SM:.0f} % or without a second witness",
+    condition=f"util ≥ {thresholds.WORKING_UTIL:.0f} %; SM measured; nothing else; green with one witness: a tensor, "
+    f"FP or "
+    f"INT pipe ≥ {thresholds.SEEN_PIPE:.0f} %, DRAM ≥ {thresholds.SEEN_DRAM:.0f} %, or power ≥ "
+    f"{100 * thresholds.SEEN_POWER:.0f} % of its "
+    f"limit (not at SM ≥ {thresholds.UNEXPLAINED_SM:.0f} % with all that is measured below "
+    f"{thresholds.UNEXPLAINED_PIPE:.0f} %); "
+    f"medium confidence below SM {thresholds.HEALTHY_SM:.0f} % or without a second witness",
     level=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
-    holds=lambda s: s.util_pct >= at.WORKING_UTIL and s.mean.sm is not None,
+    holds=lambda s: s.util_pct >= thresholds.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
     checked="SM / util of servers on GeForce and data-centre GPUs under a benchmark: 0.78 and more",
 )
@@ -531,9 +548,10 @@ NO_BOTTLENECK_SEEN = Rule(
     id="no_bottleneck_seen",
     title=f"{STATE_WORDS['unmeasured']}: no bottleneck seen",
     short="no bottleneck seen",
-    condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %; SM not measured; power is the only witness: from "
-    f"{100 * at.FULL_POWER:.0f} % of its limit on the GPU works hard, below {100 * at.LOW_POWER:.0f} % with util ≥ "
-    f"{at.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
+    condition=f"util ≥ {thresholds.HEALTHY_UTIL:.0f} %; SM not measured; power is the only witness: from "
+    f"{100 * thresholds.FULL_POWER:.0f} % of its limit on the GPU works hard, below {100 * thresholds.LOW_POWER:.0f} "
+    f"% with util ≥ "
+    f"{thresholds.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
     level="grey-green, grey where it draws little",
     state="unmeasured",
     holds=lambda s: s.mean.sm is None,
