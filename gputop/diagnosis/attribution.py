@@ -38,7 +38,7 @@ def attribute(s: Signals) -> Attribution:
     return Attribution(
         idle_pct=s.idle,
         window_s=WINDOW_S,
-        n=s.n,
+        n=s.samples,
         loaders=host.loaders,
         loader_kind=s.tick.kinds,
         running_pct=_percent(host.mean.running) if loaders else None,

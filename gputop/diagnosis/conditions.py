@@ -39,7 +39,7 @@ class Conditions(Struct, frozen=True):
     """Util and SM (or tensor) are as high as on a well-used GPU."""
     witness: bool = False
     """Tensor cores, memory or another pipe show work beside SM activity."""
-    seen: bool = False
+    shows_work: bool = False
     """A pipe, the memory or the power shows work."""
     unexplained: bool = False
     """SM is busy, but all measured explanations show rest.
@@ -114,9 +114,9 @@ def update_conditions(
         witness=much
         or _above(before.witness, x, thresholds.WITNESS_TENSOR_RATIO)
         or any(_above(before.witness, pipe, thresholds.WITNESS_PIPE) for pipe in mean.pipes),
-        seen=any(_above(before.seen, pipe, thresholds.SEEN_PIPE) for pipe in (tensor, *mean.pipes))
-        or _above(before.seen, dram, thresholds.SEEN_DRAM)
-        or (not unexplained and _above(before.seen, power, thresholds.SEEN_POWER)),
+        shows_work=any(_above(before.shows_work, pipe, thresholds.SEEN_PIPE) for pipe in (tensor, *mean.pipes))
+        or _above(before.shows_work, dram, thresholds.SEEN_DRAM)
+        or (not unexplained and _above(before.shows_work, power, thresholds.SEEN_POWER)),
         unexplained=unexplained,
         at_power_limit=_above(before.at_power_limit, util, thresholds.HEALTHY_UTIL)
         and _above(before.at_power_limit, power, thresholds.FULL_POWER),

@@ -231,7 +231,7 @@ class Hangs:
         if pid not in there:
             return LaggingRank(gpu, pid, number, ENDED) if t - last_t >= GONE_S else None
         s = by_index.get(gpu)
-        if s is None or s.n < s.min_samples or s.util_pct >= WORK_UTIL:
+        if s is None or s.samples < s.min_samples or s.util_pct >= WORK_UTIL:
             return None
         runs = (s.host.mean.main or 0.0) >= CPU_PHASE
         if (runs or (s.tick.write_bytes or 0.0) >= SAVES_BYTES) and not long:

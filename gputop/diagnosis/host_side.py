@@ -58,21 +58,21 @@ class FeederRow(Struct, frozen=True):
     """
 
     key: int
-    p: ProcessSample
+    process: ProcessSample
     values: tuple[float, ...]
     kind: str = "workers"
-    what: FeederKind = "workers"
+    feeder_kind: FeederKind = "workers"
     count: int = 1
 
     @property
-    def by(self) -> str | None:
+    def resolved_by(self) -> str | None:
         """What resolved its waits."""
-        return self.p.feed_by
+        return self.process.feed_by
 
     @property
     def group(self) -> tuple[object, ...]:
         """Workers that share work have one parent, and were classified by one rule."""
-        return self.p.ppid, self.p.static.rule, self.p.static.loader
+        return self.process.ppid, self.process.static.rule, self.process.static.loader
 
 
 class HostMeans(NamedTuple):
@@ -233,7 +233,7 @@ class GpuHostActivity(Struct):
         if self.primary is None or not self.primary.waits_for:
             return ()
         waits_of = {p.pid: p.waits_for for p in self.loaders if p.waits_for}
-        counted = {row.key for row in self.rows if row.by == "child"}
+        counted = {row.key for row in self.rows if row.resolved_by == "child"}
         children = [p for p in self.loaders if p.static.rule == "R5"]
         ends = []
         for end in self.primary.waits_for:

@@ -320,7 +320,7 @@ class IdleTime:
         least_s = max(MOMENTS_S, LEAST_MOMENTS * dt) if self.moments else LEAST_S
         self._part.append(sample)
         for row in sample.workers:
-            if row.by in PROOFS:
+            if row.resolved_by in PROOFS:
                 if row.key not in self._proven:
                     # What is proven now also held before the proof: the first looks at sockets take a while.
                     self.intervals = deque([interval.proven(row.key) for interval in self.intervals])

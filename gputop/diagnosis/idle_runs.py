@@ -308,7 +308,7 @@ _MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
 class SteadyState(Struct, frozen=True):
     """A state, its length, and the network mount that it blocks on."""
 
-    what: str
+    state: str
     for_s: float
     mount: str | None = None
 
@@ -324,8 +324,8 @@ class SteadyStateTracker:
     def observe(self, t: float, state: str | None, mount: str | None) -> None:
         """Add a sample."""
         now = self.state
-        if now is not None and state in (None, now.what) and (state or t - self._seen_at <= MOST_BREAK_S):
-            self.state = SteadyState(now.what, t - self._since, (state and mount) or now.mount)
+        if now is not None and state in (None, now.state) and (state or t - self._seen_at <= MOST_BREAK_S):
+            self.state = SteadyState(now.state, t - self._since, (state and mount) or now.mount)
             self._seen_at = t if state else self._seen_at
         else:
             self.state, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
@@ -349,12 +349,14 @@ def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
     if tick.halted:
         return HALTED[tick.halted[0].state or "T"], None
     # Reading a file that a file system does not give is a wait for a disk or for the network, as the read is made.
-    on_files = [row for row in rows if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not address_of(row.p)]
-    mount = next((row.p.mount for row in on_files if row.p.mount is not None), None)
+    on_files = [
+        row for row in rows if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not address_of(row.process)
+    ]
+    mount = next((row.process.mount for row in on_files if row.process.mount is not None), None)
     if mount is not None and 2 * len(on_files) > len(rows):
         return "disk", mount
     for place, name in ((DISK, "disk"), (NETWORK, "network"), (LOCK, "lock")):
-        there = [row.p.mount for row in rows if row.values[place] >= MOSTLY_PCT]
+        there = [row.process.mount for row in rows if row.values[place] >= MOSTLY_PCT]
         if 2 * len(there) > len(rows):
             return name, next((mount for mount in there if mount is not None), None)
     return None, None

@@ -257,12 +257,12 @@ def has_impossible_power(gpu: GpuSample) -> bool:
 class SanityCheck(Struct, frozen=True):
     """One check.
 
-    ``why`` gives the reason of an impossible reading, whose ``keys`` then count as not measured; of ``zeros_alone``
+    ``reason`` gives the reason of an impossible reading, whose ``keys`` then count as not measured; of ``zeros_alone``
     only values of 0.
     """
 
     keys: tuple[str, ...]
-    why: Callable[[GpuSample, GpuHistory, Iterable[ProcessSample], float], str | None]
+    reason: Callable[[GpuSample, GpuHistory, Iterable[ProcessSample], float], str | None]
     zeros_alone: bool = False
 
 
@@ -306,7 +306,7 @@ class SanityFilter:
         missing = {
             key: why
             for rule in CHECKS
-            if (why := rule.why(gpu, past, processes, t))
+            if (why := rule.reason(gpu, past, processes, t))
             for key in rule.keys
             if not rule.zeros_alone or getattr(gpu, key) == 0.0
         }

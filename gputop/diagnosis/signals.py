@@ -91,7 +91,7 @@ class LaggingRank(Struct, frozen=True):
     gpu: int
     pid: int
     rank: int | None
-    why: str
+    reason: str
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ class BusyWait(Struct, frozen=True):
         """
         names = [rank.name for rank in self.behind[:3]]
         more = f" and {len(self.behind) - 3} more" if len(self.behind) > 3 else ""
-        return f"{', '.join(names)}{more}: {self.behind[0].why}"
+        return f"{', '.join(names)}{more}: {self.behind[0].reason}"
 
 
 class HostSide(Struct, frozen=True):
@@ -177,7 +177,7 @@ class HostSide(Struct, frozen=True):
         return self.mean.waits
 
     @property
-    def seen(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether the main thread of the GPU's process could be measured."""
         return self.reason is None
 
@@ -194,7 +194,7 @@ class Signals(Struct, frozen=True):
     """Host side of the GPU now: its owners and loaders."""
     machine: HostSample
     host: HostSide
-    n: int
+    samples: int
     min_samples: int
     covered_s: float
     """Seconds of the window covered by samples."""
@@ -299,4 +299,4 @@ class Signals(Struct, frozen=True):
     @property
     def is_dark(self) -> bool:
         """True if nothing but the GPU itself is visible."""
-        return not self.tick.computing and not self.host.seen
+        return not self.tick.computing and not self.host.is_measured

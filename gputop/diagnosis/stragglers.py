@@ -33,7 +33,7 @@ class StragglerDetector:
         if len(signals) >= LEAST_GPUS:
             for s in signals:
                 tick = ticks.get(s.index)
-                is_judged = tick is not None and s.n >= s.min_samples and s.gpu.static.mig_parent is None
+                is_judged = tick is not None and s.samples >= s.min_samples and s.gpu.static.mig_parent is None
                 key = job_of(tick) if tick is not None and is_judged else None
                 if key is not None:
                     jobs.setdefault(key, []).append(s)

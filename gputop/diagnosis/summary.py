@@ -182,8 +182,8 @@ class Number(Struct, frozen=True):
 class GpuSummary(Struct, frozen=True):
     """One GPU in words and figures.
 
-    ``title`` is what the GPU does and ``cause`` why ("" if there is nothing to add); ``words`` are both. ``beside`` are
-    the badges that the title does not say. ``since`` is the Unix time at which the state began, ``lasted_s`` its length
+    ``title`` is what the GPU does and ``cause`` why ("" if there is nothing to add); ``words`` are both.
+    ``other_badges`` are the badges that the title does not say. ``since`` is the Unix time at which the state began, ``lasted_s`` its length
     and ``charged_s`` the lost part of it, both in seconds; None if nothing was judged.
     """
 
@@ -198,7 +198,7 @@ class GpuSummary(Struct, frozen=True):
     evidence: tuple[str, ...]
     remedy: str
     remedy_short: str
-    beside: tuple[Badge, ...]
+    other_badges: tuple[Badge, ...]
     notes: tuple[str, ...]
     owner: GpuOwner | None
     since: float | None
@@ -323,7 +323,7 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
         evidence=evidence,
         remedy=remedy,
         remedy_short=remedy_short,
-        beside=tuple(badge for badge in d.badges if badge is not leading and badge.id != d.verdict),
+        other_badges=tuple(badge for badge in d.badges if badge is not leading and badge.id != d.verdict),
         notes=notes,
         owner=d.owner,
         since=d.began,

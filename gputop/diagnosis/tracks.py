@@ -432,7 +432,7 @@ class GpuTrack:
             tick=tick,
             machine=now.host,
             host=_too_old(now.host_age_s) if is_old else self._host_side(t, tick, now.host, run, util),
-            n=n,
+            samples=n,
             min_samples=min_samples,
             covered_s=t - oldest_t + interval_s,
             util_pct=util,

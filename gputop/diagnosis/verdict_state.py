@@ -78,7 +78,7 @@ NEVER_EARLY = frozenset(rule.id for rule in (*IDLE_FAMILY, *UNATTRIBUTED, LOW_DE
 def candidate(s: Signals) -> Rule:
     """The rule that holds now, early only where it says what is wrong."""
     rule = _candidate(s)
-    return COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.n >= s.min_samples else rule
+    return COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.samples >= s.min_samples else rule
 
 
 def _candidate(s: Signals) -> Rule:
@@ -88,13 +88,13 @@ def _candidate(s: Signals) -> Rule:
     while kernels run" says more than "idle, cause not seen".
     """
     if not s.util_known:
-        return next((rule for rule in PROVEN_BY_SM if rule.holds(s)), COLLECTING)
-    gate = next((rule for rule in GATES if rule.holds(s)), None)
+        return next((rule for rule in PROVEN_BY_SM if rule.matches(s)), COLLECTING)
+    gate = next((rule for rule in GATES if rule.matches(s)), None)
     if gate is not None and s.begins and s.idle >= IDLE_PCT:
-        rule = next((rule for rule in STARVED if rule.holds(s)), STARVED_UNATTRIBUTED)
+        rule = next((rule for rule in STARVED if rule.matches(s)), STARVED_UNATTRIBUTED)
         return rule if rule.tell(s).cause in SOON else gate
     unseen = UNATTRIBUTED if s.flag is None else UNATTRIBUTED[:1]
-    return gate or next((rule for rule in (*CAUSES, *unseen, *WORKS) if rule.holds(s)), NO_BOTTLENECK_SEEN)
+    return gate or next((rule for rule in (*CAUSES, *unseen, *WORKS) if rule.matches(s)), NO_BOTTLENECK_SEEN)
 
 
 class Debouncer(Generic[T]):
@@ -201,7 +201,7 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
     """SM / util x 100 of the means, or None and a reason."""
     if s.sm_off is not None:
         return None, s.sm_off.words
-    if s.n < s.min_samples:
+    if s.samples < s.min_samples:
         return None, "collecting"
     if s.mean.sm is None:
         return None, "SM activity was not measured"
@@ -217,7 +217,7 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
 
     Idle, DRAM or NVLink, else the efficiency, at most 100.
     """
-    if s.n < s.min_samples and rule.id in UNDECIDED:
+    if s.samples < s.min_samples and rule.id in UNDECIDED:
         return None
     if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
         return "DRAM", s.mean.dram
@@ -356,7 +356,7 @@ class GpuState:
         if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
             notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
         attribution = None
-        if s is not None and s.host.seen and s.util_known and s.idle >= IDLE_PCT and s.n >= s.min_samples:
+        if s is not None and s.host.is_measured and s.util_known and s.idle >= IDLE_PCT and s.samples >= s.min_samples:
             attribution = attribute(s)
         return GpuDiagnosis(
             index=self.index,
@@ -370,7 +370,7 @@ class GpuState:
             efficiency_reason=reason,
             confidence=result.confidence,
             window_s=WINDOW_S,
-            n=0 if s is None else s.n,
+            n=0 if s is None else s.samples,
             evidence=result.evidence,
             remedy=remedy,
             remedy_short=remedy_short,
@@ -388,7 +388,7 @@ class GpuState:
             feeders=feeders,
             means=None if s is None else _means(s),
             plain_title=result.plain_title or title,
-            host_reason=None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
+            host_reason=None if s is None or s.host.is_measured or not _asks_the_host(s) else s.host.reason,
             owner=owner,
             began=began,
             lasted_s=lasted_s,
@@ -422,7 +422,7 @@ class GpuState:
             self._shown = offered
             self._paint.vote(t, (flag, result.level), interval_s)
         elif shown[0] == COLLECTING.id:
-            line = f"{s.n} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
+            line = f"{s.samples} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
             self._shown = Candidate(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
@@ -468,7 +468,9 @@ class GpuState:
 
 def _means(s: Signals) -> Means:
     util, mean = s.util_pct if s.util_known else None, s.mean
-    return Means(s.n, s.n < s.min_samples, util, mean.sm, mean.occ, mean.tensor, mean.fp32, mean.fp64, mean.dram)
+    return Means(
+        s.samples, s.samples < s.min_samples, util, mean.sm, mean.occ, mean.tensor, mean.fp32, mean.fp64, mean.dram
+    )
 
 
 def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
@@ -484,7 +486,7 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
         return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
     if not _asks_the_host(s):
         return notes
-    if not s.host.seen:
+    if not s.host.is_measured:
         notes = (*notes, f"{NO_HOST}: {s.host.reason}")
     if not s.host.waits_known:
         notes = (*notes, "the loaders' waits were not read: network evidence needs root")
@@ -493,4 +495,4 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
 
 def _asks_the_host(s: Signals) -> bool:
     """True if host activity matters: idle enough, not for good."""
-    return s.util_known and s.idle >= IDLE_PCT and not s.quiet and s.n >= s.min_samples
+    return s.util_known and s.idle >= IDLE_PCT and not s.quiet and s.samples >= s.min_samples

@@ -154,20 +154,20 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         if other.useful > best.useful + NEARLY and other.useful >= HALF_AS_MUCH:
             best = other
     latest, is_process = best.latest, best.key >= 0
-    what, kind, peers = latest.what, latest.kind, [best]
+    what, kind, peers = latest.feeder_kind, latest.kind, [best]
     if is_process:
         # A dataloader's workers share its work even while they idle; others that did nothing are no workers at all.
         peers = [
             w for w in processes
             if w.latest.kind == kind and (w is best or what == "workers" or 100.0 * w.useful >= DOES_SOMETHING)
         ]  # fmt: skip
-        if latest.by != PEER and any(w.latest.by == PEER for w in processes):
+        if latest.resolved_by != PEER and any(w.latest.resolved_by == PEER for w in processes):
             # Others wait for it and share no work with it.
-            peers, what, kind = [w for w in peers if w.latest.by != PEER], "beside", ASKED_KIND
+            peers, what, kind = [w for w in peers if w.latest.resolved_by != PEER], "beside", ASKED_KIND
         if what == "workers":
             peers += _seldom_awaited([shares[key] for key in shares if key not in keys], best, awaited, least)
     busiest = _mean([best])
-    if any(row.by in PROOFS for row in best.rows):
+    if any(row.resolved_by in PROOFS for row in best.rows):
         # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
         late = busiest.poll + busiest.unread
         busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
@@ -184,7 +184,7 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     if not is_process and _is_pin_memory(seconds):
         n, kind = 1, PIN_MEMORY_KIND
     via, is_waited_for = _via(seconds)
-    p = latest.p
+    p = latest.process
     return Feeders(
         count=n,
         kind=kind,
@@ -195,16 +195,16 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         active=min(active, n) if is_process else n,
         uneven=is_process and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
         any_disk=sum([second.most_disk for second in seconds]) / len(seconds),
-        resolved_by=latest.by or (BY_NAME if via == "name" else None),
+        resolved_by=latest.resolved_by or (BY_NAME if via == "name" else None),
         rx_bytes_per_s=p.net_rx_bytes_per_s,
         why_blind=p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s"),
         feeder_kind=what,
         any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
         mount=p.mount,
-        address=next((address for row in reversed(best.rows) if (address := address_of(row.p))), ""),
+        address=next((address for row in reversed(best.rows) if (address := address_of(row.process))), ""),
         via=via if is_waited_for and via != "name" else None,
         cores=p.allowed_cores if is_process else None,
-        name=program_of(p) if latest.what in ("beside", "front") else "",
+        name=program_of(p) if latest.feeder_kind in ("beside", "front") else "",
     )
 
 
@@ -218,16 +218,16 @@ def _seldom_awaited(
     """
     alike = [
         w for w in others
-        if w.latest.kind == best.latest.kind and len(w.rows) >= least and w.latest.by != PEER
+        if w.latest.kind == best.latest.kind and len(w.rows) >= least and w.latest.resolved_by != PEER
     ]  # fmt: skip
     named = [w for w in alike if awaited.get(w.key, 0) > 0]
     started = [
         w
         for w in alike
         if w not in named
-        and w.latest.by == TASK_QUEUE
+        and w.latest.resolved_by == TASK_QUEUE
         and w.latest.group == best.latest.group
-        and abs((w.latest.p.starttime or 0) - (best.latest.p.starttime or 0)) <= TOGETHER_TICKS
+        and abs((w.latest.process.starttime or 0) - (best.latest.process.starttime or 0)) <= TOGETHER_TICKS
     ]
     return [*named, *started] if named or len(started) > 1 else named
 
@@ -240,7 +240,7 @@ def _busiest(workers: list[WorkerShares]) -> WorkerShares:
     nearly = max([w.useful for w in workers]) - 0.01
     return max(
         [w for w in workers if w.useful >= nearly],
-        key=lambda w: (round(w.useful, 2), w.latest.by != PEER, round(w.values[POLL] / 100.0, 2), -abs(w.key)),
+        key=lambda w: (round(w.useful, 2), w.latest.resolved_by != PEER, round(w.values[POLL] / 100.0, 2), -abs(w.key)),
     )
 
 

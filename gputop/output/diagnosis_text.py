@@ -81,7 +81,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float, price
         ("process", "" if told.owner is None else owner_words(told.owner)),
         *(
             (f"{level_glyph(badge.level)} {badge.title}", "; ".join(filter(None, (badge.evidence, badge.remedy))))
-            for badge in told.beside
+            for badge in told.other_badges
         ),
         *(("note", note) for note in told.notes),
         ("steps", steps),
@@ -154,7 +154,7 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     ]
     if told.remedy:
         lines.append(f"what helps: {told.remedy}")
-    lines += [f"also, {b.title}: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in told.beside]
+    lines += [f"also, {b.title}: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in told.other_badges]
     lines += [
         f"process: pid {p.pid}, {p.static.user or 'user n/a'}: {p.static.command or p.static.name or 'n/a'}"
         for p in processes_on(frame, gpu.static.index, process)

@@ -73,7 +73,7 @@ def _list_verdict(g: ShownGpu, room: int) -> list[Span]:
     text = told.words if len(told.words) + 2 <= room else g.d.short
     spans: list[Span] = [(f"{level_glyph(level)} {shorten(text, room - 2)}", f"level.{level}")]
     used = len(spans[0][0])
-    for badge in told.beside:
+    for badge in told.other_badges:
         words = f"  {level_glyph(badge.level)} {badge.title}"
         if used + len(words) <= room:
             spans.append((words, f"level.{badge.level}"))

@@ -147,7 +147,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     verdict = _verdict(g, room - reserved - line.width if forms else None)
     line.add_all(emphasised(verdict, changed=just_changed(g.frame.snapshot, g.d)))
-    badges = [(f"   {level_glyph(badge.level)} {badge.title}", badge.level) for badge in g.told.beside]
+    badges = [(f"   {level_glyph(badge.level)} {badge.title}", badge.level) for badge in g.told.other_badges]
     owner = owner_of(g.told, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
     line.add(OWNED + owner if owner else "", text_style)
     for words, badge_level in badges:

@@ -309,7 +309,7 @@ def verdict_lines(
     bounded = wrapped_lines("→", f"{text} · {bound}", width, "remedy") if bound else remedy
     remedy = bounded if len(evidence) + len(bounded) <= room else remedy
     lines += first_rows(evidence, max(1, room - len(remedy)), width) + remedy
-    for badge in told.beside:
+    for badge in told.other_badges:
         lines += wrapped_lines(level_glyph(badge.level), badge.evidence, width, "text")
         lines += wrapped_lines("→", badge.remedy, width, "remedy")
     for note in told.notes:

@@ -98,7 +98,7 @@ def test_a_victim_says_whom_it_waits_for_and_nothing_else() -> None:
     waits = Badge("straggler", "info", "waits for GPU 2", "GPU 2: SM 88 %", "see GPU 2: balance", about=2)
     told = summarize(replace(d, badges=(waits,), notes=("a note",)))
     assert (told.words, told.cause, told.evidence) == ("waits for GPU 2", "", ("GPU 2: SM 88 %",))
-    assert (told.remedy, told.notes, told.beside, told.role) == ("", (), (), "waiting")
+    assert (told.remedy, told.notes, told.other_badges, told.role) == ("", (), (), "waiting")
 
 
 def test_what_is_wrong_with_the_card_or_the_job_comes_before_work() -> None:

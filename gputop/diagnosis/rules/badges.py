@@ -83,7 +83,7 @@ COOL_C = 70.0
 
 
 def _is_slowed(s: Signals, part: float) -> bool:
-    return part >= thresholds.SLOWED and s.n >= min(s.min_samples, LEAST_SAMPLES)
+    return part >= thresholds.SLOWED and s.samples >= min(s.min_samples, LEAST_SAMPLES)
 
 
 def _clock(s: Signals) -> str:

@@ -55,7 +55,7 @@ class Rule(Struct, frozen=True):
     condition: str
     level: str
     state: State
-    holds: Callable[[Signals], bool]
+    matches: Callable[[Signals], bool]
     tell: Callable[[Signals], RuleResult]
     short: str = ""
     remedy: str = ""
@@ -67,10 +67,10 @@ class Rule(Struct, frozen=True):
 
 
 def _too_few(s: Signals) -> bool:
-    if s.n < s.min_samples or (s.is_early and not s.is_steady):
+    if s.samples < s.min_samples or (s.is_early and not s.is_steady):
         return True
     # The account of a GPU that idles may need longer than its means.
-    idles = s.host.seen and s.util_known and s.idle >= IDLE and not s.quiet
+    idles = s.host.is_measured and s.util_known and s.idle >= IDLE and not s.quiet
     return idles and not s.host.accounted and s.covered_s < WINDOW_S
 
 
@@ -78,8 +78,8 @@ def _collecting(s: Signals) -> RuleResult:
     if not _too_few(s):
         line = f"SM {pct(s.mean.sm)}, but util is not measured here: idle time is unknown"
         return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
-    few = f"{s.n} of {s.min_samples} samples"
-    if s.n >= s.min_samples:
+    few = f"{s.samples} of {s.min_samples} samples"
+    if s.samples >= s.min_samples:
         few = f"{s.covered_s:.0f} s are too few to tell while the load changes"
     return RuleResult("grey", (few,), confidence="low")
 
@@ -90,7 +90,7 @@ COLLECTING = Rule(
     condition=f"fewer than {LEAST_SAMPLES} samples, or less than {SURE_S:.0f} s of a load that changes or seems well",
     level="grey",
     state="unmeasured",
-    holds=_too_few,
+    matches=_too_few,
     tell=_collecting,
 )
 
@@ -165,6 +165,6 @@ STARTUP = Rule(
     f"{BEGUN_S:.0f} of {BEGUN_OF_S:.0f} s",
     level="grey",
     state="unmeasured",
-    holds=_startup,
+    matches=_startup,
     tell=_starting,
 )

@@ -55,7 +55,7 @@ MEMORY_BANDWIDTH = Rule(
     f"peak",
     level="info",
     state="working",
-    holds=lambda s: s.conditions.memory,
+    matches=lambda s: s.conditions.memory,
     tell=_tell_memory,
     remedy="usually inherent (decode): {gpu_memory:larger batch, }FlashAttention, fusion, quantised weights and KV "
     "cache",
@@ -99,7 +99,7 @@ COMMUNICATION = Rule(
     f"{thresholds.COMM_DRAM:.0f} %, power < {100 * thresholds.COMM_POWER:.0f} % of its limit",
     level="red",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
+    matches=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
     tell=_tell_communication,
     remedy=HIDE_COMMUNICATION,
     remedy_short="overlap, bucket_cap_mb",
@@ -128,7 +128,7 @@ def _tell_hang(s: Signals) -> RuleResult:
         first = spin.behind[0]
         who = "1 GPU waits" if spin.waiting == 1 else f"{spin.waiting} GPUs wait"
         evidence = (f"{who} for {spin.late}", line)
-        dump = "" if first.why == ENDED else f": py-spy dump --pid {first.pid}"
+        dump = "" if first.reason == ENDED else f": py-spy dump --pid {first.pid}"
         remedy = f"look at {first.name} first{dump}; its log and dmesg"
         short = f"look at {first.name}"
     elif spin.is_asleep:
@@ -155,7 +155,7 @@ HANG = Rule(
     "on the CPU or writing; not for less than twice the longest such wait that ended",
     level="red",
     state="busy_not_working",
-    holds=lambda s: s.spin is not None and s.spin.is_hang,
+    matches=lambda s: s.spin is not None and s.spin.is_hang,
     tell=_tell_hang,
     remedy=f"the rank that differs is named: look at it; else `py-spy dump` on each rank; {FLIGHT_RECORDER}",
     checked="simulated loads alone; of real hangs the power is known, 10 % of the limit on every rank",
@@ -190,7 +190,7 @@ def _flag_confidence(s: Signals) -> Confidence:
 
     Who runs the kernels, and what the host does, may not be.
     """
-    return "high" if s.host.seen and s.tick.computing else "medium"
+    return "high" if s.host.is_measured and s.tick.computing else "medium"
 
 
 def _tell_small(s: Signals) -> RuleResult:
@@ -213,7 +213,7 @@ SMALL_KERNELS = Rule(
     f"{100 * thresholds.LAUNCH_BOUND_MAIN:.0f} % runnable",
     level="red for A and C, yellow for B",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and s.mean.dram is not None,
+    matches=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
     remedy=_LARGER_WORK,
     remedy_short=_LARGER_SHORT,
@@ -235,7 +235,7 @@ LOW_SM = replace(
     id="low_sm",
     title="low SM activity",
     condition="A, B or C; DRAM not measured",
-    holds=lambda s: s.flag is not None and s.mean.dram is None,
+    matches=lambda s: s.flag is not None and s.mean.dram is None,
     tell=_tell_low_sm,
     checked="simulated loads alone",
 )
@@ -259,7 +259,7 @@ STALLED = Rule(
     f"{thresholds.STALLED_PIPE.leave:.0f} %)",
     level="yellow",
     state="working",
-    holds=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
+    matches=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
     tell=_tell_stalled,
     remedy="look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; "
     "spinning collectives, locks, atomics on one address, pointer chasing",
@@ -317,7 +317,7 @@ LOW_CLOCK = Rule(
     f"reason in < {100 * thresholds.SLOWED:.0f} % of the samples; or impossible power",
     level="yellow",
     state="working",
-    holds=lambda s: s.conditions.low_clock,
+    matches=lambda s: s.conditions.low_clock,
     tell=_tell_low_clock,
     remedy=WHY_LOW_CLOCK,
     remedy_short="nvidia-smi -rgc, cold boot",
@@ -364,7 +364,7 @@ NO_TENSOR_CORES = Rule(
     level=f"yellow with FP32 ≥ {thresholds.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, "
     f"else info",
     state="working",
-    holds=lambda s: s.little_tensor_s >= thresholds.TENSOR_FOR_S and not s.tick.draws,
+    matches=lambda s: s.little_tensor_s >= thresholds.TENSOR_FOR_S and not s.tick.draws,
     tell=_tell_no_tensor,
     remedy="with torch or jax: bf16 autocast, TF32, dims multiple of 8",
     checked="FP32 training on an H100: tensor / SM 0.017, beside SM 90 and 26.6 times slower than its tuned twin; the "
@@ -427,7 +427,7 @@ HALF_WORKING = Rule(
     f"(leaves at {thresholds.HALF_RATIO.leave:g}); DRAM / util < {thresholds.MUCH_DRAM_RATIO:g}",
     level="yellow; info where it waits for a straggler",
     state="working",
-    holds=lambda s: s.conditions.half,
+    matches=lambda s: s.conditions.half,
     tell=_tell_half,
     remedy=f"NVLink or fabric busy: overlap, more micro-batches; main thread ≥ "
     f"{100 * thresholds.LAUNCH_BOUND_MAIN:.0f} % "
@@ -468,7 +468,7 @@ HEALTHY = Rule(
     f"FP16 or INT ≥ {thresholds.WITNESS_PIPE:.0f} %; nothing else",
     level="green",
     state="working",
-    holds=lambda s: s.conditions.broad and s.conditions.witness,
+    matches=lambda s: s.conditions.broad and s.conditions.witness,
     tell=lambda s: RuleResult("green", (f"healthy: {_numbers(s)}",), confidence="high", notes=_few_warps(s)),
     checked="eight real loads that are well, tuned training on an H100 (SM 88, tensor 19, DRAM 59) and FP16 products "
     "on a T4 (SM 98, tensor 88) among them",
@@ -484,7 +484,7 @@ OTHER_PIPES = (
 
 def _tell_working(s: Signals) -> RuleResult:
     mean = s.mean
-    if not s.conditions.seen:
+    if not s.conditions.shows_work:
         return _tell_unexplained(s)
     sure: Confidence = (
         "high" if mean.sm is not None and mean.sm >= thresholds.HEALTHY_SM and s.conditions.witness else "medium"
@@ -523,7 +523,7 @@ WORKING = Rule(
     f"medium confidence below SM {thresholds.HEALTHY_SM:.0f} % or without a second witness",
     level=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
-    holds=lambda s: s.util_pct >= thresholds.WORKING_UTIL and s.mean.sm is not None,
+    matches=lambda s: s.util_pct >= thresholds.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
     checked="SM / util of servers on GeForce and data-centre GPUs under a benchmark: 0.78 and more",
 )
@@ -554,7 +554,7 @@ NO_BOTTLENECK_SEEN = Rule(
     f"{thresholds.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
     level="grey-green, grey where it draws little",
     state="unmeasured",
-    holds=lambda s: s.mean.sm is None,
+    matches=lambda s: s.mean.sm is None,
     tell=_tell_unseen,
     remedy="have SM measured: `--perf` with the right to read counters, dcgm-exporter, or GPM, as the card allows",
     checked="power against SM on the loads recorded: FP32 and tuned training both draw 82–85 % of an H100's limit, so "

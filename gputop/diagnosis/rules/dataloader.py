@@ -113,7 +113,7 @@ DATALOADER_CPU = Rule(
     f"starting has trained for {TRAINS_S:.0f} s",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
-    holds=_cpu,
+    matches=_cpu,
     tell=_tell_cpu,
     remedy="cores free: more loaders, decode on the GPU (DALI, torchvision v2), cache; queued ≥ 30 %: free cores, "
     "OMP_NUM_THREADS=1; throttled: raise the cgroup's CPU limit; few of many: balanced shards, in_order=False",
@@ -197,11 +197,11 @@ DATALOADER_DISK = Rule(
     "waits for a disk, and they poll",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
-    holds=_disk,
+    matches=_disk,
     tell=_tell_io,
     remedy="shard small files (webdataset, Parquet), local NVMe cache, more workers; network: more workers, or "
     "threads in __getitems__",
 )
 
-DATALOADER_NETWORK = replace(DATALOADER_DISK, holds=_network)
+DATALOADER_NETWORK = replace(DATALOADER_DISK, matches=_network)
 """The wait channel is weaker evidence than CPU time, so this is tried after the main thread."""

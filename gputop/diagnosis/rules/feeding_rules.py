@@ -242,7 +242,7 @@ def pids_words(pids: Sequence[int]) -> str:
 def halted_words(s: Signals) -> str:
     """``1 of 2 stopped by a signal (SIGSTOP), pid 4711``."""
     halted, state = s.tick.halted, s.host.worker_state
-    words = HALTED_WORDS.get("" if state is None else state.what, HALTED_WORDS["stopped"])
+    words = HALTED_WORDS.get("" if state is None else state.state, HALTED_WORDS["stopped"])
     if not halted:
         return words
     return f"{len(halted)} of {len(s.tick.loaders)} {words}, {pids_words([p.pid for p in halted])}"

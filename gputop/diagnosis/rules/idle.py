@@ -47,12 +47,12 @@ _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
 def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """State of the main thread or workers since the GPU idles, and cause."""
     main, feeders = s.host.main_state, s.host.worker_state
-    if main is not None and main.what in HALTED_WORDS:
-        return f"main: {HALTED_WORDS[main.what]} for {lasting(main.for_s)}", "stopped"
-    if feeders is not None and feeders.what in HALTED_WORDS:
+    if main is not None and main.state in HALTED_WORDS:
+        return f"main: {HALTED_WORDS[main.state]} for {lasting(main.for_s)}", "stopped"
+    if feeders is not None and feeders.state in HALTED_WORDS:
         return f"workers: {halted_words(s)} for {lasting(feeders.for_s)}", "stopped"
-    if feeders is not None and feeders.what == "lock":
-        if main is not None and main.what == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
+    if feeders is not None and feeders.state == "lock":
+        if main is not None and main.state == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
             # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
             return (
                 f"main: waits for data of its workers, and they for a lock, for {lasting(feeders.for_s)}",
@@ -61,7 +61,7 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     elif feeders is not None and feeders.for_s >= STANDS_S:
         if feeders.mount is not None:
             return f"workers: wait on {feeders.mount} for {lasting(feeders.for_s)}", "mount"
-        return f"workers: in {feeders.what} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[feeders.what][1]
+        return f"workers: in {feeders.state} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[feeders.state][1]
     return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
 
 
@@ -72,10 +72,10 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     if main.mount is not None:
         return f"main: waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
     ranks = waits_for_ranks(s)
-    if ranks and main.what in ("lock", "sleep"):
+    if ranks and main.state in ("lock", "sleep"):
         return f"main: waits for {ranks} for {lasting(main.for_s)}", "ranks"
     since = f"for {lasting(main.for_s)}" if s.has_worked else "since the start"
-    if main.what in ("network", "poll") and s.tick.server is None:
+    if main.state in ("network", "poll") and s.tick.server is None:
         if s.tick.is_notebook:
             return f"main: the kernel of a notebook waits for its next cell {since}", None
         address = next((end.detail for end in s.tick.ends if end.via == "network" and end.detail), "")
@@ -83,7 +83,7 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
             return f"main: waits {since} for other ranks of its job{f', at {address}' if address else ''}", "ranks"
         if address:
             return f"main: waits for {address} {since}", "network"
-    words, cause = _MAIN_WORDS[main.what]
+    words, cause = _MAIN_WORDS[main.state]
     return f"main: {words} for {lasting(main.for_s)}", cause
 
 
@@ -109,8 +109,8 @@ def _tell_holding(s: Signals) -> RuleResult:
     words = remedy(f"idle {cause}", s)
     return RuleResult(
         "red" if s.quiet_s >= ALARM_S else "yellow", (line,) if why is None else (line, why),
-        *(remedy("holding", s) if words == NOTHING else words), "high" if s.host.seen else "medium",
-        () if s.host.seen else ("cannot see whether its process computes on the CPU",),
+        *(remedy("holding", s) if words == NOTHING else words), "high" if s.host.is_measured else "medium",
+        () if s.host.is_measured else ("cannot see whether its process computes on the CPU",),
         title=f"{HOLDING}  {lasting(s.quiet_s)}", plain_title=HOLDING, for_s=s.quiet_s, cause=cause,
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ IDLE_HOLDING_MEMORY = Rule(
     f"{HELD_BYTES / 2**30:.0f} GiB, use < {BUSY_CORES:g} core and serve no requests",
     level=f"yellow, red from {ALARM_S / 60:.0f} min",
     state="idle_allocated",
-    holds=_holding,
+    matches=_holding,
     tell=_tell_holding,
     remedy="end the process (or an idle server), or free its cache: empty_cache",
 )
@@ -153,9 +153,9 @@ IDLE = Rule(
     "steps do, each after a wait for workers that work",
     level="grey",
     state="idle",
-    holds=lambda s: s.quiet and not s.comes_and_goes and not is_fed(s),
+    matches=lambda s: s.quiet and not s.comes_and_goes and not is_fed(s),
     tell=_tell_idle,
 )
 
-STOPPED = replace(IDLE, holds=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes)
+STOPPED = replace(IDLE, matches=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes)
 """Asked after every cause of starvation, so that a job's end is not called starvation until the window has emptied."""

@@ -47,7 +47,7 @@ class RemedyRow(Struct, frozen=True):
 
     ``causes`` are a verdict's, such as ``cpu`` of workers and ``main cpu`` of a main thread.
 
-    ``measured`` says in words what ``holds`` asks; ``words`` may have measured values in braces. ``trial`` says what
+    ``measured`` says in words what ``matches`` asks; ``words`` may have measured values in braces. ``trial`` says what
     the change did to a real job; empty where it was not tried.
     """
 
@@ -55,7 +55,7 @@ class RemedyRow(Struct, frozen=True):
     measured: str
     words: str
     short: str
-    holds: Condition = lambda s, f: True
+    matches: Condition = lambda s, f: True
     trial: str = NOT_TRIED
 
 
@@ -370,7 +370,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("unseen stopped", "idle stopped"), "a debugger holds the process",
         "let the debugger or tracer that holds the process go on, or detach it", "detach the debugger",
-        lambda s, f: "traced" in [x.what for x in (s.host.main_state, s.host.worker_state) if x is not None],
+        lambda s, f: "traced" in [x.state for x in (s.host.main_state, s.host.worker_state) if x is not None],
     ),
     RemedyRow(
         ("unseen stopped", "idle stopped"), "workers are stopped by a signal", "let them go on: kill -CONT {halted}",
@@ -444,7 +444,7 @@ def plain_words(row: RemedyRow) -> str:
 
 def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
     """The remedy of a cause; empty if there is none."""
-    row = next((row for row in REMEDIES if cause in row.causes and row.holds(s, f)), None)
+    row = next((row for row in REMEDIES if cause in row.causes and row.matches(s, f)), None)
     if row is None:
         return NOTHING
     workers = f"{max(1, int(s.host.cores) - 1)}" if s.host.cores and s.host.cores <= MOST_WORKERS else "4–8"

@@ -72,7 +72,7 @@ KV_CACHE_FULL = Rule(
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
-    holds=_cache_is_full,
+    matches=_cache_is_full,
     tell=_tell_full_cache,
     remedy="more memory for the cache (vLLM --gpu-memory-utilization, SGLang --mem-fraction-static), an FP8 cache "
     "(--kv-cache-dtype), a shorter --max-model-len, smaller weights, more GPUs",
@@ -124,7 +124,7 @@ LOW_DEMAND = Rule(
     f"thread waits for connections in ≥ {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a parent that does",
     level="info",
     state="idle_allocated",
-    holds=_low_demand,
+    matches=_low_demand,
     tell=_tell_low_demand,
     remedy="nothing to fix: batch{gpu_memory:, consolidate on fewer GPUs}, MIG",
     remedy_short="batch{gpu_memory:, consolidate}, MIG",
@@ -170,7 +170,7 @@ CHECKPOINT_PAUSE = Rule(
     "of it",
     level="info",
     state="starved",
-    holds=lambda s: _checkpoint(s) is not None,
+    matches=lambda s: _checkpoint(s) is not None,
     tell=_tell_checkpoint,
     remedy="asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
     remedy_short="async checkpoints",
@@ -208,7 +208,7 @@ WORKER_RESTART = Rule(
     "without a kernel when they start",
     level="yellow",
     state="starved",
-    holds=_worker_restart,
+    matches=_worker_restart,
     tell=_tell_worker_restart,
     remedy="DataLoader(persistent_workers=True), start workers by fork or forkserver",
     remedy_short="persistent_workers=True",
@@ -262,7 +262,7 @@ PCIE_TRANSFER = Rule(
     f"{100 * PCIE_FULL:.0f} %; one direction only (both are NCCL)",
     level="yellow",
     state="starved",
-    holds=_pcie,
+    matches=_pcie,
     tell=_tell_pcie,
     remedy=_PINNED,
     remedy_short="pin_memory, send uint8",
@@ -309,7 +309,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     words = remedy(f"unseen {cause}", s, f)
     line = f"GPU idle {s.idle:.0f} %"
     workers = f", {s.host.loaders} workers {share(s.host.mean.workers)}" if s.host.loaders else ""
-    if not s.host.seen:
+    if not s.host.is_measured:
         is_visible = bool(workers) or s.host.reason == NOT_MEASURED
         line += f", {NOT_MEASURED if is_visible else UNSEEN}{workers}"
         return RuleResult("yellow", (line,), *words, confidence="low", notes=notes, cause=cause)
@@ -339,7 +339,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
 def _unattributed_cause(s: Signals) -> Cause:
     """Cause in the workers where that is not I/O."""
     f = s.host.feeders
-    if any(state is not None and state.what in HALTED_WORDS for state in (s.host.main_state, s.host.worker_state)):
+    if any(state is not None and state.state in HALTED_WORDS for state in (s.host.main_state, s.host.worker_state)):
         return "stopped"
     if restarts(s):
         return "startup"
@@ -374,7 +374,7 @@ STARVED_UNATTRIBUTED = Rule(
     "and without the host's side idle is a fact, and is counted as idle",
     level="yellow; grey without processes",
     state="starved",
-    holds=lambda s: s.conditions.waits,
+    matches=lambda s: s.conditions.waits,
     tell=_tell_unattributed,
     remedy="dump stacks; check locks, RPC",
     checked="a server with a request each five seconds, recorded without its processes",
@@ -434,7 +434,7 @@ MAIN_PROCESS = Rule(
     "together fill half of it while no feeder works",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
-    holds=_main_process,
+    matches=_main_process,
     tell=_tell_main,
     remedy="no loaders: num_workers=4–8; else torch.compile or CUDA graphs, no .item()/print/.cpu() in each step; what "
     "it waits for itself: do it in a loader, asynchronously, or not at all",

@@ -21,16 +21,16 @@ PIPELINE = "more micro-batches in the pipeline (1F1B, interleaved stages), tenso
 DISPATCHER = "send requests to all engines at once (asynchronously, one queue for each), or run fewer engines"
 
 
-def _holds(s: Signals) -> bool:
+def _take_turns(s: Signals) -> bool:
     turns = s.turns
-    if turns is None or s.n < s.min_samples or not (turns.is_seen or turns.serve):
+    if turns is None or s.samples < s.min_samples or not (turns.is_seen or turns.serve):
         return False
     # Several processes may wait for their own loaders, by chance one after the other.
     return turns.is_one_process or not works(s)
 
 
-def _holds_by_sum(s: Signals) -> bool:
-    return s.turns is not None and s.n >= s.min_samples and s.idle >= IDLE_PCT and not works(s)
+def _take_fast_turns(s: Signals) -> bool:
+    return s.turns is not None and s.samples >= s.min_samples and s.idle >= IDLE_PCT and not works(s)
 
 
 def _tell(s: Signals) -> RuleResult:
@@ -63,11 +63,11 @@ TAKE_TURNS = Rule(
     f"{thresholds.TURNS_FAST_SUM:.0f} % in as many samples, and no loader computes or waits for data",
     level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
-    holds=_holds,
+    matches=_take_turns,
     tell=_tell,
     remedy=f"one process: {ONE_PROCESS}; ranks: {PIPELINE}; engines: {DISPATCHER}",
     remedy_short="tensor parallel",
     checked="recordings made after public reports, and a real process with four simulated GPUs",
 )
-TAKE_FAST_TURNS = replace(TAKE_TURNS, holds=_holds_by_sum)
+TAKE_FAST_TURNS = replace(TAKE_TURNS, matches=_take_fast_turns)
 """Asked after loaders: the sum alone is weaker evidence than workers that compute."""
