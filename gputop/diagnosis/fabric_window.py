@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from operator import add, sub
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -18,7 +18,6 @@ LEAST_LINK_ERRORS = 10
 LEAST_TCP = 100
 """Segments that TCP sent again in the window, from which on they are worth a word [judged]."""
 _COUNTED = ("fabric_drops", "fabric_retransmits", "fabric_link_errors", "tcp_retransmits")
-_NOTHING = (0,) * len(_COUNTED)
 
 
 class FabricSignals(Struct, frozen=True):
@@ -94,14 +93,6 @@ class FabricSignals(Struct, frozen=True):
         return (", ".join(parts),) if parts else ()
 
 
-def _growth(before: int | None, now: int | None) -> int:
-    """Growth of a counter.
-
-    A fall is a gap, and so is a sample without it.
-    """
-    return 0 if before is None or now is None else max(0, now - before)
-
-
 class FabricWindow:
     """Takes the host's samples in order of time.
 
@@ -109,50 +100,31 @@ class FabricWindow:
     """
 
     def __init__(self) -> None:
-        self._past: deque[tuple[float, tuple[int, ...]]] = deque()
-        """Times of samples, with how much each counter had grown since the one before."""
-        self._newest: tuple[int | None, ...] = ()
-        self._sums = _NOTHING
-        """How much each has grown since the oldest of them."""
+        self._past: deque[tuple[float, tuple[int | None, ...]]] = deque()
+        """Times of samples, and what the counters were."""
         self.signals: FabricSignals | None = None
 
     def observe(self, t: float, host: HostSample) -> FabricSignals | None:
-        """Return the signals; None without a fabric and a TCP counter.
-
-        None where there is no fabric and TCP is not counted either.
-        """
-        now = tuple(value(host, key) for key in _COUNTED)
-        there = host.fabric_ports_down is not None
-        if not there and now[-1] is None:
-            self._past.clear()
+        """Return the signals; None without a fabric and a TCP counter."""
+        now, past = tuple(value(host, key) for key in _COUNTED), self._past
+        if host.fabric_ports_down is None and now[-1] is None:
+            past.clear()
             self.signals = None
             return None
-        past = self._past
         if past and not 0.0 <= t - past[-1][0] <= FABRIC_WINDOW_S:
             past.clear()
-        if past:
-            grown = tuple(map(_growth, self._newest, now))
-            past.append((t, grown))
-            self._sums = tuple(map(add, self._sums, grown))
-        else:
-            past.append((t, _NOTHING))
-            self._sums = _NOTHING
-        self._newest = now
+        past.append((t, now))
         # The newest one at or before the window's begin is what it is compared with.
         while len(past) > 1 and past[1][0] <= t - FABRIC_WINDOW_S:
             past.popleft()
-            self._sums = tuple(map(sub, self._sums, past[0][1]))
-        drops, retransmits, errors, tcp = self._sums
+        # The fall of a counter is a gap, and so is a sample without it.
+        drops, retransmits, errors, tcp = [
+            sum([max(0, b - a) for a, b in pairwise(counted) if a is not None and b is not None])
+            for counted in zip(*[counters for _, counters in past], strict=True)
+        ]
         self.signals = FabricSignals(
-            host.fabric_rx_bytes_per_s,
-            host.fabric_tx_bytes_per_s,
-            host.fabric_peak_bytes_per_s,
-            drops,
-            retransmits,
-            errors,
-            tcp,
-            min(FABRIC_WINDOW_S, t - past[0][0]),
-            host.fabric_ports_down or 0,
+            host.fabric_rx_bytes_per_s, host.fabric_tx_bytes_per_s, host.fabric_peak_bytes_per_s, drops, retransmits,
+            errors, tcp, min(FABRIC_WINDOW_S, t - past[0][0]), host.fabric_ports_down or 0,
             host.fabric_ports_degraded or 0,
-        )
+        )  # fmt: skip
         return self.signals

@@ -183,8 +183,8 @@ class GpuSummary(Struct, frozen=True):
     """One GPU in words and figures.
 
     ``title`` is what the GPU does and ``cause`` why ("" if there is nothing to add); ``words`` are both.
-    ``other_badges`` are the badges that the title does not say. ``since`` is the Unix time at which the state began, ``lasted_s`` its length
-    and ``charged_s`` the lost part of it, both in seconds; None if nothing was judged.
+    ``other_badges`` are the badges that the title does not say. ``since`` is the Unix time at which the state
+    began, ``lasted_s`` its length and ``charged_s`` the lost part of it, both in seconds; None if nothing was judged.
     """
 
     gpu: int
