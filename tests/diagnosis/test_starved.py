@@ -471,9 +471,9 @@ def test_the_numbers_of_the_host_panel() -> None:
     helps = said(40.0, train(main=2.0), *workers(2, 20.0, role="helper")).attribution
     assert helps is not None and helps.loaders == 0
     uneven = said(20.0, job(), *UNEVEN).feeders
-    assert uneven is not None and (uneven.n, uneven.active, round(uneven.busiest.useful, 2)) == (4, 1, 0.98)
+    assert uneven is not None and (uneven.count, uneven.active, round(uneven.busiest.useful, 2)) == (4, 1, 0.98)
     ray = said(20.0, job(), *kind(feeders({"run": 98.0}, {"run": 97.0}, {}, {}), "ray", "R4 ray task")).feeders
-    assert ray is not None and ray.n == 2
+    assert ray is not None and ray.count == 2
     taken = said(20.0, job(), *QUEUED, outsiders=SMALL, cpu_outsiders_pct=2000.0).attribution
     assert taken is not None
     pane = " ".join(text for text, _ in feeder_fields(taken))
