@@ -354,6 +354,8 @@ class GpuTrack:
         if util is None or 100.0 - util < thresholds.IDLE:
             return False
         n = sum([old.t <= t - CHANGE_S + EPSILON_S for old in seconds])
+        if n == 0:  # samples so far apart that none is left to compare with
+            return False
         before, now = [
             [
                 *[mean([None if s.host is None else getattr(s.host, name) for s in part], 1) for name in _COMPARED],

@@ -116,3 +116,10 @@ def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(name: str,
 
     assert badges(events_past=False) == set()
     assert badges(events_past=True) == {badge}
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 9.0, 20.0, 30.0, 60.0])
+def test_a_demo_whose_samples_lie_far_apart_is_judged(interval_s: float) -> None:
+    monitor = Monitor(interval_s, charts=False)
+    frames = [monitor.feed(s) for s in SimulatedSource(interval_s=interval_s, clock=Clock()).past(900.0)]
+    assert len(frames[-1].diagnoses) == 8
