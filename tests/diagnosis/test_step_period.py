@@ -197,7 +197,7 @@ class Direct(Struct):
 
     writer: RecordingWriter
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> None:
+    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), interval_s: float = 0.0) -> None:
         self.writer.write(snapshot, derived)
 
 
