@@ -66,7 +66,7 @@ class FeederRow(Struct, frozen=True):
 
     @property
     def resolved_by(self) -> str | None:
-        """What resolved its waits."""
+        """Evidence that resolved its waits, None if nothing did."""
         return self.process.feed_by
 
     @property

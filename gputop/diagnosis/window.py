@@ -197,7 +197,7 @@ def host_means(seconds: Iterable[Second], *, is_idle: bool = True) -> HostMeans:
 
 
 def evenly(seconds: Sequence[Second]) -> Sequence[Second]:
-    """The samples, long ones several times where their lengths differ, so that plain means are those of time.
+    """Repeat long samples where lengths differ, so that plain means weigh by time.
 
     At a start four samples a second are followed by one.
     """
@@ -209,7 +209,7 @@ def evenly(seconds: Sequence[Second]) -> Sequence[Second]:
 
 
 def is_steady(seconds: Sequence[Second]) -> bool:
-    """True if util was alike in both halves of the window, and SM activity in those of its last seconds."""
+    """True if util was alike in both halves of the window, and SM activity in both halves of its last seconds."""
     newest = samples_after(seconds, seconds[-1].t - STEADY_S)
     columns = [second.gpu.util_pct for second in seconds], [second.gpu.sm for second in newest]
     for column in columns:

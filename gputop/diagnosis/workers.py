@@ -55,7 +55,7 @@ class WorkerShares(Struct, frozen=True):
 
     @property
     def latest(self) -> FeederRow:
-        """Its last sample."""
+        """The last sample."""
         return self.rows[-1]
 
     @property

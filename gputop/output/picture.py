@@ -44,8 +44,8 @@ def head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str
     height = max(map(len, screens)) * CELL_HEIGHT + 2 * MARGIN
     width = columns * CELL_WIDTH + 2 * MARGIN
     return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
-        f'width="{_n(width)}" height="{_n(height)}" role="img" aria-label="{escape(title, quote=True)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_px(width)} {_px(height)}" '
+        f'width="{_px(width)}" height="{_px(height)}" role="img" aria-label="{escape(title, quote=True)}">',
         f"<title>{escape(title)}</title>",
         f'<rect width="100%" height="100%" rx="6" fill="{theme.background or BACKGROUND}"/>',
     ]
@@ -91,8 +91,8 @@ class _Drawing:
             elif char in _SOLID:
                 solid.append(_shape(char, x, top, size))
             elif words := piece.rstrip(" "):
-                length = f'textLength="{_n(cells(words) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs"'
-                place = f'x="{_n(MARGIN + x * CELL_WIDTH)}" y="{_n(top + BASELINE)}"'
+                length = f'textLength="{_px(cells(words) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs"'
+                place = f'x="{_px(MARGIN + x * CELL_WIDTH)}" y="{_px(top + BASELINE)}"'
                 self._texts.append(f'<text {place} fill="{fill}"{weight} {length}>{escape(words)}</text>')
             x += size
         if not solid:
@@ -109,7 +109,7 @@ class _Drawing:
             "</g>",
             # With crisp edges a browser makes a square of a small circle.
             *(_path(fill, paths) for fill, paths in self._marks.items()),
-            f'<g font-family="{FONTS}" font-size="{_n(FONT_SIZE)}" xml:space="preserve">',
+            f'<g font-family="{FONTS}" font-size="{_px(FONT_SIZE)}" xml:space="preserve">',
             *self._texts,
             "</g>",
         ]
@@ -119,14 +119,14 @@ def _path(fill: str, paths: Sequence[str], more: str = "") -> str:
     return f'<path fill="{fill}"{more} d="{"".join(paths)}"/>'
 
 
-def _n(value: float) -> str:
+def _px(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _rect(x: float, top: float, size: float, height: float = CELL_HEIGHT) -> str:
     """A rectangle from a cell on, so many cells wide."""
     width = size * CELL_WIDTH
-    return f"M{_n(MARGIN + x * CELL_WIDTH)} {_n(top)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
+    return f"M{_px(MARGIN + x * CELL_WIDTH)} {_px(top)}h{_px(width)}v{_px(height)}h{_px(-width)}z"
 
 
 def _shape(char: str, x: int, top: float, count: int) -> str:
@@ -141,18 +141,18 @@ def _shape(char: str, x: int, top: float, count: int) -> str:
         return _rect(x, middle - 0.5, count, 1)
     if char in "├└":
         end = CELL_HEIGHT if char == "├" else CELL_HEIGHT / 2
-        arm = _n(CELL_WIDTH / 2)
-        return f"M{_n(centre)} {_n(top)}h1v{_n(end)}h-1zM{_n(centre)} {_n(middle)}h{arm}v1h-{arm}z"
+        arm = _px(CELL_WIDTH / 2)
+        return f"M{_px(centre)} {_px(top)}h1v{_px(end)}h-1zM{_px(centre)} {_px(middle)}h{arm}v1h-{arm}z"
     if char == "●":
         r = 3.4
-        return f"M{_n(centre - r)} {_n(middle)}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
+        return f"M{_px(centre - r)} {_px(middle)}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
     if char == "■":
-        return f"M{_n(centre - 3.5)} {_n(middle - 3.5)}h7v7h-7z"
+        return f"M{_px(centre - 3.5)} {_px(middle - 3.5)}h7v7h-7z"
     if char == "▲":
-        return f"M{_n(centre)} {_n(middle - 4)}l4 8h-8z"
+        return f"M{_px(centre)} {_px(middle - 4)}l4 8h-8z"
     if char == "▾":
-        return f"M{_n(centre - 3)} {_n(middle - 1.5)}h6l-3 4z"
-    return f"M{_n(centre - 3)} {_n(middle + 2)}h6l-3 -4z"
+        return f"M{_px(centre - 3)} {_px(middle - 1.5)}h6l-3 4z"
+    return f"M{_px(centre - 3)} {_px(middle + 2)}h6l-3 -4z"
 
 
 # gputop's SVG as a PNG, by resvg, with a monospaced font of this machine.

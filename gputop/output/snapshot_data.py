@@ -10,7 +10,6 @@ import io
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from gputop.diagnosis.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
@@ -130,6 +129,8 @@ def checked(template: str, keys: Collection[str]) -> str:
         if part[1] is None:
             raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} to print one")
         if part[1] not in keys and SAME.get(part[1]) not in keys:
+            from difflib import get_close_matches
+
             near = get_close_matches(part[1], [*keys, "gpu"], MOST_LISTED)
             hint = f": did you mean {' or '.join(near)}?" if near else ";"
             raise UsageError(f"--format: there is no {part[1]!r}{hint} `--json` shows every key")

@@ -181,8 +181,8 @@ def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> Detai
 class Chart(Struct, frozen=True):
     """One area chart of a page.
 
-    Series, label, style, the top of its scale, the writer of a value, and words for the top. ``instead`` are words in
-    its place, in one row.
+    Series, label, style, the top of its scale, the writer of a value, and words for the top. ``text_instead`` takes its
+    place, in one row.
     """
 
     name: str
@@ -191,7 +191,7 @@ class Chart(Struct, frozen=True):
     top: float
     show: Callable[[float], str]
     top_label: str = ""
-    instead: str = ""
+    text_instead: str = ""
 
 
 class DetailPage:
@@ -219,7 +219,7 @@ class DetailPage:
         self.rows: list[Row] = []
         self._first = state.first
 
-    def at(self, name: str) -> Column:
+    def column(self, name: str) -> Column:
         """Return the mean under the cursor, else the newest value."""
         if self.cursor is not None:
             return self.columns(name)[self.cursor]
@@ -244,7 +244,7 @@ class DetailPage:
             self.rows.append(Line().row(self.width))
         self.rows.append(heading(shorten(text, self.width - 6), self.width))
 
-    def beside(self, label: Sequence[Span], chart: Sequence[Span], after: str = "") -> None:
+    def add_chart_row(self, label: Sequence[Span], chart: Sequence[Span], after: str = "") -> None:
         """Add a label, a chart and its axis side by side.
 
         The label keeps to its width.
@@ -264,16 +264,16 @@ class DetailPage:
 
     def chart(self, chart: Chart, rows: int) -> None:
         """Add one area chart with its name, value and scale."""
-        if chart.instead:
-            self.words(chart.label, chart.instead)
+        if chart.text_instead:
+            self.words(chart.label, chart.text_instead)
             return
         drawn = area(self.columns(chart.name), rows, chart.style, chart.top)
-        value = self.at(chart.name)
+        value = self.column(chart.name)
         shown = f"  {NOT_MEASURED if value is None else chart.show(value)}"[: LABEL_WIDTH - 1]
         labels: dict[int, list[Span]] = {0: [(f"  {chart.label}", "dim")], 1: [(shown, "value")]}
         after = {rows - 1: "0", 0: (chart.top_label or chart.show(chart.top))[: AXIS_WIDTH - 1]}
         for row in range(rows):
-            self.beside(labels.get(row, []), drawn[row], after.get(row, ""))
+            self.add_chart_row(labels.get(row, []), drawn[row], after.get(row, ""))
 
     def lane(self, label: str, name: str, style: str) -> None:
         """A row of heights with its value at the moment."""
@@ -282,7 +282,7 @@ class DetailPage:
         newest = next((value for value in reversed(values[-3:]) if value is not None), None)
         shown = newest if self.cursor is None else values[self.cursor]
         after = NOT_MEASURED if shown is None else f"{number(shown, 3)} %"
-        self.beside([(f"  {label}", "dim")], [lane(values, style)], after)
+        self.add_chart_row([(f"  {label}", "dim")], [lane(values, style)], after)
 
     # -- rows that stay ---------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> 
     into, out = f"{key}_rx_bytes_per_s", f"{key}_tx_bytes_per_s"
     highest = max(page.measured(into) + page.measured(out), default=0.0)
     if not highest:
-        return [Chart(into, label, "area.bus", 0.0, quantity.rate, instead="no traffic in this time")]
+        return [Chart(into, label, "area.bus", 0.0, quantity.rate, text_instead="no traffic in this time")]
     top = round_top(max(highest, 1e6))
     if peak is not None and highest <= peak:
         top = min(top, peak)
@@ -104,7 +104,7 @@ def _add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
     axis = page.axis
     labels = number_labels(g.mean, g.d)
     if page.cursor is not None:
-        sm, util = page.at("sm_active_pct"), page.at("util_pct")
+        sm, util = page.column("sm_active_pct"), page.column("util_pct")
         at_cursor = replace(g.gpu, util_pct=util, sm_active_pct=sm, sm_high_pct=None)
         labels = number_labels(at_cursor, g.d, newest=False)
     measured = bool(page.measured("sm_active_pct"))
@@ -117,7 +117,7 @@ def _add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
     after = {0: "100 %", rows // 2: "50", rows - 1: "0"}
     for row in range(rows):
         label = labels[row // step] if row % step == 0 and row // step < len(labels) else []
-        page.beside(label, chart[row], after.get(row, ""))
+        page.add_chart_row(label, chart[row], after.get(row, ""))
 
 
 def _add_throttling(page: DetailPage) -> None:
@@ -126,7 +126,7 @@ def _add_throttling(page: DetailPage) -> None:
     legend = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
     if legend:
         letters = marks(columns, page.axis.columns)
-        page.beside([("  slowed", "dim")], letters, ", ".join(legend)[: AXIS_WIDTH - 1])
+        page.add_chart_row([("  slowed", "dim")], letters, ", ".join(legend)[: AXIS_WIDTH - 1])
     elif page.measured(MARK_SERIES[0][2]):
         page.words("slowed", "nothing limited the clocks in this time")
     else:
@@ -172,15 +172,15 @@ def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
 
     The most telling come first.
     """
-    util, sm = page.at("util_pct"), page.at("sm_active_pct")
+    util, sm = page.column("util_pct"), page.column("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
-    parts = [(FACTS[key].text(value), "text") for key in MOMENT if (value := page.at(key)) is not None]
+    parts = [(FACTS[key].text(value), "text") for key in MOMENT if (value := page.column(key)) is not None]
     if gap is not None:
         parts.insert(2, (f"GAP {number(gap, 3)}", "text"))
     parts += [
         (f"{label} {number(value, 3)} %", "dim")
         for label, name, _ in LANES
-        if name != "idle_pct" and (value := page.at(name)) is not None
+        if name != "idle_pct" and (value := page.column(name)) is not None
     ]
     verdict = None if page.cursor is None else verdict_at(listed, page.axis.middle(page.cursor))
     if verdict is not None:
@@ -231,13 +231,13 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
 def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: int) -> None:
     """Add everything on the time axis, as tall as fits."""
     charts, lanes = _charts(page, g.gpu), _lanes(page)
-    tall = sum(not chart.instead for chart in charts)
+    tall = sum(not chart.text_instead for chart in charts)
     fixed = 4 + len(lanes) + len(charts) - tall
     sizes = (size for size in SIZES if size[0] + size[1] * tall + fixed <= room)
     gap_rows, other = next(sizes, (max(4, min(6, room // 2)), 2))
     _add_gap_chart(page, g, gap_rows)
     colours, names = strip(listed, page.axis, page.glyphs)
-    page.beside([("  verdict", "dim")], colours)
+    page.add_chart_row([("  verdict", "dim")], colours)
     page.rows.append(Line().to(LABEL_WIDTH).add_all(with_cursor(names, page.cursor, over_text=False)).row(page.width))
     for chart in charts:
         page.chart(chart, other)

@@ -252,7 +252,7 @@ def feeder_fields(a: Attribution) -> list[Field]:
     """Return the feeders, their waits and other CPU users."""
     parts: list[Field] = []
     if a.feeders is not None and a.feeders.count:
-        parts.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
+        parts.append((terminal_safe(f"{_feeder_group(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
     if a.main_waits is not None:
         waits = _waits(a.main_waits)
         if waits:
@@ -263,7 +263,7 @@ def feeder_fields(a: Attribution) -> list[Field]:
     return parts
 
 
-def _who(a: Attribution, feeders: Feeders) -> str:
+def _feeder_group(a: Attribution, feeders: Feeders) -> str:
     """Return the feeders' number and kind.
 
     ``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``.

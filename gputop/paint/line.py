@@ -101,18 +101,18 @@ class Target(Struct, frozen=True):
     """The target of a click on a row.
 
     ``kind`` is gpu, process, header, count, key, time or finding; ``key`` names which. Where several are side by
-    side, ``beside`` has the column at which each ends, and its key.
+    side, ``parts`` has the column at which each ends, and its key.
     """
 
     kind: str
     key: object
-    beside: tuple[tuple[int, object], ...] = ()
+    parts: tuple[tuple[int, object], ...] = ()
 
-    def at(self, column: int) -> Target | None:
+    def at_column(self, column: int) -> Target | None:
         """The target of one column of the row; None right of the last one."""
-        if not self.beside:
+        if not self.parts:
             return self
-        return next((Target(self.kind, key) for end, key in self.beside if column < end), None)
+        return next((Target(self.kind, key) for end, key in self.parts if column < end), None)
 
 
 class Painted(Struct, frozen=True):

@@ -141,7 +141,7 @@ class Painter:
     def target(self, row: int, column: int = 0) -> Target | None:
         """Return the target of a painted cell."""
         target = self._targets[row] if 0 <= row < len(self._targets) else None
-        return target.at(column) if target is not None else None
+        return target.at_column(column) if target is not None else None
 
 
 def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:

@@ -70,25 +70,27 @@ def _charts(page: DetailPage, now: ProcessSample | None, device_memory: float | 
         measured = page.measured(name)
         if not measured and name.startswith("gpu_") and (now is None or now.role != "gpu"):
             continue
-        instead = ""
+        text_instead = ""
         if not measured:
             reason = None if now is None else now.unavailable.get(name)
-            instead = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
+            text_instead = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
         elif name.endswith("_per_s") and not any(measured):
-            instead = "nothing in this time"
+            text_instead = "nothing in this time"
         highest = top(max(measured, default=0.0))
         if name == "gpu_mem_bytes" and device_memory:
             highest = device_memory
-        charts.append(Chart(name, label, style, highest, show, instead=instead))
+        charts.append(Chart(name, label, style, highest, show, text_instead=text_instead))
     return charts
 
 
 def _moment(page: DetailPage) -> list[Field]:
     """Return all known values at the cursor."""
     parts = [
-        (f"{label} {show(value)}", "text") for name, label, _, show, _ in CHARTS if (value := page.at(name)) is not None
+        (f"{label} {show(value)}", "text")
+        for name, label, _, show, _ in CHARTS
+        if (value := page.column(name)) is not None
     ]
-    lanes = [(label, page.at(name)) for label, name, _ in LANES if name != "asleep_pct"]
+    lanes = [(label, page.column(name)) for label, name, _ in LANES if name != "asleep_pct"]
     return parts + [(f"{label} {number(value, 3)} %", "dim") for label, value in lanes if value is not None]
 
 

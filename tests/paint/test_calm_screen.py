@@ -106,7 +106,7 @@ def test_a_grid_of_panes_has_no_hole(gpus: int) -> None:
     grid = [target for target in painted.targets if target is not None and target.kind == "gpu"]
     assert grid
     for target in grid:
-        assert target.at(299) is not None, "the last pane reaches the right edge"
+        assert target.at_column(299) is not None, "the last pane reaches the right edge"
 
 
 def test_a_tiny_screen_wastes_no_row() -> None:

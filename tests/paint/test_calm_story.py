@@ -51,8 +51,8 @@ def test_no_count_is_hidden_at_any_width_and_a_click_meets_the_right_one(width: 
     text = "".join(part for part, _ in row)
     assert all(f" {n} " in text for n in (3, 2, 1)) and len(text) == width
     target = summary(frame, View(), width).target("count")
-    assert target.at(text.index("starved")) is not None
-    assert target.at(text.index("starved")).key == "starved"  # type: ignore[union-attr]
+    assert target.at_column(text.index("starved")) is not None
+    assert target.at_column(text.index("starved")).key == "starved"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("scenario", ["stalled", "half_working", "no_tensor_cores"])

@@ -76,7 +76,7 @@ def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stand
 def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
     frame, view = demo_frame(), View()
     target = summary(frame, view, 160).target("count")
-    words = {str(part.key) for column in range(160) if (part := target.at(column)) is not None and part.key}
+    words = {str(part.key) for column in range(160) if (part := target.at_column(column)) is not None and part.key}
     assert "BUSY, NOT WORKING" in words
     seen = []
     for _ in range(3):
@@ -180,9 +180,9 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
         ("N verdict", "previous_change"),
         ("G ends", "end"),
     ):
-        target = targets[0] and targets[0].at(state.index(words))
+        target = targets[0] and targets[0].at_column(state.index(words))
         assert target is not None and target.key == key_id
-    assert targets[0] is not None and targets[0].at(2) is not None and targets[0].at(2).key is None  # type: ignore[union-attr]
+    assert targets[0] is not None and targets[0].at_column(2) is not None and targets[0].at_column(2).key is None  # type: ignore[union-attr]
     nvitop = (*rebound(KEYS, wanted_keys("nvitop", {}))[0], *rebound(REPLAY_KEYS, {"slower": "<", "on": "L"})[0])
     other = "".join(text for text, _ in replay_bar(frame, View(past_keys=shown_keys(nvitop)), replay, 160, 48)[0][0])
     assert "← L step" in other
@@ -199,7 +199,10 @@ def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_
     (state, *_), (targets, *_) = replay_bar(frame, View(glyphs=ASCII), replay, 160, 48)
     text = "".join(part for part, _ in state)
     assert "left right step" in text and "←" not in text
-    assert targets is not None and [targets.at(text.index(word)).key for word in ("left", "right")] == ["back", "on"]
+    assert targets is not None and [targets.at_column(text.index(word)).key for word in ("left", "right")] == [
+        "back",
+        "on",
+    ]
 
 
 def test_the_legend_of_the_charts_is_whole_at_80_columns() -> None:

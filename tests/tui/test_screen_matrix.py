@@ -80,7 +80,7 @@ def _gpu_blocks(painted: Painted) -> dict[object, str]:
         if target is None or target.kind != "gpu":
             continue
         begin = 0
-        for end, uuid in target.beside or ((len(text), target.key),):
+        for end, uuid in target.parts or ((len(text), target.key),):
             blocks[uuid] = blocks.get(uuid, "") + text[begin:end] + "\n"
             begin = end
     return blocks
@@ -112,9 +112,9 @@ def test_ascii_says_what_colour_says(gpus: int) -> None:
 def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, int]) -> None:
     frame, painter = matrix_frame(16, 5), Painter()
     painted = painter.paint(frame, View(), *size)
-    row = next(y for y, target in enumerate(painted.targets) if y > 1 and target is not None and len(target.beside) > 1)
+    row = next(y for y, target in enumerate(painted.targets) if y > 1 and target is not None and len(target.parts) > 1)
     text = _texts(painted)[row]
-    for gpu in frame.snapshot.gpus[: len(painted.targets[row].beside)]:  # type: ignore[union-attr]
+    for gpu in frame.snapshot.gpus[: len(painted.targets[row].parts)]:  # type: ignore[union-attr]
         target = painter.target(row, re.search(rf" {gpu.static.index} +H100", text).start())  # type: ignore[union-attr]
         assert target == Target("gpu", gpu.static.uuid)
 

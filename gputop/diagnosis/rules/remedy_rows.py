@@ -60,7 +60,7 @@ class RemedyRow(Struct, frozen=True):
 
 
 class Spare(Struct, frozen=True):
-    """A resource in a remedy: ``{gpu_memory:larger batch, }`` is left out where none of it is left.
+    """A resource in a remedy: ``{gpu_memory:larger batch, }`` is dropped where none is free.
 
     Badges ask for less of what is used up; a remedy beside them must not ask for more of it.
     """

@@ -116,7 +116,7 @@ def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool)
     if promql is None:
         return None
     everywhere = rule_scope(names)
-    of_job = f"and on ({everywhere.by}) " + everywhere.record(OWNER, CLUSTER, 'job_id=~"$job"')
+    of_job = f"and on ({everywhere.gpu_labels}) " + everywhere.record(OWNER, CLUSTER, 'job_id=~"$job"')
     return expr.replace(match[0], f"({promql})" if OF_JOB in expr else promql).replace(OF_JOB, of_job)
 
 

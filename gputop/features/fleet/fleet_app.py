@@ -72,7 +72,7 @@ class FleetRows(LiveRows):
         """Select a row, open it, sort by a head, or press a key's words."""
         targets = [] if self._painted is None else self._painted.targets
         target = targets[event.screen_y] if event.screen_y < len(targets) else None
-        target = None if target is None else target.at(event.screen_x)
+        target = None if target is None else target.at_column(event.screen_x)
         if target is None or target.key is None:
             return
         key = str(target.key)

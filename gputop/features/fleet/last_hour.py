@@ -131,7 +131,7 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
         counted = q.per_gpu(q.series("gputop_gpu_lost_seconds_total"), "cause")
         texts |= {
             "states": f"{q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1",
-            "counted": f"sum by ({q.by}) ({counted})",
+            "counted": f"sum by ({q.gpu_labels}) ({counted})",
             "owners": q.per_gpu(q.series("gputop_job_info"), *queries.JOB_LABELS),
             "pods": q.per_gpu(q.series("gputop_pod_info"), *queries.POD_LABELS),
         }

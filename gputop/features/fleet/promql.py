@@ -144,7 +144,7 @@ class Scope(Struct, frozen=True):
         return self.dialect.is_own
 
     @property
-    def by(self) -> str:
+    def gpu_labels(self) -> str:
         """The labels that name a GPU, for ``on``."""
         return ", ".join(self.labels)
 
@@ -237,7 +237,7 @@ class Scope(Struct, frozen=True):
                 renamed(pods, "workload", "k8s_pod_uid"),
             )
             jobs = max_by(("workload", *self.labels), union(infos))
-            return f"({jobs} * on ({self.by}) group_left () {self.gpu(word, *mean)})"
+            return f"({jobs} * on ({self.gpu_labels}) group_left () {self.gpu(word, *mean)})"
         pods = self._measured(word, ('hpc_job=""', 'exported_pod!=""', *whole), *mean)
         parts = (
             renamed(self._measured(word, ('hpc_job!=""', *whole), *mean), "workload", "hpc_job"),

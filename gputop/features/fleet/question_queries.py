@@ -58,19 +58,19 @@ def _within_day(q: Scope, record: str) -> str:
 def _own_xids(q: Scope) -> str:
     xids = q.series("gputop_gpu_xid_errors_total")
     risen, first = q.over("increase", xids, _XID_S), f"{xids} unless {xids} offset {window(_XID_S)}"
-    return f"sum by ({q.by}, xid) ({risen}) > 0 or sum by ({q.by}, xid) ({first}) > 0"
+    return f"sum by ({q.gpu_labels}, xid) ({risen}) > 0 or sum by ({q.gpu_labels}, xid) ({first}) > 0"
 
 
 def _dcgm_xid(q: Scope) -> str:
     xid = q.series("DCGM_FI_DEV_XID_ERRORS")
     changed, now, before = map(q.per_gpu, (q.over("changes", xid, _XID_S), xid, f"{xid} offset {window(_XID_S)}"))
-    return f"{q.per_gpu(f'{xid} > 0')} and on ({q.by}) ({changed} > 0 or ({now} unless {before}))"
+    return f"{q.per_gpu(f'{xid} > 0')} and on ({q.gpu_labels}) ({changed} > 0 or ({now} unless {before}))"
 
 
 def _throttled(q: Scope) -> str:
     """Two jobs that scrape one exporter are one."""
     seconds = q.series("gputop_gpu_throttle_seconds_total", any_of("reason", _HELD_DOWN))
-    return f"sum by ({q.by}) ({q.per_gpu(q.over('rate', seconds), 'reason')})"
+    return f"sum by ({q.gpu_labels}) ({q.per_gpu(q.over('rate', seconds), 'reason')})"
 
 
 # As in ``straggler.stragglers``: looking for the lowest SM activity would name those that wait. GPUs are compared
@@ -173,7 +173,7 @@ QUERIES: Mapping[str, tuple[Query, Query | None]] = MappingProxyType({
     "temperature": _everywhere(lambda q: q.gpu("temp")),
     "throttled": (_throttled, None),
     "ecc_uncorrected": (
-        lambda q: f"sum by ({q.by}) ({q.over('increase', q.exported('ecc_uncorrected_volatile'), HOUR_S)}) > 0",
+        lambda q: f"sum by ({q.gpu_labels}) ({q.over('increase', q.exported('ecc_uncorrected_volatile'), HOUR_S)}) > 0",
         lambda q: f"{q.gpu('ecc', 'increase', HOUR_S)} > 0",
     ),
     "xid": (_own_xids, _dcgm_xid),
@@ -185,7 +185,7 @@ QUERIES: Mapping[str, tuple[Query, Query | None]] = MappingProxyType({
     "sm_active": _everywhere(lambda q: q.gpu("sm")),
     **{word: _everywhere(partial(Scope.gpu, word=word)) for word in ("occupancy", "tensor", "dram", "power")},
     "memory_share": _everywhere(lambda q: f"{q.gpu('memory')} / {q.gpu('memory_total')}"),
-    "cluster_power": _everywhere(lambda q: f"sum({q.gpu('power')} * on ({q.by}) {q.record(IDENTITY)})"),
+    "cluster_power": _everywhere(lambda q: f"sum({q.gpu('power')} * on ({q.gpu_labels}) {q.record(IDENTITY)})"),
     "energy": _everywhere(lambda q: f"sum by ({q.host}) ({q.gpu('energy', 'increase', HOUR_S)})"),
     "steps_per_second": (
         lambda q: f"sum by (cluster, job_id, rank) ({q.over('rate', q.series('gputop_step_seconds_count'))})", None,
@@ -197,7 +197,7 @@ QUERIES: Mapping[str, tuple[Query, Query | None]] = MappingProxyType({
     "efficiency": _everywhere(lambda q: f"{q.mean('sm')} / ({q.mean('util')} > 0.1)"),
     "gap": (
         lambda q: f"(({q.mean('util')} - {q.mean('sm')}) or {q.mean('util')}) "
-        f"and on ({q.by}) ({_own_state(q, 'busy_not_working')})",
+        f"and on ({q.gpu_labels}) ({_own_state(q, 'busy_not_working')})",
         lambda q: f"({q.mean('util')} - {q.mean('sm')}) and {in_state(q, 'busy_not_working')}",
     ),
     "memory_bound": _everywhere(
@@ -217,7 +217,7 @@ QUERIES: Mapping[str, tuple[Query, Query | None]] = MappingProxyType({
         lambda q: f"count by (cluster, verdict) ({q.series('gputop_gpu_verdict', _STARVED_VERDICTS)} == 1)", None,
     ),
     "starved": (
-        lambda q: f"{_own_mean(q, 'gputop_gpu_idle_ratio')} and on ({q.by}) ({_own_state(q, 'starved')})",
+        lambda q: f"{_own_mean(q, 'gputop_gpu_idle_ratio')} and on ({q.gpu_labels}) ({_own_state(q, 'starved')})",
         lambda q: f"(1 - {q.mean('util')}) and {in_state(q, 'starved')}",
     ),
     "loaders_waiting": (lambda q: f"{_own_mean(q, 'gputop_loader_queued_ratio')} > 0.1", None),
@@ -238,7 +238,7 @@ QUERIES: Mapping[str, tuple[Query, Query | None]] = MappingProxyType({
     ),
     "waste_by_job": _everywhere(_by_job),
     "idle_with_memory": (
-        lambda q: f"{q.gpu('memory')} and on ({q.by}) ({_own_state(q, 'idle_allocated')})",
+        lambda q: f"{q.gpu('memory')} and on ({q.gpu_labels}) ({_own_state(q, 'idle_allocated')})",
         lambda q: f"{q.gpu('memory')} and {in_state(q, 'idle_allocated')}",
     ),
     "allocated_unused": _everywhere(lambda q: f"{in_state(q, 'allocated_unused')} * 0 + 1"),

@@ -83,7 +83,7 @@ def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
         # Of a GPU that cannot be read nothing is recorded: it is told without its owner. Another address of one that
         # can says nothing more.
         uuid = ", ".join((*q.dialect.uuid, *q.dialect.instance))
-        unowned = f"({expr}) unless on ({q.by}) {q.record(OWNER)} unless on (cluster, {uuid}) {q.record(OWNER)}"
+        unowned = f"({expr}) unless on ({q.gpu_labels}) {q.record(OWNER)} unless on (cluster, {uuid}) {q.record(OWNER)}"
         expr = f"({by_owner(q, expr, *OWNER_LABELS)} or ({unowned}))"
     # The exporter's own label, or the address without its port.
     if q.dialect.hosts[0] == "Hostname":

@@ -46,7 +46,7 @@ def share(percent: float) -> str:
 
 def by_owner(q: Scope, expr: str, *labels: str) -> str:
     """A series of every GPU with these labels of its owner."""
-    return f"({expr}) * on ({q.by}) group_left ({', '.join(labels)}) {q.record(OWNER)}"
+    return f"({expr}) * on ({q.gpu_labels}) group_left ({', '.join(labels)}) {q.record(OWNER)}"
 
 
 def in_state(q: Scope, state: GpuState) -> str:
@@ -63,7 +63,7 @@ def identity(q: Scope) -> str:
     if q.is_own:
         # An exporter from before there were shares knows no parents either.
         shared = q.per_gpu(q.series("gputop_gpu_share"), "parent")
-        older = f"({q.per_gpu(q.moment())} * 0 + 1) unless on ({q.by}) {shared}"
+        older = f"({q.per_gpu(q.moment())} * 0 + 1) unless on ({q.gpu_labels}) {shared}"
         gpus = f"(({shared} > 0) or ({older}))"
     else:
         gpus = f"({_shares(q)})"
@@ -109,7 +109,8 @@ def state_of(q: Scope) -> str:
         of_states = {state: f"({q.says('gputop_gpu_state', state=state)})" for state in STATES}
         pods, jobs = (q.per_gpu(q.series(f"gputop_{name}_info")) for name in ("pod", "job"))
         # The kubelet gave the GPU to a pod, and no process has a context there.
-        unused = f"({of_states['idle']} and on ({q.by}) {pods} unless on ({q.by}) {jobs}) * {CODES['allocated_unused']}"
+        idle = f"{of_states['idle']} and on ({q.gpu_labels}) {pods} unless on ({q.gpu_labels}) {jobs}"
+        unused = f"({idle}) * {CODES['allocated_unused']}"
         return union((unused, *(f"{is_state} * {CODES[state]}" for state, is_state in of_states.items())))
     util, sm = q.mean("util"), q.mean("sm")
     quiet = f"({q.gpu('util', 'quantile_over_time', WINDOW_S, '0.95')} < {share(QUIET_UTIL)})"
@@ -142,8 +143,8 @@ def lost(q: Scope) -> str:
         f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})"
     )
     counted = q.per_gpu(q.over("rate", q.series("gputop_gpu_lost_seconds_total"), _MINUTES_S), "cause")
-    parts = f"sum by ({q.by}) ({counted}) or {by_state}" if q.is_own else by_state
-    return f"({parts}) * on ({q.by}) {q.record(IDENTITY)}"
+    parts = f"sum by ({q.gpu_labels}) ({counted}) or {by_state}" if q.is_own else by_state
+    return f"({parts}) * on ({q.gpu_labels}) {q.record(IDENTITY)}"
 
 
 def _in_states(q: Scope) -> str:
@@ -151,14 +152,14 @@ def _in_states(q: Scope) -> str:
 
     Nodes that count their seconds give them; they count an unused GPU of a job as idle.
     """
-    share = f"on ({q.by}) group_left () {q.record(IDENTITY)}"
+    share = f"on ({q.gpu_labels}) group_left () {q.record(IDENTITY)}"
     if not q.is_own:
         of_states = (marked(f"{in_state(q, state)} * 0 + 1", "state", state) for state in GPU_STATES)
         return f"sum by (cluster, state) (({union(of_states)}) * {share})"
     seconds = "gputop_gpu_state_seconds_total"
     counted = q.per_gpu(q.over("rate", q.series(seconds, 'state!="idle"'), _MINUTES_S), "state")
     idle = q.per_gpu(q.over("rate", q.series(seconds, state="idle"), _MINUTES_S))
-    unused = f"on ({q.by}) {in_state(q, 'allocated_unused')}"
+    unused = f"on ({q.gpu_labels}) {in_state(q, 'allocated_unused')}"
     parts = (counted, marked(f"{idle} and {unused}", "state", "allocated_unused"),
              marked(f"{idle} unless {unused}", "state", "idle"))  # fmt: skip
     return f"sum by (cluster, state) (({union(parts)}) * {share})"
@@ -180,8 +181,8 @@ def _owner(q: Scope) -> str:
         pods = _renamed(q.utilisation('hpc_job=""', 'exported_pod!=""'),
                         k8s_namespace="exported_namespace", k8s_pod="exported_pod")  # fmt: skip
         owners = [f"{q.per_gpu(jobs, 'job_id')} * 0 + 2", f"{q.per_gpu(pods, 'k8s_namespace', 'k8s_pod')} * 0 + 1"]
-    owner = f"topk by ({q.by}) (1, {union((*owners, q.gpu('util') + ' * 0'))}) * 0 + 1"
-    return f"({owner}) and on ({q.by}) {q.record(IDENTITY)}"
+    owner = f"topk by ({q.gpu_labels}) (1, {union((*owners, q.gpu('util') + ' * 0'))}) * 0 + 1"
+    return f"({owner}) and on ({q.gpu_labels}) {q.record(IDENTITY)}"
 
 
 def _renamed(expr: str, **labels: str) -> str:
@@ -205,19 +206,19 @@ def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
         return f"({by_owner(q, expr, *owned)})"
 
     lost_by_state = union(
-        marked(f"sum by ({whose}) ({of_owners(q.record(LOST))} and on ({q.by}) {in_state(q, state)})",
+        marked(f"sum by ({whose}) ({of_owners(q.record(LOST))} and on ({q.gpu_labels}) {in_state(q, state)})",
                "state", state)
         # A node counts what half of a working chip leaves unused, too.
         for state in (*FLEET_NOT_WORK, *(("working",) if q.is_own else ()))
     )  # fmt: skip
     plain = replace(q, uses_records=False)
     # Instances have their board's power each.
-    power = f"{q.gpu('power')} * on ({q.by}) {q.record(IDENTITY)}"
+    power = f"{q.gpu('power')} * on ({q.gpu_labels}) {q.record(IDENTITY)}"
     return (
         (IDENTITY, identity(q)),
-        *((name, f"({plain.mean(word)}) and on ({q.by}) {q.record(IDENTITY)}") for word, name in MEANS.items()),
+        *((name, f"({plain.mean(word)}) and on ({q.gpu_labels}) {q.record(IDENTITY)}") for word, name in MEANS.items()),
         (OWNER, _owner(q)),
-        (STATE, f"({state_of(q)}) and on ({q.by}) {q.record(IDENTITY)}"),
+        (STATE, f"({state_of(q)}) and on ({q.gpu_labels}) {q.record(IDENTITY)}"),
         (LOST, lost(q)),
         (HOST_GPUS, f"count by (cluster, {q.host}) (count by (cluster, {q.host}, gpu) ({gpus}))"),
         (HOST_STATES, f'count_values by ({whose}) ("{CODE}", {of_owners(q.record(STATE))})'),

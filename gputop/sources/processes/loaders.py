@@ -46,7 +46,7 @@ class DescendantRole(Struct, frozen=True):
     may_feed: bool = False
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The rule and its evidence, for people."""
         return why_words(self.rule, self.match)
 

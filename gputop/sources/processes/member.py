@@ -142,12 +142,12 @@ class Member:
         key = feeds, thread_loader
         if key not in self._statics:
             facts, place = self.facts, self.place
-            loader, why, rule = place.loader or thread_loader, place.why, place.rule
+            loader, why, rule = place.loader or thread_loader, place.reason, place.rule
             if feeds:
                 helper = busy_helper(place.stat.comm)
                 loader = helper.loader
                 if rule != BESIDE:
-                    why, rule = helper.why, helper.rule
+                    why, rule = helper.reason, helper.rule
             elif thread_loader:
                 why = f"{why}; {thread_loader} by their names"
             self._statics[key] = ProcessStatic(

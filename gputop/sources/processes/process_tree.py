@@ -31,7 +31,7 @@ class ProcessPlace(Struct, frozen=True):
     gpu: int | None
     role: Role
     loader: str | None
-    why: str
+    reason: str
     may_feed: bool = False
     rule: Rule | None = None
 
@@ -61,7 +61,7 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
                     continue
                 found = identify(stat.comm, command_of(pid, stat), parent_command, above.role in ("gpu", "loader"))
                 places[pid] = ProcessPlace(
-                    stat, root, gpu, found.role, found.loader, found.why, found.may_feed, found.rule
+                    stat, root, gpu, found.role, found.loader, found.reason, found.may_feed, found.rule
                 )
                 queue.append(pid)
     return places

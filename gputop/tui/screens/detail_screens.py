@@ -101,7 +101,7 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
         """Read the clicked moment, or press the clicked key."""
         painted, column = self._painted, event.screen_x - LABEL_WIDTH
         if painted is not None and event.screen_y == len(painted.rows) - 1:
-            press(self.app, painted.last_row.at(event.screen_x))
+            press(self.app, painted.last_row.at_column(event.screen_x))
         elif painted is not None and 0 <= column < painted.axis.columns:
             self.state = replace(self.state, cursor_t=painted.axis.middle(column))
             self.paint()

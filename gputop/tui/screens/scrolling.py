@@ -141,7 +141,7 @@ class RowsScreen(ClosesOnce[None], keys="list"):
 
     def on_click(self, event: events.Click) -> None:
         if event.screen_y == self.app.size.height - 1:
-            press(self.app, self._target.at(event.screen_x))
+            press(self.app, self._target.at_column(event.screen_x))
 
     def action_close(self) -> None:
         self.dismiss()

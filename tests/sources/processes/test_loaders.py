@@ -47,7 +47,7 @@ def test_a_descendant_is_judged_by_the_first_rule_that_names_it(
 ) -> None:
     found = identify(comm, command, parent, parent_runs_job=True)
     assert (found.role, found.loader) == (role, loader)
-    assert found.why.startswith(why)
+    assert found.reason.startswith(why)
     assert found.rule == (why if role == "loader" or why == "R5" else "never")
 
 
@@ -91,7 +91,7 @@ def test_ranks_talk_by_threads_of_known_names() -> None:
 def test_a_compiler_feeds_no_gpu_and_is_named_by_its_program() -> None:
     for comm in (b"cc1plus", b"ptxas", b"cicc", b"ld"):
         found = identify(comm, b"/usr/lib/x/" + comm + b"\0-o\0a", _TRAIN, True)
-        assert (found.rule, found.why) == ("never", "not a loader: a compiler")
+        assert (found.rule, found.reason) == ("never", "not a loader: a compiler")
     assert identify(b"python", b"python\0--data\0/home/cc1plus\0", _TRAIN, True).rule == "R5"
 
 

@@ -440,7 +440,7 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     groups = CgroupCache(str(fake.proc))
     found = find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.group_of)
     assert list(found) == [400]
-    assert found[400].why == "R6 same job or container, connected by a pipe or a socket"
+    assert found[400].reason == "R6 same job or container, connected by a pipe or a socket"
     assert found[400].gpu == 0 and found[400].may_feed
     # Nobody's group is known on a bare machine: then only the session counts.
     assert find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"") == {}
