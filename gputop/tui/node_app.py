@@ -45,6 +45,8 @@ DRAGGED = 3
 LAYOUT_WORDS: Mapping[str, str] = {
     "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
 }  # fmt: skip
+DRAWN_AFTER = 0.75
+"""Share of an interval after which a frame that is one of several in it is drawn, too."""
 LEAST_WATCH_S = 0.5
 """However fast a source is, it is not checked for silence more often than this."""
 PLAYING = frozenset(key.id for key in REPLAY_KEYS)
@@ -158,6 +160,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         self._has_bell = settings.bell
         self._reload = reload
         self._heard = self._clock()
+        self._shown_verdicts: list[tuple[str, str]] = []
         self._bind(wanted_keys(settings.key_preset, settings.keys))
         self._node_view = NodeView(self)
 
@@ -186,8 +189,17 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
 
     def on_snapshot_ready(self) -> None:
         with self.show_errors():
-            if self._take():
+            if self._take() and not self._can_wait():
                 self.paint()
+
+    def _can_wait(self) -> bool:
+        """Whether the newest frame is one of several in an interval and has the verdicts that are shown."""
+        frame, interval_s = self.playback.newest, self.playback.interval_s
+        if frame is None:
+            return False
+        shown, self._shown_verdicts = self._shown_verdicts, [(d.uuid, d.verdict) for d in frame.diagnoses]
+        is_soon = self._clock() - self._painted < DRAWN_AFTER * interval_s
+        return is_soon and frame.snapshot.interval_s < interval_s and shown == self._shown_verdicts
 
     def _take(self) -> bool:
         """Take new snapshots; return whether the frame changed."""

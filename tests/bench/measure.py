@@ -135,7 +135,7 @@ def watched(program: Program, scenario: Scenario, interval_s: float, effort: Eff
     set_in_motion(scenario, True)
     terminal = open_terminal(program, scenario, interval_s)
     try:
-        terminal.drain(effort.warm_up_s)
+        terminal.drain(effort.warm_up_s + program.settles_s)
         cpu, written, calls = _rates(terminal, scenario, lambda: terminal.drain(effort.rest_s))
         memory = {key: value for key, value in asdict(terminal.memory()).items() if key != "peak_mb"}
         samples = {"cpu_rest_pct": [cpu], "bytes_per_s": [written], "nvml_calls_per_s": [calls]}

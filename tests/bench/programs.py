@@ -9,8 +9,11 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputop.model.source import FAST_FOR_S
+
 CHECKOUT = Path(__file__).parent.parent.parent
 PEER = "nvitop==1.7.2"
+SETTLES_S = FAST_FOR_S + 1.0
 UNATTENDED = {
     "record": ("record", "-o", "{folder}/bench.gputop.jsonl.gz"),
     "export": ("export", "--listen", "127.0.0.1:{port}"),
@@ -31,6 +34,8 @@ class Program:
     once_options: tuple[str, ...]
     unattended: tuple[str, ...] = ()
     """Its commands that watch without a screen, of UNATTENDED."""
+    settles_s: float = 0.0
+    """Seconds after the start in which it measures more often than it does at rest."""
     source: Path | None = None
     """The source tree that it runs from; None when it is installed."""
 
@@ -62,8 +67,10 @@ def gputop(python: str | None, directory: Path) -> Program:
     """
     once, unattended = ("once", "--json"), tuple(UNATTENDED)
     if python is not None:
-        return Program("gputop", (python, "-m", "gputop"), once, unattended, CHECKOUT)
-    return Program("gputop", (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), once, unattended)
+        return Program("gputop", (python, "-m", "gputop"), once, unattended, SETTLES_S, CHECKOUT)
+    return Program(
+        "gputop", (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), once, unattended, SETTLES_S
+    )
 
 
 def nvitop(path: str | None, directory: Path) -> Program:

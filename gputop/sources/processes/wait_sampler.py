@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from random import Random
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 6
-"""Limits of samples between two readings, each at a random moment of its part of the interval: 180 samples in half a
-minute give a share to within three points."""
+"""Limits of samples a second or between two readings, whichever is fewer, each at a random moment of its part of the
+interval: 180 samples in half a minute give a share to within three points."""
 READS_OF_MAINS = 40
 """Budget of main threads that all samples between two readings may read, unless the minimum takes more."""
 LEAST_WORKERS = 4
@@ -125,6 +125,7 @@ class WaitSampler:
         # Where no GPU waits, no verdict needs exact shares.
         most = MOST_SAMPLES if plan.jobs else LEAST_SAMPLES
         samples = max(LEAST_SAMPLES, min(most, READS_OF_MAINS // max(1, len(plan.mains))))
+        samples = max(1, round(samples * min(1.0, span)))
         self._due = [now + span * (part + self._random.random()) / samples for part in range(samples)]
         self._worker.ask()
 
