@@ -213,8 +213,8 @@ def _lanes(gpu: GpuSample, tick: GpuHostActivity | None) -> Mapping[str, float |
         return lanes
     if tick.primary is not None and tick.primary.main_pct is not None:
         lanes["main_pct"] = tick.primary.main_pct
-    host = host_second(tick)
-    for name, share in (("run", host.running), ("wait", host.queued), ("disk", host.disk), ("network", host.network)):
-        if tick.loaders and share is not None:
-            lanes[f"loader_{name}_pct"] = 100.0 * share
+    if tick.loaders:
+        host = host_second(tick)
+        shares = {"run": host.running, "wait": host.queued, "disk": host.disk, "network": host.network}
+        lanes |= {f"loader_{name}_pct": 100.0 * share for name, share in shares.items() if share is not None}
     return lanes
