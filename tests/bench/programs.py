@@ -9,11 +9,13 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputop.diagnosis.window import WINDOW_S
 from gputop.model.source import FAST_FOR_S
 
 CHECKOUT = Path(__file__).parent.parent.parent
 PEER = "nvitop==1.7.2"
-SETTLES_S = FAST_FOR_S + 1.0
+SETTLES_S = FAST_FOR_S + WINDOW_S
+"""After a start readings come more often, and are weighed against them while the window holds some."""
 UNATTENDED = {
     "record": ("record", "-o", "{folder}/bench.gputop.jsonl.gz"),
     "export": ("export", "--listen", "127.0.0.1:{port}"),
