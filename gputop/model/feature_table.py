@@ -63,9 +63,7 @@ DOCTOR_REPORTS = (
 """``function(args, settings)`` that returns a part of doctor's report: lists of the same name are joined."""
 KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.fleet_view:FLEET_KEYS"}
 """Tables of keys by the prefix for the titles of their sections."""
-PICTURES = {
-    "fleet": Picture("features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_command:fleet_rows")
-}
+PICTURES = {"fleet": Picture("features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:fleet_rows")}
 ALERT_FAULTS = "features.alerts.alert_table:faults"
 """``function(tables)`` that returns a line for each mistake in the setting."""
 ALERT_EXAMPLES = "features.alerts.alert_table:examples"

@@ -7,8 +7,7 @@ import time
 
 from gputop.commands.registry import Needs
 from gputop.config import Settings
-from gputop.features.fleet.fleet_command import form_options, frame_once, redacted, show, write_data
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.fleet_command import form_options
 from gputop.model.source import UsageError
 
 NEEDS = Needs("nothing")
@@ -25,6 +24,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if not 1 <= args.hosts <= MOST_HOSTS:
         raise UsageError(f"--hosts must be from 1 to {MOST_HOSTS}, not {args.hosts}")
+    from gputop.features.fleet.fleet_run import frame_once, redacted, show, write_data
+    from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+
     ahead_s = STARTED - time.monotonic()
     simulated = SimulatedFleet(args.hosts, seed=args.seed, clock=lambda: ahead_s + time.monotonic())
     fleet = redacted(simulated, settings)

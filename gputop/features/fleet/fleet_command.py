@@ -4,42 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
-import sys
-import time
-from typing import Any, NoReturn
-
-from msgspec.structs import replace
+from typing import Any
 
 from gputop.commands.registry import Needs
-from gputop.commands.screen import end, screen_terminal
-from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
-from gputop.features.fleet.address import TOKEN_VARIABLE, address_of, checked_select, cluster_of
-from gputop.features.fleet.direct_fleet import DirectFleet
-from gputop.features.fleet.engine import Client
-from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetSource, with_hour
-from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
-from gputop.features.fleet.host_link import SshOptions
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.watch_thread import FleetWatch
-from gputop.model.fleet_settings import SECRET, hosts_of, texts_of
-from gputop.model.source import SourceError, UsageError
-from gputop.paint.glyphs import ASCII, COLOUR, Terminal
-from gputop.paint.keys import wanted_keys
-from gputop.paint.line import Row
-from gputop.recording.moments import moment
-from gputop.sources.doctor_report import private_file
+from gputop.features.fleet.address import TOKEN_VARIABLE
+from gputop.model.fleet_settings import SECRET, texts_of
 
 NEEDS = Needs("nothing")
-MOST_GPUS = 10_000
-"""From here on a fleet is read from what its rules record of hosts: up to here a refresh GPU by GPU takes less than a
-second."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -71,120 +43,15 @@ def form_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    at = moment_of(args.at, time.time())
-    # A row of CSV is a GPU; JSON has hosts, whose GPUs stay empty where they are too many to be asked for.
-    fleet = asked_fleet(args, settings, most_gpus=None if args.csv else MOST_GPUS)
-    if args.json or args.csv:
-        return write_data(frame_once(fleet, at), as_csv=args.csv)
-    instead = shlex.join(("gputop", "fleet", *args.hosts, "--json"))
-    return show(fleet, settings, screen_terminal(settings, instead), at=at)
+    from gputop.features.fleet.fleet_run import run_fleet
 
-
-def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> FleetSource:
-    """The fleet that options, environment and configuration name.
-
-    Above ``most_gpus`` only GPUs in sight are asked for; None: every GPU is. Raises UsageError.
-    """
-    words = (*getattr(args, "hosts", ()), *(getattr(args, "host", None) or ()))
-    if words and (args.prom or args.cluster):
-        raise UsageError("hosts are asked themselves: give them, or --prom, or --cluster")
-    named = None if words else cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
-    name, table = named or ("", {})
-    texts = texts_of(table)
-    if hosts := words or hosts_of(table):
-        options = SshOptions(os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", ""))
-        return redacted(DirectFleet(hosts, options, source=name), settings)
-    cluster = texts if named is not None else None
-    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
-    select = ",".join(filter(None, (checked_select(args.select), checked_select(texts.get("select")))))
-    fleet = PrometheusFleet(Client(address), name or address.url, select, time.time, most_gpus=most_gpus)
-    return redacted(fleet, settings)
-
-
-def redacted(fleet: FleetSource, settings: Settings) -> FleetSource:
-    """The fleet, redacted where the user asked for it."""
-    redactor = redactor_of(settings)
-    return fleet if redactor is None else RedactedFleet(fleet, redactor)
-
-
-def moment_of(text: str | None, now: float) -> float | None:
-    """The Unix time that ``--at`` means. Raises UsageError."""
-    try:
-        return None if text is None else min(now, moment(text, now - 86400.0, now, now, keep=False))
-    except ValueError as error:
-        raise UsageError(f"--at: {error}") from None
-
-
-def frame_once(fleet: FleetSource, at: float | None) -> FleetFrame:
-    """One frame with its last hour. Raises SourceError."""
-    try:
-        fleet.settle()
-        read = fleet.ask(at)
-        return fleet_frame(with_hour(read, fleet.hour(read.t)))
-    except FleetError as error:
-        raise SourceError(str(error)) from None
-
-
-def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
-    """Write a frame to stdout; return 1 if no host could be read."""
-    sys.stdout.write(fleet_csv(frame) if as_csv else fleet_json(frame))
-    return int(not frame.total and all(host.down is not None for host in frame.hosts))
-
-
-def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
-    """The fleet's screen as rows. Raises UsageError, SourceError."""
-    if args.scenario not in (None, "demo"):
-        raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
-    is_demo = args.scenario == "demo"
-    fleet = redacted(SimulatedFleet(), settings) if is_demo else asked_fleet(args, settings)
-    at = moment_of(args.at, STARTED if is_demo else time.time())
-    try:
-        frame = frame_once(fleet, at)
-        view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=settings.price or None)
-        gpus = fleet.look(tuple(rows_of(frame, view)[:height]), at)
-        if gpus is not None:
-            frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
-        host = selected_host(frame, view)
-        if host is not None:
-            view = replace(view, host=host, history=fleet.history(host, frame.t))
-    except FleetError as error:
-        raise SourceError(str(error)) from None
-    finally:
-        fleet.close()
-    return fleet_screen(frame, view, width, height).rows
-
-
-def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
-    """Run the screen until the user leaves it, and end the process."""
-    from gputop.tui.terminal.guard import TerminalGuard
-
-    guard = TerminalGuard()
-    watch = FleetWatch(fleet)
-    watch.go_to(at)
-    try:
-        guard.watch()
-        guard.mute()
-        if terminal.is_guess:
-            guard.ask_background()
-        from gputop.features.fleet.fleet_app import FleetApp
-
-        view = FleetView(
-            glyphs=terminal.glyphs, past_t=at, paused=at is not None, price=settings.price or None,
-            utc_offset_s=float(time.localtime().tm_gmtoff),
-        )  # fmt: skip
-        keys = wanted_keys(settings.key_preset, settings.keys)
-        app = FleetApp(view, terminal.theme, watch, guard=guard, keys=keys)
-        app.follows_background = terminal.is_guess
-        app.run(mouse=settings.mouse)
-    finally:
-        guard.hurry(1)
-        watch.close()
-        guard.finish()
-    end(app, guard)
+    return run_fleet(args, settings)
 
 
 def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
     """The fleet's part of ``gputop doctor``: permissions of secret files."""
+    from gputop.sources.doctor_report import private_file
+
     named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
     named += [
         (f"{field} of [fleet.{name}]", os.path.expanduser(texts[field]))

@@ -122,7 +122,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     if _width([part for part in parts if not part.rank], 3) + 1 > width:
         parts = [part._replace(text=part.short or part.text) for part in parts]
     parts = _fitted(parts, width - 1, 3)
-    if parts[-1].text == short and _width(parts, 3) + 1 + len(long) - len(short) <= width:
+    if parts and parts[-1].text == short and _width(parts, 3) + 1 + len(long) - len(short) <= width:
         parts[-1] = HeaderPart(long, style, 3)
     for part in parts:
         line.add("   " if line.width > 1 else "").add(part.text, part.style)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gputop.features.fleet import promql, state_rules
 from gputop.features.fleet.decode_labels import GpuIdentity, Labels, Place, label_text, owner_of, recorded_place
 from gputop.features.fleet.engine import Engine, FleetAnswers, LabelCache, values
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, group_of, host_of
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -333,5 +333,5 @@ class RecordedHosts:
     def of_straggling_jobs(self) -> list[str]:
         """All hosts of the jobs in which an alert names a straggler."""
         straggling = {alert.host for alert in self._alerts if alert.name in STRAGGLER_ALERTS}
-        jobs = {share.job for share in self.shares if share.job and share.host in straggling} if straggling else ()
-        return [share.host for share in self.shares if share.job in jobs] if jobs else []
+        jobs = {group_of(share.job) for share in self.shares if share.job and share.host in straggling}
+        return [share.host for share in self.shares if group_of(share.job) in jobs] if jobs else []

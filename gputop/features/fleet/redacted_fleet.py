@@ -105,8 +105,11 @@ class RedactedFleet(FleetSource):
         return {self._host(host): self._row(row) if isinstance(row, Struct) else row for host, row in rows.items()}
 
     def _row(self, row: Row) -> Row:
-        hidden = {name: hide(getattr(row, name)) for name, hide in self._fields.items() if hasattr(row, name)}
-        return replace(row, **hidden)
+        # What the row holds; a number of GPUs names none.
+        held = {name: getattr(row, name) for name in row.__struct_fields__ if name in self._fields}
+        return replace(
+            row, **{name: self._fields[name](value) for name, value in held.items() if value.__class__ is not int}
+        )
 
     def _host(self, host: str) -> str:
         if host and host not in self._shown:

@@ -25,9 +25,9 @@ import pytest
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.engine import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, labels_of
-from gputop.features.fleet.fleet_command import moment_of
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.fleet_run import moment_of
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.http_wire import proxy_of
@@ -121,33 +121,6 @@ def _changed(answer: Any, change: Callable[[Any], Any]) -> Any:
 def _frames(fleet: PrometheusFleet, times: int = 5) -> FleetFrame:
     """The last of some frames: what changes seldom was asked for again meanwhile."""
     return [fleet_frame(fleet.ask()) for _ in range(times)][-1]
-
-
-@contextlib.contextmanager
-def _slow(begun: bytes) -> Iterator[tuple[str, list[socket.socket]]]:
-    """A server that begins every answer so and goes on byte by byte, or, where it begins none, is silent; its URL and
-    its connections."""
-    opened: list[socket.socket] = []
-
-    def answer(connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            connection.recv(65536)
-            connection.sendall(begun)
-            while begun:
-                connection.sendall(b".")
-                time.sleep(0.05)
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                opened.append(server.accept()[0])
-                threading.Thread(target=answer, args=opened[-1:], daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", opened
-        for connection in opened:
-            connection.close()
 
 
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])

@@ -120,16 +120,6 @@ def _manifests(text: str) -> tuple[list[Any], Any]:
     return documents, daemons[0]["spec"]["template"]["spec"] if daemons else None
 
 
-def _manifests(text: str) -> tuple[list[Any], Any]:
-    """The documents of a file, each as Kubernetes defines it, and the pod of the DaemonSet among them."""
-    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
-    documents = list(yaml.safe_load_all(text))
-    for document in documents:
-        validate.validate(document, "1.30", strict=True)
-    daemons = [document for document in documents if document["kind"] == "DaemonSet"]
-    return documents, daemons[0]["spec"]["template"]["spec"] if daemons else None
-
-
 @pytest.mark.slow
 def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
     yaml, made = pytest.importorskip("yaml"), files("gputop")

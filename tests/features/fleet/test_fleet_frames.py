@@ -15,10 +15,22 @@ from gputop.features.fleet.decode_values import fact_labels, series_facts
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
 from gputop.features.fleet.fleet_lists import straggler_line, ticket_text
-from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, LastHour, Lost
+from gputop.features.fleet.fleet_reading import (
+    NO_JOB,
+    Down,
+    FiringAlert,
+    FleetReading,
+    GpuReading,
+    HostShare,
+    JobName,
+    LastHour,
+    Lost,
+    with_hour,
+)
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_state import ABSENT, state_of
 from gputop.features.fleet.queries import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
+from gputop.features.fleet.recorded_hosts import RecordedHosts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.straggler import By, Straggler, stragglers
 from tests.features.fleet.conftest import planted, text_of
@@ -224,3 +236,24 @@ def test_steps_and_waits_of_a_gpu_are_read_from_two_series_that_say_which_they_a
     assert (one.step_s, one.step_wait_s) == (1.0, 0.3)
     assert GpuReading("a", "0", step_s=1.0, step_wait_s=0.3).own_step_s == 0.7
     assert GpuReading("a", "0", step_s=1.0).own_step_s is None
+
+
+def test_a_new_hour_reaches_hosts_that_are_as_before() -> None:
+    read = FleetReading(1.0, "", [], {}, shares=[HostShare("a", JobName("slurm", "8"), "u", {"starved": 8})])
+    hour = LastHour([Lost("a", "", JobName("slurm", "8"), "u", "starved", 2.0)])
+    assert fleet_frame(with_hour(read, hour), fleet_frame(read)).hosts[0].waste_gpu_h == 2.0
+
+
+def test_a_straggler_that_is_alone_on_its_host_is_named_by_its_number() -> None:
+    gpus = [
+        GpuReading(f"h{i}", "3", util_pct=98.0, sm_active_pct=95.0 if i == 0 else 40.0, job=JobName("slurm", "8"))
+        for i in range(8)
+    ]
+    assert [late.where for late in stragglers(gpus)] == ["h0 GPU 3"]
+
+
+def test_all_hosts_of_a_straggling_kubernetes_job_are_looked_at() -> None:
+    hosts = RecordedHosts(Any)
+    hosts._alerts = (FiringAlert("GpuStragglerSlow", "warning", "n0", {}),)
+    hosts.shares = [HostShare(f"n{i}", JobName("pod", f"ns/train-worker-{i}"), "ns", {"working": 8}) for i in range(2)]
+    assert hosts.of_straggling_jobs() == ["n0", "n1"]

@@ -12,7 +12,15 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetError, FleetReading, JobName
+from gputop.features.fleet.fleet_reading import (
+    Down,
+    FiringAlert,
+    FleetError,
+    FleetReading,
+    HostShare,
+    JobName,
+    RemovedHost,
+)
 from gputop.features.fleet.fleet_view import FleetView, selected_host
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.redacted_fleet import LEAST_HOSTS, RedactedFleet
@@ -132,3 +140,19 @@ def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
     assert {f"node-{first - NEW + number}" for number in range(HOSTS)} <= shown
     assert REFRESHES * NEW > 1000 > len(shown) and too_large(fleet) == []
     assert any(where.endswith("_value_of_labels") for _, where in held(fleet)), "what is known of labels was counted"
+
+
+class Large(SimulatedFleet):
+    """A fleet that is read from shares, one of whose hosts was removed."""
+
+    def ask(self, at: float | None = None) -> FleetReading:
+        shares = [HostShare("node-0", JobName("slurm", "8"), "anna", {"working": 8})]
+        return FleetReading(
+            STARTED, "", [], {}, shares=shares, gone={"node-1": RemovedHost(8, 60.0)}, missing={"node-0": 1}
+        )
+
+
+def test_sums_and_removed_hosts_are_redacted() -> None:
+    read = RedactedFleet(Large(1), Redactor()).ask()
+    assert [(share.user, share.gpus) for share in read.shares] == [("user1", 8)]
+    assert list(read.gone.values()) == [RemovedHost(8, 60.0)] and "node" not in str(read)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gputop.features.fleet.fleet_app import FleetApp
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_lists import ticket_text
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, LastHour
+from gputop.features.fleet.fleet_reading import Down, FleetError, FleetReading, LastHour
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
@@ -296,3 +296,9 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
         app.watched.go_to(None)
         await _settled(pilot, lambda: app.view.error is None)
         assert app.view.stale_s is None
+
+
+@pytest.mark.parametrize("width", [1, 10, 40])
+def test_a_fleet_that_has_not_answered_is_drawn_at_every_width(width: int) -> None:
+    read = FleetReading(1.0, "1 host", (), {"a": Down(None, "connecting …", "pending")}, (), None, LastHour([], 1.0))
+    assert len(fleet_screen(fleet_frame(read), FleetView(), width, 20).rows) == 20

@@ -15,7 +15,6 @@ from gputop.features.fleet import last_hour
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.decode_labels import owner_of
 from gputop.features.fleet.engine import Answer, Client, Engine, PromQuery, labels_of
-from gputop.features.fleet.fleet_command import MOST_GPUS, frame_once
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
 from gputop.features.fleet.fleet_reading import (
@@ -29,6 +28,7 @@ from gputop.features.fleet.fleet_reading import (
     LastHour,
     Lost,
 )
+from gputop.features.fleet.fleet_run import MOST_GPUS, frame_once
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.gpu_inventory import FleetInventory
@@ -95,10 +95,6 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFram
         yield every, sums, fleet_frame(summed.ask(STARTED))
         whole.close()
         summed.close()
-
-
-def _by_name(groups: tuple[GpuGroup, ...]) -> Mapping[str, GpuGroup]:
-    return {group.name: group for group in groups}
 
 
 def _by_name(groups: tuple[GpuGroup, ...]) -> Mapping[str, GpuGroup]:
