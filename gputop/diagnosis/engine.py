@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.core_takers import takers
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.host_side import GpuHostActivity, host_second, read_host, serving_on
+from gputop.diagnosis.host_side import GpuHostActivity, loader_shares, read_host, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.sample_facts import clock_share, sm_now
 from gputop.diagnosis.sanity import SanityFilter
@@ -214,7 +214,6 @@ def _lanes(gpu: GpuSample, tick: GpuHostActivity | None) -> Mapping[str, float |
     if tick.primary is not None and tick.primary.main_pct is not None:
         lanes["main_pct"] = tick.primary.main_pct
     if tick.loaders:
-        host = host_second(tick)
-        shares = {"run": host.running, "wait": host.queued, "disk": host.disk, "network": host.network}
-        lanes |= {f"loader_{name}_pct": 100.0 * share for name, share in shares.items() if share is not None}
+        shares = zip(("run", "wait", "disk", "network"), loader_shares(tick.loaders)[1:], strict=True)
+        lanes |= {f"loader_{name}_pct": 100.0 * share for name, share in shares if share is not None}
     return lanes

@@ -6,7 +6,7 @@ never attributed to a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -319,6 +319,17 @@ def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
     return ("ray", "Ray tasks") if loader == "ray" else ("workers", "workers")
 
 
+def loader_shares(loaders: Sequence[ProcessSample]) -> tuple[float | None, ...]:
+    """Mean shares of loaders in one sample: runnable, on a core, queued, waiting for the disk, for the network."""
+    times = [_run_and_queued(p) for p in loaders if p.run_pct is not None or p.cpu_pct is not None]
+    running, queued = _mean([run for run, _ in times]), _mean([queue for _, queue in times])
+    return (
+        None if running is None or queued is None else running + queued, running, queued,
+        _mean([100.0 * is_on_disk(p) for p in loaders if p.state is not None]),
+        _mean([p.feed.network for p in loaders if p.feed.network is not None]),
+    )  # fmt: skip
+
+
 def host_second(tick: GpuHostActivity) -> HostMeans:
     """The host's part of one sample."""
     p, loaders, tree = tick.primary, tick.loaders, tick.tree
@@ -331,15 +342,7 @@ def host_second(tick: GpuHostActivity) -> HostMeans:
     if p is not None:
         waits[0] = float(p.state == "D") if p.main.disk is None and p.state is not None else _part(p.main.disk)
     # Without loaders at this moment none of them ran, and none waited.
-    loading: tuple[float | None, ...] = (None if main is None else 0.0,) * 5
-    if loaders:
-        times = [_run_and_queued(p) for p in loaders if p.run_pct is not None or p.cpu_pct is not None]
-        running, queueing = _mean([run for run, _ in times]), _mean([queue for _, queue in times])
-        loading = (
-            None if running is None or queueing is None else running + queueing, running, queueing,
-            _mean([100.0 * is_on_disk(p) for p in loaders if p.state is not None]),
-            _mean([p.feed.network for p in loaders if p.feed.network is not None]),
-        )  # fmt: skip
+    loading = loader_shares(loaders) if loaders else (None if main is None else 0.0,) * 5
     throttled = [p.throttled_pct for p in tree if p.throttled_pct is not None]
     return HostMeans(  # type: ignore[call-arg] # as many waits as there are fields
         main, queued, *waits, saves, listens, *loading, float(len(loaders)) if loaders else None,

@@ -21,10 +21,10 @@ from gputop.model.snapshot import GpuSample, HostSample
 from gputop.model.steps import StepPeriod
 
 LEAST_SAMPLES = 10
+"""With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 SURE_S = 8.0
 """What the window covers at least before a GPU whose util changes is judged, or one is called well: ten samples in less
 time are taken at a start, four times a second."""
-"""With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 
 TRAINS_S = 15.0
 """A job must have trained for so long before its loaders are called too slow: its util still rises [judged]."""

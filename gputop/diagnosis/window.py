@@ -225,11 +225,6 @@ def samples_after(seconds: Sequence[Second], t: float) -> list[Second]:
     return [second for second in seconds if second.t > t + EPSILON_S]
 
 
-def without_counters(second: GpuMeans) -> GpuMeans:
-    """The GPU's part of a sample without what the profiling counters say."""
-    return second._replace(**WITHOUT_COUNTERS)  # type: ignore[arg-type]
-
-
 def gpu_second(gpu: GpuSample, sm: float | None) -> GpuMeans:
     """The GPU's part of one sample.
 

@@ -59,6 +59,11 @@ class WorkerShares(Struct, frozen=True):
         return self.rows[-1]
 
     @property
+    def seen(self) -> int:
+        """Number of its samples, repeated ones once."""
+        return len({id(row) for row in self.rows})
+
+    @property
     def useful(self) -> float:
         """Share of its time that goes into the next batch."""
         values = self.values
@@ -145,8 +150,8 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     keys = without_bystanders(shares, awaited, shares)
     if not keys:
         return None
-    least = min(LEAST_SEEN, max([len(shares[key].rows) for key in keys]))
-    judged = [shares[key] for key in keys if len(shares[key].rows) >= least]
+    least = min(LEAST_SEEN, max([shares[key].seen for key in keys]))
+    judged = [shares[key] for key in keys if shares[key].seen >= least]
     processes, threads = [w for w in judged if w.key >= 0], [w for w in judged if w.key < 0]
     best = _busiest(processes or threads)
     if processes and threads:
@@ -179,7 +184,9 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     working = sum([w.useful >= HALF_AS_MUCH * best.useful for w in peers])
     active = sum([sum([w.values[place] for place in places]) / 100.0 >= HALF_AS_MUCH * most for w in peers])
     peer_keys = {w.key for w in peers}
-    rows = max([[row for row in second.workers if row.key in peer_keys] for second in seconds[-LAST_SAMPLES:]], key=len)
+    last = sorted({second.t for second in seconds})[-LAST_SAMPLES:]
+    newest = [second for second in seconds if second.t >= last[0]]
+    rows = max([[row for row in second.workers if row.key in peer_keys] for second in newest], key=len)
     n = max(1, len(rows)) if is_process else latest.count
     if not is_process and _is_pin_memory(seconds):
         n, kind = 1, PIN_MEMORY_KIND
@@ -218,7 +225,7 @@ def _seldom_awaited(
     """
     alike = [
         w for w in others
-        if w.latest.kind == best.latest.kind and len(w.rows) >= least and w.latest.resolved_by != PEER
+        if w.latest.kind == best.latest.kind and w.seen >= least and w.latest.resolved_by != PEER
     ]  # fmt: skip
     named = [w for w in alike if awaited.get(w.key, 0) > 0]
     started = [

@@ -19,7 +19,7 @@ from gputop.monitor import Monitor
 from gputop.recording.reader import read_snapshots
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import snapshot_at
-from tests.support.scenes import gpu, snap, train
+from tests.support.scenes import Watch, gpu, snap, train, workers
 
 T0 = 1_780_000_000.0
 WATCHED_S = 60.0
@@ -152,3 +152,14 @@ def test_a_new_job_begins_undecided_and_is_not_called_idle_beside_its_kernels() 
     before = [monitor.feed(snap(t, idle, [train(main=99.0, age_s=t)])).diagnoses[0] for t in range(30)]
     begun = monitor.feed(snap(30, gpu(util=99.0), [train(age_s=30)])).diagnoses[0]
     assert before[-1].verdict in ("idle", "startup") and begun.verdict in UNDECIDED
+
+
+def test_workers_are_counted_by_samples_and_not_by_the_length_of_samples() -> None:
+    """At its end a job's workers go one after the other: the most of the last samples is how many there are."""
+    steps = [(4, FAST_S)] * 8 + [(4, 1.0)] * 9 + [(1, 1.0)]
+    t, watch = 0.0, Watch()
+    for count, every in steps:
+        t += every
+        said = watch.feed([snap(t, gpu(util=40.0), [train(main=2.0), *workers(count, 95.0)], interval_s=every)])
+    assert said.attribution is not None and said.attribution.feeders is not None
+    assert said.attribution.feeders.count == 4
