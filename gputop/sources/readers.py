@@ -50,7 +50,7 @@ class Readers:
 
     ``reading`` is the newest one of NVML, from whichever thread. ``publish`` is called on the third thread when a tick
     is complete, and once an interval while NVML is late. ``interval_s`` is the expected distance of the newest tick
-    from the one before.
+    from the one before: ticks follow each other faster after a start (``_hurry``).
     """
 
     def __init__(

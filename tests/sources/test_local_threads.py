@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.conditions import flag_now
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Snapshot
-from gputop.model.source import FAST_S
+from gputop.model.source import FAST_FOR_S, FAST_S
 from gputop.output.snapshot_data import once_data
 from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
@@ -20,7 +22,7 @@ from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
-from gputop.sources.readers import NOTHING_READ, Readers
+from gputop.sources.readers import HURRIES_EVERY_S, NOTHING_READ, Readers
 from gputop.sources.selection import MachineOptions
 
 PATIENCE_S = 5.0
@@ -166,7 +168,7 @@ def test_gpus_are_read_faster_at_a_start_and_at_a_jobs_first_kernels_but_not_for
     assert readers._sees_first_kernels(reading(50.0, 7)) and not readers._sees_first_kernels(reading(50.0, 7))
     assert not readers._sees_first_kernels(reading(0.0, 7, 8)) and readers._sees_first_kernels(reading(50.0, 7, 8))
     steps = []
-    for now in (0.0, 10.0, 70.0):
+    for now in (0.0, 59.0, 60.0):
         readers._next_s = 1.0
         readers._hurry(now)
         steps.append(readers._next_s)
@@ -174,3 +176,31 @@ def test_gpus_are_read_faster_at_a_start_and_at_a_jobs_first_kernels_but_not_for
     calm = quick(is_quick=False)
     calm._hurry(0.0)
     assert calm._next_s == 1.0
+
+
+def test_a_start_and_first_kernels_are_read_four_times_a_second_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    readers: Any = Readers(
+        MachineOptions(interval_s=1.0, is_quick=True), scripted(lambda _: NOTHING_READ, lambda *_: None), lambda: None
+    )
+    ticks: list[float] = []
+    monkeypatch.setattr(readers, "_tick", ticks.append)
+    for part in ("_worker", "_proc"):
+        setattr(readers, part, SimpleNamespace(ask=lambda: None, busy_since=None, turns=0, latest_at=0.0))
+    readers.start()
+    while now[0] < 30.0:
+        readers._turn()
+        now[0] += 0.125
+    steps = [b - a for a, b in pairwise(ticks)]
+    assert {s for t, s in zip(ticks, steps, strict=False) if t < FAST_FOR_S - 0.5} == {FAST_S}
+    assert {s for t, s in zip(ticks, steps, strict=False) if t > FAST_FOR_S} == {1.0}
+    sample = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=50.0)
+    for moment, step in ((HURRIES_EVERY_S - 1.0, 1.0), (HURRIES_EVERY_S + 1.0, FAST_S)):
+        now[0] = moment
+        kernels = GpusReading(moment, (sample,), (GpuProcess(0, int(moment)),))
+        readers._nvml = SimpleNamespace(
+            turns=int(moment), error=None, latest=kernels, latest_at=moment, busy_since=None
+        )
+        readers._turn()
+        assert readers._next_s == step

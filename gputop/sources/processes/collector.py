@@ -141,7 +141,7 @@ class ProcessCollector:
 
     def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
         listed_anew, self._discovered_at = self._discovered_at is None, now
-        changed = self._table.refresh()
+        changed = self._table.refresh(now)
         if not (listed_anew or self._changed or any(map(self._is_of_a_tree, changed))):
             # Other processes come and go all the time.
             is_due = not 0.0 <= now - self._searched_at < _SEARCH_AGAIN_S

@@ -99,7 +99,8 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
 
 
 # A pid reused between two refreshes would keep its old parent for ever; a full pass corrects that.
-_FULL_PASS_EVERY = 60
+_FULL_PASS_S = 180.0
+_READ_AGAIN_S = 2.9
 _SETTLED_AFTER = 10 * TICKS_PER_S
 """A process has its name and executable once the youngest process started this many clock ticks later."""
 
@@ -115,16 +116,17 @@ class ProcessTable:
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._entries: dict[int, Stat] = {}
-        self._young: set[int] = set()
+        self._young: dict[int, float] = {}
+        """When new processes were found."""
         self._index: dict[int, list[int]] | None = None
-        self._passes = 0
+        self._full_at = float("-inf")
 
     @property
     def pause_s(self) -> float:
         """Time between two refreshes: a listing of 10,000 processes takes some 6 ms."""
         return 0.9 + len(self._entries) / 2000.0
 
-    def refresh(self) -> set[int]:
+    def refresh(self, now: float) -> set[int]:
         """Update the table; return the processes that are new, gone or were read again.
 
         Hidden processes, and those that exit during the read, are left out.
@@ -136,21 +138,21 @@ class ProcessTable:
         entries = self._entries
         new = present - entries.keys()
         gone = entries.keys() - present
-        reread = self._young & present
-        if self._passes % _FULL_PASS_EVERY == 0:
+        reread = {pid for pid, found_at in self._young.items() if now - found_at >= _READ_AGAIN_S} & present
+        if not 0.0 <= now - self._full_at < _FULL_PASS_S:
+            self._full_at = now
             reread |= present
         elif gone:
             reread |= {pid for pid, entry in entries.items() if entry.ppid in gone}
-        self._passes += 1
         for pid in gone:
             del entries[pid]
         for pid in new | reread:
             self._read(pid)
         # A name and an executable settle after the start: new young processes are read once more.
-        self._young = set()
+        self._young = {pid: at for pid, at in self._young.items() if pid in entries and pid not in reread}
         if new:
             settled = max((entry.starttime for entry in entries.values()), default=0) - _SETTLED_AFTER
-            self._young = {pid for pid in new & entries.keys() if entries[pid].starttime > settled}
+            self._young |= {pid: now for pid in new & entries.keys() if entries[pid].starttime > settled}
         if gone:
             self._index = None
         return new | gone | reread

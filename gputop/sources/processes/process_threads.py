@@ -76,7 +76,8 @@ class HostThreads:
         # The pin-memory thread comes first: a lock of the main thread waits for it, if it exists.
         self.feeder_tids = [*pins, *pool]
         self.backward_tids = [tid for tid, name in names.items() if is_backward_thread(name)]
-        others = [tid for tid in present if tid not in set(pool)]
+        in_pool = set(pool)
+        others = [tid for tid in present if tid not in in_pool]
         pool_pct, other_pct = self._runs(now, cpu_ticks, main_run_ns, others)
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),

@@ -158,6 +158,7 @@ class ShareCollector:
         with self.sampler.lock:
             self._resolver.forget(member.pid)
             self._sockets.forget(member.pid)
+            self.sampler.forget(member.pid)
 
     def _unexplained(self, close: Collection[Member]) -> list[Member]:
         """Return processes whose GPU's waiting is explained by neither a loader nor the main thread."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from random import Random
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 6
-"""Limits of samples a second or between two readings, whichever is fewer, each at a random moment of its part of the
-interval: 180 samples in half a minute give a share to within three points."""
+"""Limits of samples in an interval of a second or more, each at a random moment of its part; a shorter interval has its
+part of them, at least one. 180 samples in half a minute give a share to within three points."""
 READS_OF_MAINS = 40
 """Budget of main threads that all samples between two readings may read, unless the minimum takes more."""
 LEAST_WORKERS = 4
@@ -105,6 +105,13 @@ class WaitSampler:
         observations, self._observations = self._observations, {}
         return observations
 
+    def forget(self, pid: int) -> None:
+        """Drop what was observed of a process; its pid may be reused.
+
+        Call it under the lock.
+        """
+        self._observations.pop(pid, None)
+
     def plan(self, plan: SamplingPlan) -> None:
         """Set the sampling plan and the moments of the next samples.
 
@@ -125,7 +132,7 @@ class WaitSampler:
         # Where no GPU waits, no verdict needs exact shares.
         most = MOST_SAMPLES if plan.jobs else LEAST_SAMPLES
         samples = max(LEAST_SAMPLES, min(most, READS_OF_MAINS // max(1, len(plan.mains))))
-        samples = max(1, round(samples * min(1.0, span)))
+        samples = max(1, int(samples * min(1.0, span)))
         self._due = [now + span * (part + self._random.random()) / samples for part in range(samples)]
         self._worker.ask()
 

@@ -89,6 +89,8 @@ class WaitResolver:
         self._writers = PipeWriters(proc)
         self._threads = ThreadSampler(proc, classifier)
         self.services = HostServices(proc)
+        self._children_at = float("-inf")
+        self._known_children: dict[int, list[int]] = {}
 
     def forget(self, pid: int) -> None:
         """Forget an exited process."""
@@ -143,7 +145,7 @@ class WaitResolver:
         if job.root is not None and job.root in target.pids:
             # A polling process may wait for other things as well.
             return target if state.kind == "queue" else replace(target, activity=idle, evidence="task queue")
-        below = self._below(pid, independent if job.root is None and target.via != "child" else ())
+        below = self._below(now, pid, independent if job.root is None and target.via != "child" else ())
         named = [other for other in target.pids[:MOST_READ] if other in below]
         # Short-lived children, unknown to the discovery, may wait for each other.
         job = Job(tuple(dict.fromkeys((pid, *job.pids, *below))), root=pid if job.root is None else job.root)
@@ -181,14 +183,22 @@ class WaitResolver:
             state = busiest if busiest.kind in WORK else state
         return state, pid
 
-    def _below(self, pid: int, independent: Collection[int]) -> tuple[int, ...]:
+    def _children(self, now: float, pid: int) -> list[int]:
+        """Return a process's children, read once for a sample."""
+        if now != self._children_at:
+            self._children_at, self._known_children = now, {}
+        if pid not in self._known_children:
+            self._known_children[pid] = children_of(self._proc, pid)
+        return self._known_children[pid]
+
+    def _below(self, now: float, pid: int, independent: Collection[int]) -> tuple[int, ...]:
         """Return the descendants of a process, parents first.
 
         The subtrees of processes in ``independent`` are left out.
         """
         below, queue = list[int](), [(pid, 0)]
         for member, depth in queue:
-            children = [child for child in children_of(self._proc, member) if child not in independent]
+            children = [child for child in self._children(now, member) if child not in independent]
             below += children
             if depth < MOST_GENERATIONS and len(below) < MOST_BELOW:
                 queue += [(child, depth + 1) for child in children]
@@ -211,7 +221,7 @@ class WaitResolver:
         if waits_for_child(state.channel):
             child = waited_child(folder)
             # A wait may name one child by number, else it is for all that are no loaders.
-            children = [each for each in children_of(self._proc, pid) if each not in job.loaders]
+            children = [each for each in self._children(now, pid) if each not in job.loaders]
             return WaitTarget("child", tuple(children[:MOST_PIDS]) if child is None else (child,))
         if state.mount is not None or kind in ("disk", BLOCKED):
             return self._file(now, pid, folder, state)
@@ -309,7 +319,7 @@ class WaitResolver:
         ``pipes`` is None if the awaited pipe is unknown: any pipe that the process reads may be awaited.
         """
         unseen = pipes is None
-        below = self._below(pid, ())
+        below = self._below(now, pid, ())
         if pipes is None:
             # A process with children makes new pipes for them.
             mine = self._files.held_by(now, pid, FRESH_S if below else HELD_AGAIN_S)

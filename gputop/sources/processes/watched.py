@@ -128,7 +128,9 @@ class WatchedProcess:
             missing or NOTHING_MISSING,
             *rates,
         )
-        is_quiet = disk.read_at >= self._ran_at and not disk.read_bytes_per_s and not disk.write_bytes_per_s
+        is_quiet = disk.reason == DENIED_IO or (
+            disk.read_at >= self._ran_at and not disk.read_bytes_per_s and not disk.write_bytes_per_s
+        )
         self._still = reading if slept and is_quiet and reading.cpu_pct is not None else None
         return reading
 

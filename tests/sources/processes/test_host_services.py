@@ -45,7 +45,7 @@ def test_a_service_is_named_while_it_computes(does: str) -> None:
 
     table, ends, services = ProcessTable("/proc"), PeerLookup(), HostServices("/proc")
     with served(does) as (pid, port), socket.create_connection(("127.0.0.1", port)) as mine:
-        table.refresh()
+        table.refresh(0.0)
         found = None
         while found is None or found[1] is None:
             ends.dump(0.0)

@@ -122,14 +122,12 @@ def test_a_settled_process_is_read_once_and_a_young_one_again(tmp_path: Path, mo
     for pid in ("1", "20", "30"):
         (tmp_path / pid).mkdir()
     table = ProcessTable(str(tmp_path))
-    table.refresh()
-    assert sorted(read) == ["1", "20", "30"]
-    read.clear()
-    table.refresh()
-    assert sorted(read) == ["20", "30"]
-    read.clear()
-    table.refresh()
-    assert read == []
+    reads = []
+    for now in (0.0, 1.0, 3.0, 4.0, 9.0):
+        read.clear()
+        table.refresh(now)
+        reads.append(sorted(read))
+    assert reads == [["1", "20", "30"], [], ["20", "30"], [], []]
 
 
 def test_state_d_of_drivers_locks_and_vfork_is_never_a_disk_and_sockets_need_proof() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, ProcessReading, WatchedProcess
-from gputop.sources.procfs import Descriptors
+from gputop.sources.procfs import Descriptors, ProcessFiles
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, collector_of, sample
 
@@ -178,3 +178,21 @@ def test_what_changes_around_a_sleeping_process_is_in_its_next_sample(fake: Fake
     shares = [samples(7 + second, util=0.0 if second else 99.0)[1].feed_poll_pct for second in range(30)]
     assert (shares[0], shares[-1]) == (100.0, 100.0) and None in shares
     collector.close()
+
+
+def test_a_process_of_another_user_that_sleeps_is_not_read_anew(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.process(100)
+    process, read_file = watched(fake, 100), ProcessFiles.read
+
+    def read_what_may_be_read(files: ProcessFiles, name: str) -> bytes:
+        if name == "io":
+            raise PermissionError(name)
+        return read_file(files, name)
+
+    monkeypatch.setattr(ProcessFiles, "read", read_what_may_be_read)
+    read(process, 0.0)
+    fake.process(100, run_ns=10**8)
+    readings = [read(process, float(second)) for second in range(1, 6)]
+    assert readings[-1] is readings[-2]

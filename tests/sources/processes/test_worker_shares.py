@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import astuple
@@ -24,6 +27,7 @@ from gputop.sources.processes.related_processes import CgroupCache, connected, f
 from gputop.sources.processes.socket_activity import SocketReader
 from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
 from gputop.sources.processes.wait_observation import Job, WaitObservation
+from gputop.sources.processes.wait_sampler import SamplingPlan, WaitSampler
 from gputop.sources.processes.wait_shares import (
     WaitCounts,
     as_network,
@@ -433,7 +437,7 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     fake.process(500, "server", "server", session=500, cgroup=other)
     fake.process(600, "server", "server", session=600, cgroup=docker)
     table = ProcessTable(str(fake.proc))
-    table.refresh()
+    table.refresh(0.0)
     roots = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
     holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
     ends: dict[int, int] = {}
@@ -447,3 +451,18 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     fake.write("proc/400/cgroup", other)
     groups.begin({ROOT, 500, 600})
     assert list(find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.group_of)) == []
+
+
+@pytest.mark.parametrize(("every_s", "most"), [(0.25, 1), (1.0, 6), (3.0, 6)])
+def test_samples_are_few_between_two_readings_that_follow_each_other_soon(
+    monkeypatch: pytest.MonkeyPatch, every_s: float, most: int
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    sampler: Any = WaitSampler("/nowhere", Any, Any, lambda _: None)  # type: ignore[arg-type]
+    sampler._worker = SimpleNamespace(ask=lambda: None)
+    for _ in range(4):
+        sampler.plan(SamplingPlan(mains=(7,), jobs={7: Job()}))
+        now[0] += every_s
+    assert len(sampler._due) == most
+    assert all(now[0] - every_s <= due <= now[0] for due in sampler._due)
