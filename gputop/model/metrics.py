@@ -45,7 +45,6 @@ class Metric(Struct, frozen=True):
     kind: Kind = "gauge"
     low: float | None = None
     high: float | None = None
-    decimals: int = 0
     history: bool = False
     seldom: bool = False
     glossary: bool = False
@@ -80,7 +79,7 @@ _UNITS: Mapping[str, Unit] = {
 
 def _row(
     kind: Kind, key: str, label: str, definition: str, origin: str | None = None, *, unit: Unit | None = None,
-    dcgm: str | None = None, part: str = "", decimals: int = 0, history: bool = False, seldom: bool = False,
+    dcgm: str | None = None, part: str = "", history: bool = False, seldom: bool = False,
     glossary: bool = False, activity: bool = False, field: str = "",
 ) -> Metric:  # fmt: skip
     """Return a metric.
@@ -93,7 +92,7 @@ def _row(
     return Metric(
         key, unit or by_end, label, definition,
         dcgm and f"DCGM_FI_{dcgm}", origin, kind, None if kind == "fact" else 0.0, 100.0 if kind == "ratio" else None,
-        decimals, history, seldom, glossary, activity, part and f"{part}.{key}", field,
+        history, seldom, glossary, activity, part and f"{part}.{key}", field,
     )  # fmt: skip
 
 
@@ -241,7 +240,7 @@ GPU_STATE = _by_key(
 HOST_METRICS = _by_key(
     _ratio("cpu_pct", "CPU", "processor time in use, of all cores", "/proc/stat"),
     _gauge("cpu_count", "CORES", "cores that gputop's cgroup and affinity leave", "affinity, cgroup"),
-    _gauge("load1", "LOAD", "load average over one minute", "/proc/loadavg", decimals=2),
+    _gauge("load1", "LOAD", "load average over one minute", "/proc/loadavg"),
     _gauge("mem_used_bytes", "MEM", "memory in use, without caches", "/proc/meminfo"),
     _gauge("mem_total_bytes", "MEM TOTAL", "memory in all, or the cgroup's limit", "/proc/meminfo"),
     _gauge("swap_used_bytes", "SWAP", "swap in use", "/proc/meminfo"),

@@ -209,7 +209,8 @@ def verdicts_page() -> Document:
             "The level is the colour in every output: red where a GPU is busy and does not work, yellow where it "
             "waits.",
             "Ratios are of means over the same samples, so idle time in the window changes SM activity and not its "
-            "ratio leaves atConfidence is high only where the claim itself was measured.",
+            "ratio to util. A rule with a second number leaves there, so on a steady load no verdict comes and goes. "
+            "Confidence is high only where the claim itself was measured.",
         ),
         (
             part(

@@ -242,10 +242,10 @@ def _add_stack(out: ScreenRows, gpus: list[ShownGpu], width: int, tall: int, oth
     The first GPU of one row has heads above.
     """
     widths = panes.title_widths(gpus[0].frame)
-    selected, chart = selected_gpu(gpus[0].frame, gpus[0].view), round((width - LABEL_WIDTH) * 0.3)
+    chart = round((width - LABEL_WIDTH) * 0.3)
     has_heads = False
     for g in gpus:
-        rows = tall if g.position == selected else other
+        rows = tall if g.selected else other
         if rows > 1:
             out.extend(_pane(g, width, rows, widths), _target(g))
             continue

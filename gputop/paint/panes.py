@@ -30,7 +30,6 @@ from gputop.paint.words import (
     fields,
     gpu_label,
     is_measured,
-    is_red,
     just_changed,
     longest_that_fits,
     memory,
@@ -70,7 +69,7 @@ class ShownGpu:
         self.gpu: GpuSample = frame.snapshot.gpus[position]
         self.d: GpuDiagnosis = frame.diagnoses[position]
         self.glyphs, self.told = view.glyphs, summarize(self.d)
-        self.alarm, self.red = self.d.busy_not_working is not None, is_red(self.d)
+        self.alarm, self.red = self.d.busy_not_working is not None, self.told.role in ("not_working", "waiting")
 
     @cached_property
     def selected(self) -> bool:

@@ -100,7 +100,8 @@ def selected_gpu(frame: Frame, view: View) -> int:
     The chosen one, else the one to look at first, else the first that MIG has not split.
     """
     positions = {gpu.static.uuid: position for position, gpu in enumerate(frame.snapshot.gpus)}
-    whole = [uuid for uuid in positions if uuid not in split_gpus(frame.snapshot)]
+    split = split_gpus(frame.snapshot)
+    whole = [uuid for uuid in positions if uuid not in split]
     wanted = (view.gpu, frame.look_first, *whole)
     return next((positions[uuid] for uuid in wanted if uuid in positions), 0)
 

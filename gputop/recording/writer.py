@@ -89,7 +89,7 @@ class _File:
                 os.close(fd)
 
     def abandon(self) -> None:
-        """Close without writing; truncate to the last whole write.
+        """Drop the unwritten rest; truncate to the last whole write. The caller closes.
 
         Written lines of standard output cannot be taken back.
         """

@@ -149,7 +149,8 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         settings: Settings = USUAL,
         reload: Callable[[float], Reload | None] | None = None,
     ) -> None:
-        super().__init__(view, theme, playback, access, guard)
+        super().__init__(guard)
+        self.view, self.look, self.playback, self.access = view, THEMES[theme], playback, access
         self.opening = ""
         """What is said first, such as where a recording was opened."""
         self.save: Callable[[str, object], str] | None = None
@@ -195,7 +196,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
     def _can_wait(self) -> bool:
         """Whether the newest frame is one of several in an interval and has the verdicts that are shown."""
         frame, interval_s = self.playback.newest, self.playback.interval_s
-        if frame is None:
+        if frame is None or self.playback.shows_past:
             return False
         shown, self._shown_verdicts = self._shown_verdicts, [(d.uuid, d.verdict) for d in frame.diagnoses]
         is_soon = self._clock() - self._painted < DRAWN_AFTER * interval_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.commands.command_line import overview
 from gputop.commands.registry import page_of
@@ -262,3 +263,24 @@ async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, ke
         await pilot.press("home", key)
         assert type(app.screen).__name__ == "SignalScreen" and asked.sent == []
         assert (f"Send {name} to process" in screen_text(app)) is bool(name)
+
+
+async def test_of_several_readings_in_an_interval_only_a_changed_verdict_is_drawn_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, source = app_on()
+    begin = demo_frame().snapshot
+    quarters = [replace(begin, t=begin.t + 0.25 * n, interval_s=0.25) for n in range(1, 4)]
+    drawn: list[float] = []
+    async with shown(app, (80, 24)) as pilot:
+        now = [1000.0]
+        app._clock = lambda: now[0]
+        app.paint()
+        await hand_in(app, source, pilot, quarters[:1])
+        monkeypatch.setattr(app, "draw", lambda: drawn.append(app.frame.snapshot.t))
+        app._painted = now[0]
+        await hand_in(app, source, pilot, quarters[1:2])
+        assert drawn == []
+        app._shown_verdicts = [("", "")]
+        await hand_in(app, source, pilot, quarters[2:3])
+        assert drawn == [quarters[2].t]
