@@ -92,7 +92,7 @@ WRITTEN_ROWS = {
     "printing once": "once_ms",
 }
 """How the page's rows begin, and what they are called where they are measured. The answer to a key is not among them:
-it takes 2 ms, and a busy machine adds as much."""
+it takes some milliseconds, and a busy machine adds as much."""
 
 
 def written_ratios(page: str) -> dict[str, float]:
