@@ -143,7 +143,7 @@ def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Expression 
     if not passing:
         return None
     if any(term.field == "verdict" for term in passing.terms):
-        raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
+        raise UsageError("--filter: a verdict takes some seconds of watching: use `gputop diagnose`, or the screen")
     form = "--csv" if getattr(args, "csv", False) else "--format" if getattr(args, "format", None) is not None else ""
     if form:
         raise UsageError(f"--filter, -u and -p select processes, and {form} prints GPUs: use --json, or the table")

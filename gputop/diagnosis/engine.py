@@ -1,8 +1,6 @@
 """The diagnoser: from snapshots to one diagnosis per GPU.
 
 Pure: time enters with the snapshots.
-
-Pure: time enters with the snapshots.
 """
 
 from __future__ import annotations

@@ -150,7 +150,6 @@ class Hangs:
     ) -> Mapping[int, BusyWait]:
         """Return the waits inside a kernel by GPU index.
 
-
         ``pids`` are all processes on any GPU.
         """
         for row in steps:

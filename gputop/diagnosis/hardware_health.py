@@ -53,11 +53,7 @@ class Health:
                 self._saw_xid(event.xid)
 
     def acknowledge(self, badge_id: str) -> None:
-        """Forget errors; only something new raises the badge again.
-
-
-        Only something new raises the badge again.
-        """
+        """Forget errors; only something new raises the badge again."""
         if badge_id == "ecc":
             self.errors = ()
         elif badge_id == "xid":
@@ -105,8 +101,6 @@ class MemoryTrend:
     """Memory of each process on one GPU, a point every 20 s.
 
     The slope is judged only when memory has grown at all.
-
-    The slope is judged only when memory has grown at all.
     """
 
     def __init__(self) -> None:
@@ -140,8 +134,6 @@ def growth(points: Points) -> tuple[float, float] | None:
     """Growth of steadily growing memory, or None.
 
     (bytes per minute, R²) by Theil and Sen's slope: steps do not fool it.
-
-    Theil and Sen's slope: steps do not fool it.
     """
     if len(points) < 3 * (LEAST_RISES + 1) or points[-1][0] - points[0][0] + POINT_S < LEAST_SPAN_S:
         return None

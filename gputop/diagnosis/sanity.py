@@ -97,9 +97,6 @@ def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSam
 
     Of a discrete GPU neither power nor clocks are evidence: a context alone raises an H100 from 72 to 122 W at its
     highest clock. Nor is its memory, which copies and video use.
-
-    Of a discrete GPU neither power nor clocks do: a context alone raises an H100 from 72 to 122 W at its highest clock.
-    Nor does its memory, which copies and video use.
     """
     for words, value in (
         ("its SMs are", gpu.sm_active_pct),
@@ -194,10 +191,7 @@ def is_missed(gpu: GpuSample) -> bool:
 
 
 def is_refuted(gpu: GpuSample) -> bool:
-    """True if the util of a checked sample is not believed.
-
-    Nor is the util of the samples before.
-    """
+    """True if the util of a checked sample, and of those before it, is not believed."""
     return gpu.unavailable.get("util_pct", "").startswith((ALWAYS_ZERO, STUCK))
 
 

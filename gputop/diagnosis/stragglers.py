@@ -92,9 +92,7 @@ def _outlier(members: Sequence[Signals]) -> Peer | None:
 def _may_wait(s: Signals) -> bool:
     """True if a GPU looks as if it waits in NCCL.
 
-    Few SMs, or little power if SM is not measured. A rank that waits does not do SM 91.
-
-    A rank that waits does not do SM 91.
+    Few SMs, or little power if SM is not measured: a rank with most SMs busy computes.
     """
     if s.mean.sm is None:
         return s.mean.power is not None and s.mean.power < HALF_POWER

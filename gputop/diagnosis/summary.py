@@ -245,11 +245,7 @@ def is_lost(d: GpuDiagnosis) -> bool:
 
 
 def role_of(d: GpuDiagnosis) -> Role:
-    """Role of a verdict; badges come on top of it.
-
-
-    What a badge says comes on top of it.
-    """
+    """Role of a verdict; badges come on top of it."""
     role = ROLE_OF_VERDICT.get(d.verdict)
     if role is not None:
         return role
@@ -386,10 +382,7 @@ QUIET_PCT = 5.0
 
 
 def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[str, Role]:
-    """Words and role of one sample; never a verdict.
-
-
-    Never a verdict: that takes half a minute of samples.
+    """Words and role of one sample; never a verdict, which takes several samples.
 
     ``processes`` are all that are known.
     """

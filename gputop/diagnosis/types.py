@@ -1,7 +1,4 @@
-"""The vocabulary of a diagnosis: ids, levels and states are API.
-
-Frozen data; ids, levels and state names are API.
-"""
+"""The vocabulary of a diagnosis: frozen data whose ids, levels and states are API."""
 
 from __future__ import annotations
 
@@ -45,8 +42,6 @@ def full_title(title: str, flag: Flag | None, *, alarm: bool = False) -> str:
     """A verdict's title, after the state if the GPU is flagged.
 
     The state is in capitals for an ``alarm``.
-
-    Of a flagged GPU with the state before it, in capitals for an ``alarm``.
     """
     if flag is None:
         return title
@@ -121,8 +116,6 @@ class GpuOwner(Struct, frozen=True):
 
 class Means(Struct, frozen=True):
     """Means over the window that a verdict rests on, percent.
-
-    None if nothing was measured.
 
     None where nothing was measured.
 

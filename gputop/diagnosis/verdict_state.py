@@ -318,7 +318,6 @@ class GpuState:
     ) -> None:
         """Update the shown verdict and badges.
 
-
         ``all_lost``: no GPU of the machine can be read.
         """
         self.index = gpu.static.index
@@ -432,8 +431,6 @@ class GpuState:
 
     def _show(self, t: float, offer: Candidate, *, goes_on: bool) -> None:
         """Show another verdict.
-
-        One that ``goes_on`` keeps the time of the verdict before it.
 
         One that ``goes_on`` keeps the time of the verdict before it.
         """

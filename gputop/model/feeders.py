@@ -357,8 +357,5 @@ def server_in(words: Sequence[str]) -> str | None:
 
 
 def not_a_loader(command: str) -> str | None:
-    """Return the kind of a command that cannot be a loader.
-
-    None if the command may be a loader.
-    """
+    """Return the kind of a command that cannot be a loader, None if it may be one."""
     return next((name for part, name in NOT_LOADERS if part in command), None)

@@ -165,7 +165,7 @@ def _text(key: str, value: object) -> str:
 
 LONGEST_PROCESS_LIST = 40
 _INDENT = 18
-FOR_THE_WHY = "a verdict takes half a minute of samples, and says why: gputop diagnose"
+FOR_THE_WHY = "a verdict takes some seconds of samples, and says why: gputop diagnose"
 
 
 def once_rows(frame: Frame, view: View, width: int) -> list[Row]:

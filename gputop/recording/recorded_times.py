@@ -166,10 +166,7 @@ class RecordedTimeline:
         return places[-count] if len(places) >= count else (0, self.segments[0].begin)
 
     def _part_at(self, segment: TimeSegment, t: float) -> int:
-        """Return the segment's last part that begins by a time.
-
-        Returns the segment's first part if all begin later.
-        """
+        """Return the segment's last part that begins by a time, or its first if all begin later."""
         return max(segment.first, bisect_right(self._starts, t, segment.first, segment.last + 1) - 1)
 
     def _segment_of(self, part: int) -> int:

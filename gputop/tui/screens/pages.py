@@ -188,7 +188,7 @@ class FindingsScreen(ListScreen, keys="findings"):
             rows += block
         if not found:
             rows += self._findings_title(0, width, apart=bool(rows))
-            rows.append(text_row("  nothing was found yet: a verdict needs about half a minute", width, "dim"))
+            rows.append(text_row("  nothing was found yet: a verdict needs 5 to 13 seconds", width, "dim"))
         return rows
 
     @staticmethod

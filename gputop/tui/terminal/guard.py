@@ -81,12 +81,10 @@ class TerminalGuard:
         threading.Thread(target=self._watch, daemon=True, name="gputop-guard").start()
 
     def listen(self, listeners: Mapping[int, Callable[[], object]]) -> None:
-        """Call functions at signals, from the guard's thread.
+        """Have functions called at signals by the guard's thread.
 
-        Call this from the main thread.
-
-        The handler does nothing: a signal may come while the main thread holds any lock. What it interrupts is woken
-        by the pipe.
+        Only the main thread may call this. The handler does nothing: a signal may come while the main thread holds any
+        lock. What it interrupts is woken by the pipe.
         """
         for number in self._listeners.keys() - listeners.keys():
             signal.signal(number, signal.SIG_DFL)
