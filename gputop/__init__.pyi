@@ -1,5 +1,4 @@
 from gputop.api.batches import dataloader_bench as dataloader_bench
-from gputop.api.batches import max_batch as max_batch
 from gputop.api.reading import frames as frames
 from gputop.api.reading import load as load
 from gputop.api.reading import mark as mark

@@ -240,8 +240,6 @@ blocks."""
 
 LEAST_GAIN: Final = 0.05
 """A fix that would win less of the judged GPU time is not proposed [judged]."""
-LEAST_USED_PCT: Final = 1.0
-"""Utilisation below which nothing is known of what a GPU's job needs [judged]."""
 WIDE_GAP: Final = 10.0
 """Points between UTIL and SM from which on the gap has a colour of its own [judged]."""
 FEEDER_STANDS_OUT: Final = 0.1

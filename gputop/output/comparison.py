@@ -1,11 +1,8 @@
-"""Compare two reports: differences, their direction, and their certainty."""
+"""Compare two reports: differences and their direction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from math import sqrt
-from statistics import fmean
+from collections.abc import Callable
 from typing import Any, Literal
 
 from msgspec import Struct, to_builtins
@@ -17,96 +14,7 @@ from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport, mean_of
 from gputop.report.job_report import JobReport
-from gputop.report.lanes import Pictured
 from gputop.report.run_choice import run_words, with_steps_of
-
-# How certain a difference is: the means of two recordings' columns, with 95 % intervals.
-#
-# Neighbouring columns of a job resemble each other, so each mean stands on as many independent columns as its
-# autocorrelation leaves: n (1 - r) / (1 + r) with the lag-one correlation r (Bayley and Hammersley 1946, for an AR(1)).
-
-Z95 = 1.96
-LEAST_POINTS = 0.5
-"""A smaller difference of means rounds to none."""
-LEAST_COLUMNS = 8
-"""With fewer independent columns the error of a mean cannot be estimated."""
-
-
-class MeanChange(Struct, frozen=True):
-    """A mean before and after in percent.
-
-    ``within`` is half the width of the 95 % interval of the difference, None if the recordings are too short for one.
-    """
-
-    measure: str
-    earlier: float
-    later: float
-    within: float | None
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the interval leaves out no change."""
-        return self.within is not None and abs(self.later - self.earlier) > self.within
-
-
-def change(before: Pictured, after: Pictured) -> MeanChange | None:
-    """Change of mean SM activity over all GPUs, else of util.
-
-    None where either recording has neither.
-    """
-    for measure in ("SM", "util"):
-        pair = [_series(pictured, measure) for pictured in (before, after)]
-        if all(pair):
-            errors = [_error(series) for series in pair]
-            spread = [error for error in errors if error is not None]
-            within = Z95 * sqrt(sum(error * error for error in spread)) if len(spread) == len(errors) else None
-            return MeanChange(measure, fmean(pair[0]), fmean(pair[1]), within)
-    return None
-
-
-def sentence(mean_change: MeanChange | None) -> str:
-    """The change and its certainty in words."""
-    if mean_change is None:
-        return "How certain that is cannot be told: nothing was measured in one of them"
-    measured = "SM activity" if mean_change.measure == "SM" else "Util (SM activity was not measured in both)"
-    moved = mean_change.later - mean_change.earlier
-    text = f"{measured} went from {mean_change.earlier:.0f} to {mean_change.later:.0f} %"
-    if mean_change.within is None:
-        return f"{text}; too short to tell how certain that is"
-    if abs(moved) < LEAST_POINTS:
-        return f"{measured} stayed at {mean_change.later:.0f} %, ± {mean_change.within:.0f} points at 95 % confidence"
-    sure = "sure" if mean_change.is_sure else "not sure: it may be chance"
-    return f"{text}: {moved:+.0f} ± {mean_change.within:.0f} points at 95 % confidence, {sure}"
-
-
-def _series(pictured: Pictured, measure: str) -> list[float]:
-    """Means over the GPUs with a value, column by column."""
-    rows: list[float] = []
-    for columns in zip(*pictured.lanes.values(), strict=True):
-        values = [
-            value
-            for column in columns
-            if column is not None and (value := column.sm_pct if measure == "SM" else column.util_pct) is not None
-        ]
-        if values:
-            rows.append(fmean(values))
-    return rows
-
-
-def _error(series: Sequence[float]) -> float | None:
-    """Standard error of the mean of autocorrelated columns."""
-    n, mean = len(series), fmean(series)
-    if n < LEAST_COLUMNS:
-        return None
-    square = sum((value - mean) ** 2 for value in series)
-    if square == 0.0:
-        return 0.0
-    r = sum((a - mean) * (b - mean) for a, b in pairwise(series)) / square
-    independent = n * (1.0 - min(0.99, max(0.0, r))) / (1.0 + max(0.0, r))
-    return sqrt(square / (n - 1) / independent) if independent >= LEAST_COLUMNS / 2 else None
-
-
-# The comparison.
 
 SCHEMA = 1
 _LEVELS: dict[str, Level] = {"better": "green", "worse": "red"}
@@ -425,11 +333,11 @@ def compare_json(comparison: Comparison) -> str:
 
 
 def compare_document(
-    comparison: Comparison, head_lines: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
+    comparison: Comparison, head_lines: tuple[str, ...] = (), pictures: tuple[Block, ...] = ()
 ) -> Document:
     """The comparison with its result first.
 
-    A page adds ``head_lines``, the certainty and pictures.
+    A page adds ``head_lines`` and pictures.
     """
     before, after = comparison.earlier, comparison.later
     title, gpus = first_line(comparison), different_gpus(comparison)
@@ -441,13 +349,11 @@ def compare_document(
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
         *head_lines,
     )
-    level = _LEVELS.get(comparison.direction, "grey")
-    sure = [Verdict("yellow", gpus)] if gpus else []
-    sure += [Verdict(level, certain)] if certain else []
+    warning = (Verdict("yellow", gpus),) if gpus else ()
     rows = tuple(_row(d) for d in comparison.differences if not (d.earlier or 0.0) == (d.later or 0.0) == 0.0)
     came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
     table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
-    return Document(title, (*sure, *pictures, table, Items(came)), lead)
+    return Document(title, (*warning, *pictures, table, Items(came)), lead)
 
 
 def _row(d: Difference) -> tuple[Cell, ...]:

@@ -10,7 +10,6 @@ from msgspec import Struct
 from gputop.diagnosis.summary import owner_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, TOLD_SLOWER
 from gputop.diagnosis.types import STATE_WORDS
-from gputop.model.cards import card_words
 from gputop.model.quantity import (
     NOT_MEASURED,
     clamp_pct,
@@ -70,7 +69,6 @@ class PageParts(Struct, frozen=True):
     lead: tuple[str, ...] = ()
     times: tuple[Block, ...] = ()
     charts: tuple[Block, ...] = ()
-    processes: tuple[Block, ...] = ()
     charted: frozenset[tuple[int, str]] = frozenset()
     """Findings, by GPU and id, that the charts tell."""
 
@@ -88,13 +86,12 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
     told = frozenset() if page is None else page.charted
     findings = part("Other findings" if told else "Findings", *finding_blocks(report, most_findings, told))
-    cards = Items(tuple(card_words(row) for row in report.smaller_cards()))
-    changes = (*_what_to_change(report), *part("Another card", cards))
+    changes = _what_to_change(report)
     notes = Notes(tuple(report_notes(report)))
     if page is None:
         return Document(title, (time, lost, gpus, useful, *findings, *changes, notes), lead)
     first = (*_missing(report), time, lost, *page.times, *changes)
-    inside = (*part("GPUs", gpus, useful), *page.charts, *findings, *page.processes)
+    inside = (*part("GPUs", gpus, useful), *page.charts, *findings)
     return Document(title, (*first, *inside, notes), page.lead or lead)
 
 

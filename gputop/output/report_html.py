@@ -10,10 +10,10 @@ from itertools import zip_longest
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
-from gputop.model.quantity import NOT_MEASURED, clamp_pct, count, gib, gpu_time, length, number
+from gputop.model.quantity import clamp_pct, count, gpu_time, length, number
 from gputop.model.sm import SM_SOURCES
-from gputop.output.comparison import change, compare, compare_document, sentence
-from gputop.output.document import Bar, Block, Cell, Drawing, Paragraph, Table, html, part
+from gputop.output.comparison import compare, compare_document
+from gputop.output.document import Bar, Cell, Drawing, Table, html, part
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
 from gputop.output.report_document import PageParts, headline, report_document
 from gputop.report.findings import FindingReport
@@ -21,7 +21,6 @@ from gputop.report.gpu_account import GpuReport
 from gputop.report.lanes import Pictured
 
 REPORT_HTML_MOST_FINDINGS = 60
-MOST_COMMAND = 400
 
 
 def report_html(pictured: Pictured) -> str:
@@ -36,7 +35,6 @@ def report_html(pictured: Pictured) -> str:
         (provenance_line(pictured),),
         part("Where the time went", Drawing(_legend(roles)), times),
         charts,
-        _processes(pictured),
         frozenset((finding.gpu, finding.id) for finding in main.values() if finding is not None),
     )
     footer = (
@@ -159,24 +157,6 @@ def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:
     return (gpu.label, bar, *times, owner)
 
 
-def _processes(pictured: Pictured) -> tuple[Block, ...]:
-    rows = tuple(
-        (
-            NOT_MEASURED if p.gpu is None else f"{p.gpu}",
-            f"{p.pid}",
-            p.user or NOT_MEASURED,
-            NOT_MEASURED if p.memory_bytes is None else f"{gib(p.memory_bytes)} GiB",
-            length(p.seconds),
-            p.command[:MOST_COMMAND],
-        )
-        for p in pictured.processes
-    )
-    others = Paragraph(f"and {pictured.more_processes} more") if pictured.more_processes else None
-    return part(
-        "Processes", Table(("GPU", "PID", "user", "most memory", "seen for", "command"), rows, ">><>>~"), others
-    )
-
-
 def compare_html(before: Pictured, after: Pictured) -> str:
     """Two recordings as a page with their charts side by side.
 
@@ -193,5 +173,4 @@ def compare_html(before: Pictured, after: Pictured) -> str:
     legend = Drawing(key(max(before.column_s, after.column_s)))
     lead = tuple(f"{when}: {headline(pictured.report)} · {provenance_line(pictured)}"
                  for when, pictured in (("before", before), ("after", after)))  # fmt: skip
-    certain = f"{sentence(change(before, after))}."
-    return html(compare_document(comparison, lead, certain, part("Before, and after", legend, *pairs)))
+    return html(compare_document(comparison, lead, part("Before, and after", legend, *pairs)))

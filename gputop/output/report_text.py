@@ -47,7 +47,6 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "busy_not_working_s": time.busy_not_working,
         "too_short": report.too_short or None,
         "fixes": list(map(_with_bounds, report.fixes())),
-        "smaller_cards": to_builtins(report.smaller_cards()),
         "gpus": to_builtins(report.gpus),
         "findings": list(map(_with_bounds, report.findings)),
         "step_periods": list(map(json_keys, report.periods)),

@@ -43,8 +43,6 @@ class GpuReport(
     energy_from: Literal["counter", "power"] | None
     dram_pct: float | None
     tensor_pct: float | None
-    served: bool
-    """Whether a server ran there: it takes the memory that it is allowed, not what it needs."""
     mig_instance: str | None
     card_share: float
     """Share of the card: 1, of a MIG instance less, and 0 for a GPU that MIG has split."""
@@ -74,7 +72,6 @@ class GpuAccount:
 
     def __init__(self, gpu: GpuSample) -> None:
         self.static = gpu.static
-        self.served = False
         self.card_share = 1.0
         self._means = TimeMeans()
         self._measured_s = 0.0
@@ -150,7 +147,6 @@ class GpuAccount:
             energy_from=source,
             dram_pct=means["dram"],
             tensor_pct=means["tensor"],
-            served=self.served,
             mig_instance=self.static.mig_instance,
             card_share=self.card_share,
             owner=max(self._owners, key=self._owners.__getitem__, default=None),

@@ -5,7 +5,7 @@ Money appears only at the user's own price.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.summary import whose_words
-from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
+from gputop.diagnosis.thresholds import LEAST_GAIN
 from gputop.diagnosis.verdict_log import measured_span
 from gputop.diagnosis.worth import NOTHING, Worth
-from gputop.model.cards import LEAST_S, SmallerCard, card_shares, smaller_card
+from gputop.model.cards import card_shares
 from gputop.model.quantity import length, which_gpus
 from gputop.model.snapshot import SIMULATED, Event, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
 
 UNSEEN = NO_BOTTLENECK_SEEN.id
+_LEAST_OF_DAY_S = 600.0
+"""Ten minutes: a shorter recording says nothing of a day."""
 _MOST_MARKS = 256
 _MOST_HOSTS = 8
 _MOST_MISSING = 32
@@ -121,7 +123,7 @@ class JobReport(Struct, frozen=True):
 
         None below ten minutes, which say nothing of a day.
         """
-        return 86400.0 / self.duration_s if self.duration_s >= LEAST_S else None
+        return 86400.0 / self.duration_s if self.duration_s >= _LEAST_OF_DAY_S else None
 
     def fixes(self) -> tuple[Fix, ...]:
         """Remedies that would win at least 5 %, the best first."""
@@ -149,18 +151,6 @@ class JobReport(Struct, frozen=True):
     def remedies(self) -> frozenset[str]:
         """Texts of the fixes: no finding need repeat them."""
         return frozenset(fix.remedy for fix in self.fixes())
-
-    def smaller_cards(self) -> tuple[SmallerCard, ...]:
-        """The smallest card for the job of each GPU.
-
-        Only GPUs that were watched for ten minutes have one.
-        """
-        rows = (
-            smaller_card(gpu.index, gpu.name, gpu.memory_peak_bytes or 0.0, gpu.dram_pct, gpu.tensor_pct)
-            for gpu in self.gpus
-            if gpu.measured_s >= LEAST_S and not gpu.served and (gpu.util_pct or 0.0) >= LEAST_USED_PCT
-        )
-        return tuple(row for row in rows if row is not None)
 
     @property
     def too_short(self) -> str:
@@ -211,13 +201,11 @@ class ReportBuilder:
         shares = card_shares(gpu.static for gpu in snapshot.gpus)
         seconds, gap_s = self._span(snapshot)
         self._unrecorded_s += gap_s * sum(shares.values())
-        serving = {process.gpu for process in snapshot.processes if process.static.server is not None}
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
             account.card_share = shares[gpu.static.uuid]
-            account.served = account.served or gpu.static.index in serving
             spent_s, lost_s = account.add(gpu, diagnosis, seconds)
             if diagnosis.verdict == UNSEEN and diagnosis.remedy:
                 self._unseen[diagnosis.index] = diagnosis.remedy
@@ -302,7 +290,7 @@ def report_recording(
 ) -> JobReport:
     """Report on a recording, diagnosed again by today's rules. Raises RecordingError."""
     with closing(Recording(path, recording_filter)) as recording:
-        report = report_snapshots(recording.snapshots(), interval_s=recording.interval_s, price=price)
+        report = report_snapshots(recording.snapshots(), price=price)
         return with_run(report, recording.run)
 
 
@@ -313,11 +301,17 @@ def with_run(report: JobReport, ran: RunFacts | None) -> JobReport:
     return replace(report, command=ran.command, exit_code=ran.exit_code, run_s=ran.seconds, run=ran.run)
 
 
-def report_snapshots(
-    snapshots: Iterable[Snapshot], *, interval_s: float = 1.0, price: float | None = None
-) -> JobReport:
+def report_snapshots(snapshots: Iterable[Snapshot], *, price: float | None = None) -> JobReport:
     """Diagnose snapshots and report on them."""
-    monitor, builder = Monitor(interval_s, charts=False), ReportBuilder()
-    for snapshot in snapshots:
-        builder.add(monitor.feed(snapshot))
+    builder = ReportBuilder()
+    for frame in diagnosed(snapshots):
+        builder.add(frame)
     return builder.report(price=price)
+
+
+def diagnosed(snapshots: Iterable[Snapshot]) -> Iterator[Frame]:
+    """Frames of snapshots in order, diagnosed at the interval of the first."""
+    monitor: Monitor | None = None
+    for snapshot in snapshots:
+        monitor = monitor or Monitor(snapshot.interval_s, charts=False)
+        yield monitor.feed(snapshot)

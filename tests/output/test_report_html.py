@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.model.snapshot import Event
-from gputop.output.comparison import MeanChange, change, sentence
 from gputop.output.report_html import compare_html, report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.report.lanes import Pictured, pictured, pictured_recording
@@ -68,16 +67,10 @@ def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> 
     assert "/ 100" not in page
 
 
-def test_a_comparison_says_what_improved_and_how_sure_that_is(flagged: Pictured) -> None:
+def test_a_comparison_shows_both_sides(flagged: Pictured) -> None:
     healthy = pictured_recording(str(VECTORS / "healthy_spinning_main.jsonl"))
     page = compare_html(flagged, healthy)
-    _parsed(page)
-    assert "SM activity went from" in page and "points at 95 % confidence, sure" in page
-    same = change(flagged, flagged)
-    assert same is not None and not same.is_sure
-    assert "stayed at" in sentence(same)
-    assert "chance" in sentence(MeanChange("SM", 40.0, 43.0, 5.0))
-    assert "too short" in sentence(MeanChange("SM", 40.0, 43.0, None))
+    assert {"svg", "table"} <= _parsed(page).seen and page.count('<section class="gpu">') == 2
 
 
 def test_the_file_s_suffix_chooses_the_form_and_the_file_is_the_owner_s(tmp_path: Path) -> None:
@@ -87,13 +80,10 @@ def test_the_file_s_suffix_chooses_the_form_and_the_file_is_the_owner_s(tmp_path
     assert main(["report", str(VECTORS / "dataloader_cpu.jsonl"), "-o", str(tmp_path / "no" / "r.html")]) == 2
 
 
-def test_a_damaged_recording_says_what_is_missing_whose_it_was_and_when(flagged: Pictured) -> None:
+def test_a_damaged_recording_says_what_is_missing_and_when(flagged: Pictured) -> None:
     text = "no data for 58 s: the recording is damaged here"
     gap = Event(flagged.report.begin + 3.0, "gap", text, is_damage=True)
-    row = replace(flagged.processes[0], job="slurm 8830", user="rl")
-    page = report_html(
-        replace(flagged, report=replace(flagged.report, gaps=1, missing=(gap,)), processes=(row, replace(row, pid=9)))
-    )
+    page = report_html(replace(flagged, report=replace(flagged.report, gaps=1, missing=(gap,))))
     _parsed(page)
     assert "Parts of this recording are damaged" in page and page.count("damaged here") >= 2
     begin = datetime.fromtimestamp(flagged.report.begin, timezone.utc)

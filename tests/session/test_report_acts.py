@@ -1,4 +1,4 @@
-"""Reports that people act on: money and gain, other cards, folders, comparisons that fail a pipeline."""
+"""Reports that people act on: money and gain, folders, comparisons that fail a pipeline."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.config import ConfigError, load
-from gputop.model.cards import (
-    CARDS,
-    card_of,
-    card_words,
-    peak_flops,
-    smaller_card,
-)
 from gputop.model.quantity import energy_words
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
@@ -48,12 +41,11 @@ def moments(
     name: str = H100,
     gpus: int = 1,
     held_gib: float = 20.0,
-    server: str | None = None,
     begin: float = NOW,
     dram: float = 20.0,
 ) -> list[Snapshot]:
     """A job that announces a step a second's worth of steps."""
-    static = ProcessStatic(job_key="j", server=server)
+    static = ProcessStatic(job_key="j")
     held = tuple(ProcessSample(100 + i, 1, gpu=i, gpu_mem_bytes=held_gib * GIB, static=static) for i in range(gpus))
     found = []
     for k in range(seconds):
@@ -253,7 +245,7 @@ def test_a_healthy_job_has_nothing_to_change() -> None:
     assert report.fixes() == () and "What to change" not in report_text(report)
 
 
-# Prices and other cards
+# Prices
 
 
 def test_a_price_is_a_number_wherever_it_is_set(tmp_path: Path) -> None:
@@ -261,40 +253,6 @@ def test_a_price_is_a_number_wherever_it_is_set(tmp_path: Path) -> None:
     for wrong in ("cheap", "list", "-1", "nan", "inf", "2e6", ""):
         with pytest.raises(ConfigError, match=r"price must be (from 0 to 1,000,000|a number)"):
             load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, {"price": wrong})
-
-
-def test_each_card_is_found_by_its_name_and_stands_by_its_memory() -> None:
-    for card in CARDS:
-        name = card.example or card.label
-        assert card_of(name) is card and card_of(f"NVIDIA {name}") is card
-        assert card.source and card.power_w > 0.0 and card.gb_per_s > 100.0
-        assert peak_flops(name, "fp16")[0] > 0.0, "a card that is proposed can be compared"
-    memory = [card.memory_gb for card in CARDS]
-    assert memory == sorted(memory)
-    assert card_of("NVIDIA A10G") is None and card_of("NVIDIA H100 80GB HBM3 MIG 3g.40gb") is None
-
-
-def test_the_smallest_card_that_holds_the_job_with_a_margin_and_keeps_up_is_proposed() -> None:
-    found = smaller_card(0, H100, 18.0 * GIB, 5.0, 3.0)
-    assert found is not None and (found.card, found.memory_gb, found.is_fast) == ("L4", 24.0, True)
-    assert "a GPU with 24 GB would do (L4" in card_words(found)
-    a10 = smaller_card(0, H100, 18.0 * GIB, 12.0, 3.0)
-    assert (a10 is not None and a10.card == "V100 16 GB") or (a10 is not None and a10.card == "A10")
-    slow = smaller_card(0, H100, 18.0 * GIB, 80.0, 60.0)
-    assert slow is not None and slow.is_fast is False and "would hold it, but be slower" in card_words(slow)
-    unknown = smaller_card(0, H100, 18.0 * GIB, None, None)
-    assert unknown is not None and unknown.is_fast is None and "not measured" in card_words(unknown)
-    # 21.9 GiB with its margin are 24.1 GiB: more than 24 GB.
-    assert smaller_card(0, H100, 21.9 * GIB, 5.0, 3.0).card not in ("L4", "A10")  # type: ignore[union-attr]
-    assert smaller_card(0, H100, 70.0 * GIB, 5.0, 3.0) is None
-    assert smaller_card(0, "NVIDIA Something 9", 1.0 * GIB, 5.0, 3.0) is None
-
-
-def test_no_card_is_proposed_below_ten_minutes_for_servers_and_for_gpus_that_did_nothing() -> None:
-    assert job(700).smaller_cards()
-    assert not job(500).smaller_cards()
-    assert not job(700, server="vllm").smaller_cards(), "a server takes what it is given"
-    assert not job(700, util=0.0, sm=0.0).smaller_cards()
 
 
 # Short recordings and units

@@ -1,4 +1,4 @@
-"""The loader benchmark on PyTorch's own DataLoader, in children: known costs, failures in words, the largest batch."""
+"""The loader benchmark on PyTorch's own DataLoader, in children: known costs, failures in words."""
 
 from __future__ import annotations
 
@@ -47,24 +47,6 @@ def grows(): return Grows()
 def cuda():
     torch.cuda.is_initialized = lambda: True
     return Sleeps()
-"""
-
-
-STEPS = """
-def make_step():
-    kept = []
-    def step(size):
-        if size > 48: raise RuntimeError("CUDA out of memory. Tried to allocate")
-        kept.append(size)
-    return step
-def make_greedy():
-    def step(size):
-        # Real memory, of a process that may not have more.
-        kept = bytearray(size << 20)
-        for at in range(0, len(kept), 4096): kept[at] = 1
-    return step
-def make_broken():
-    raise ValueError("no model")
 """
 
 
@@ -168,29 +150,3 @@ def test_shared_memory_that_is_too_small_is_a_row_that_says_so(sets: Path) -> No
 def test_what_cannot_be_asked_is_one_line(sets: Path, name: str, more: tuple[str, ...], words: str) -> None:
     code, _, errors = loader(sets, name, *more)
     assert code == 2 and words in errors and errors.count("\n") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.weekly
-def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path) -> None:
-    (tmp_path / "steps.py").write_text(STEPS)
-    code = (
-        "import gputop, steps\n"
-        "if __name__ == '__main__':\n"
-        "    found = gputop.max_batch(steps.make_step, range(8, 129, 8))\n"
-        "    assert (found.best, found.advised) == (48, 43), found\n"
-        "    assert len(found.tried) <= 6, found\n"
-        "    broken = gputop.max_batch(steps.make_broken, [1, 2])\n"
-        "    assert broken.best is None and 'no model' in str(broken), broken\n"
-        "    import resource\n"
-        "    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "    greedy = gputop.max_batch(steps.make_greedy, [128, 256, 4096, 8192])\n"
-        "    assert greedy.best == 256, greedy\n"
-        "    assert {t.fate for t in greedy.tried if t.size > 256} == {'out of memory'}, greedy\n"
-        "    for bad in (lambda: None,):\n"
-        "        try: gputop.max_batch(bad)\n"
-        "        except ValueError as error: assert 'function of a module' in str(error)\n"
-    )
-    (tmp_path / "run.py").write_text(code)
-    done = ran(tmp_path, "run.py")
-    assert done.returncode == 0, done.stderr
