@@ -89,17 +89,6 @@ def legend(parts: Iterable[Part]) -> Markup:
     return element("ul", *rows, class_="legend")
 
 
-def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
-    """Moments on a line of time.
-
-    Each is (begin and length in percent of the line, words).
-    """
-    marks = [
-        element("span", style=f"left:{begin:.3f}%;width:{width:.3f}%", title=words) for begin, width, words in spans
-    ]
-    return element("div", *marks, class_="strip", role="img", aria_label=f"{len(marks)} moments on a line of time")
-
-
 def verdict(level: str, headline: str, aside: str, texts: Sequence[str], remedy: str, gain: str) -> Markup:
     """A verdict with evidence and remedy; ``aside`` is small print."""
     return element(
@@ -194,8 +183,6 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .bar { display: flex; height: 1.5rem; border-radius: .25rem; overflow: hidden; background: var(--track); }
 .bar.thin { height: .8rem; min-width: 6rem; }
 .bar span { display: block; height: 100%; min-width: 0; }
-.strip { position: relative; height: 1.6rem; background: var(--track); border-radius: .25rem; overflow: hidden; }
-.strip span { position: absolute; top: 0; bottom: 0; min-width: 2px; background: var(--c-idle); }
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.2rem; margin: .5rem 0 0; padding: 0; list-style: none; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin-right: .4em; }
 .scroll { overflow-x: auto; margin: .7rem 0; }
@@ -230,7 +217,7 @@ pre { background: var(--card); padding: .5rem .8rem; overflow-x: auto; }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
 @media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
   h2 { break-after: avoid; }
-  .verdict, tr, .bar, .strip { break-inside: avoid; } .scroll { overflow: visible; }
+  .verdict, tr, .bar { break-inside: avoid; } .scroll { overflow: visible; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

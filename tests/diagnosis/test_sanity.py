@@ -11,14 +11,13 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.conditions import flag_now
 from gputop.diagnosis.sanity import LASTS_S, LASTS_SLOW_S, STUCK_S, SanityFilter
-from gputop.features.traces.trace_beside import recorded_window
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
 from tests.diagnosis.test_real_loads import EXPECTED as REAL
 from tests.diagnosis.test_real_loads import recorded
 from tests.diagnosis.test_vectors import EXPECTED, VECTORS
-from tests.support.scenes import GIB, T0, gpu, snap, train
+from tests.support.scenes import GIB, gpu, snap, train
 
 BLIND = {
     "sm_source": "none", "sm_active_pct": None, "tensor_active_pct": None, "dram_active_pct": None, "sm_window_s": None
@@ -70,15 +69,13 @@ def test_a_driver_that_always_answers_0_is_not_believed_and_the_gpu_is_called_ne
     assert said[int(9 + LASTS_S)].snapshot.gpus[0].util_pct == 0.0
 
 
-def test_what_cannot_be_is_the_same_in_a_frame_a_replay_that_goes_on_and_a_trace_s_window() -> None:
+def test_what_cannot_be_is_the_same_in_a_frame_a_replay_that_goes_on() -> None:
     snapshots = loaded_thor()
     first = Monitor(charts=False)
     for snapshot in snapshots[:30]:
         first.feed(snapshot)
     later = Monitor(charts=False, after=first.judgement())
     assert later.feed(snapshots[30]).snapshot.gpus[0].util_pct is None
-    window = recorded_window(snapshots, T0 + 30.0, T0 + 59.0).gpus[0]
-    assert (window.util_pct, window.title) == (None, "no util: not judged")
 
 
 @pytest.mark.parametrize("sample", [at_rest(sm=25.0), stuck()])

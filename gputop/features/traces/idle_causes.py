@@ -12,7 +12,6 @@ Where kernels of launches between the two events are missing in the file, the ga
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from heapq import nlargest
 
 from msgspec import Struct
 
@@ -39,7 +38,6 @@ from gputop.features.traces.device_events import DeviceEvents
 from gputop.features.traces.host_causes import CAUSES, EVENT_CALLS, GRAPH_LAUNCH, Cause, HostCauses
 from gputop.features.traces.kernel_names import short_name
 
-LONGEST_GAPS = 12
 LONG_PART = 0.05
 """Of the window: a gap from here on is looked at by itself, since it can decide a verdict alone."""
 START_CALL_NS = 50_000_000
@@ -97,15 +95,13 @@ class IdleTime(Struct):
     """All gaps of a window in nanoseconds, by cause.
 
     ``by_step`` has a row per step with a sum for each cause. ``host`` holds the late host's moments by thread,
-    ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps, ``working`` the moments of
-    ``host_work`` by thread, ``waits`` how often and how long streams waited, ``long`` each gap of at least
-    ``LONG_PART`` of the window.
+    ``after_call`` the idle time behind each waiting call, ``working`` the moments of ``host_work`` by thread, ``waits``
+    how often and how long streams waited, ``long`` each gap of at least ``LONG_PART`` of the window.
     """
 
     by_step: list[dict[Cause, int]]
     host: dict[int, Intervals] = {}
     after_call: dict[int, int] = {}
-    longest: list[Gap] = []
     working: dict[int, Intervals] = {}
     waits: dict[StreamWait, tuple[int, int]] = {}
     long: list[LongIdle] = []
@@ -145,7 +141,6 @@ def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: l
     found = IdleTime([dict.fromkeys(CAUSES, 0) for _ in boundaries[1:]])
     gaps = _Gaps(trace, events, host, found, begin)
     row = at = 0
-    shown: list[Gap] = []
     for first, last in subtract([(begin, end)], busy):
         while boundaries[row + 1] <= first:
             row += 1
@@ -153,10 +148,8 @@ def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: l
         sums = found.by_step[row]
         before = sums.copy()
         gap = gaps.explained(first, last, at, sums)
-        shown.append(gap)
         if last - first >= LONG_PART * (end - begin):
             found.long.append(LongIdle(gap, row, {cause: sums[cause] - before[cause] for cause in CAUSES}))
-    found.longest = nlargest(LONGEST_GAPS, shown, key=lambda gap: gap.length)
     return found
 
 

@@ -46,7 +46,6 @@ from gputop.features.traces.kernels import (
 from gputop.features.traces.trace_report import (
     HOST_CAUSES,
     SHARES,
-    LongGap,
     Measures,
     OnceRow,
     StepShare,
@@ -211,7 +210,7 @@ def _measures(
     spent = spent_by_kind(events, begin, end)
     queue_empty_pct, launch_delay_us = queue(trace, events, begin, end)
     once = happened_once(idle, window, named=named)
-    under, at_work, gaps, in_once = _underneath(trace, idle, window, begin, once)
+    under, at_work, in_once = _underneath(trace, idle, window, once)
     waits = [StreamWaitRow(*wait, times, 100.0 * spent / window) for wait, (times, spent) in idle.waits.items()]
     unix = trace.begin_unix_s
     not_recorded = idle.by_cause()["not_recorded"]
@@ -246,7 +245,6 @@ def _measures(
         kernels=tuple(kernel_rows(trace, spent, window)),
         fp32_gemm_pct=fp32_gemm_pct(trace, events),
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
-        gaps=gaps,
         categories=tuple(category_rows(trace, spent, window)),
         stream_waits=tuple(sorted(waits, key=lambda row: (-row.pct, row.kernel))[:_MOST_WAITS]),
         at_work=at_work,
@@ -281,26 +279,21 @@ def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime
         flag: Literal["first", "slow"] | None = "slow" if spent > SLOW_STEP * typical else None if at else "first"
         data = 100.0 * causes["data"] / spent
         idle_pct = 100.0 - compute - comm - copy - 100.0 * causes["not_recorded"] / spent
-        table.append(StepShare(row.name, spent / 1e6, compute, comm, copy, idle_pct, data, flag, row.phase))
+        table.append(StepShare(row.name, spent / 1e6, compute, comm, copy, idle_pct, data, flag))
     return tuple(table)
 
 
 def _underneath(
-    trace: Trace, idle: IdleTime, window: int, begin: int, once: list[OnceIdle]
-) -> tuple[tuple[Under, ...], tuple[Under, ...], tuple[LongGap, ...], list[str]]:
+    trace: Trace, idle: IdleTime, window: int, once: list[OnceIdle]
+) -> tuple[tuple[Under, ...], tuple[Under, ...], list[str]]:
     """Activity of the host while the GPU waited for it.
 
-    The parts: in all, in its own long work, and in each of the longest gaps.
+    The parts: in all, in its own long work, and one name for each gap that happened once.
 
-    Shares are of the window; in a gap, of the gap. At last one name for each gap that happened once.
+    Shares are of the window.
     """
-    shown = (*idle.longest, *(row.gap for row in once))
-    apart: dict[tuple[int, Interval], dict[str, int]] = {(gap.thread, gap.host): {} for gap in shown}
+    apart: dict[tuple[int, Interval], dict[str, int]] = {(row.gap.thread, row.gap.host): {} for row in once}
     times = underneath(trace, idle.host, apart)
-    gaps = tuple(
-        LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, _top(apart[gap.thread, gap.host], gap.length, 3))
-        for gap in idle.longest
-    )
     at_work = underneath(trace, idle.working, {})
     in_once = [_top(apart[row.gap.thread, row.gap.host], row.gap.length, 1) for row in once]
     names = [
@@ -309,7 +302,7 @@ def _underneath(
         else "a wait on the device"
         for row, rows in zip(once, in_once, strict=True)
     ]  # fmt: skip
-    return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), gaps, names
+    return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), names
 
 
 def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:

@@ -1,15 +1,12 @@
-"""Compares a trace with another one, or with a recording."""
+"""Compares a trace with another one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.thresholds import SAME_STEP_PCT
-from gputop.diagnosis.window import WINDOW_S
 from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.kernels import CATEGORY_WORDS
@@ -20,12 +17,9 @@ from gputop.features.traces.trace_report import (
     SHARES,
     Measures,
     RankReport,
-    RecordedGpu,
-    RecordedWindow,
     TraceGpuReport,
 )
-from gputop.model.quantity import NOT_MEASURED, mean, number
-from gputop.model.snapshot import Snapshot
+from gputop.model.quantity import NOT_MEASURED, number
 from gputop.output.document import Document, Table, Verdict
 
 TRACE_COMPARE_SCHEMA = 1
@@ -202,33 +196,3 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
             for row in comparison.rows
         ],
     }
-
-
-# What a recording says of the time that a trace covers: the screen's numbers and verdict beside the profiler's.
-
-
-def recorded_window(snapshots: Iterable[Snapshot], begin: float | None, end: float | None) -> RecordedWindow:
-    """The part of a recording between two Unix times, as the screen showed it."""
-    if begin is None or end is None:
-        return RecordedWindow("the trace does not say at what time of day it began")
-    diagnoser: Diagnoser | None = None
-    inside: list[Snapshot] = []
-    where = "apart from"
-    for snapshot in snapshots:
-        if snapshot.t > end + snapshot.interval_s:
-            where = "after"
-            break
-        where = "before" if snapshot.t < begin else where
-        if snapshot.t >= begin - WINDOW_S:
-            diagnoser = diagnoser or Diagnoser(snapshot.interval_s)
-            diagnoser.take(snapshot)
-            if snapshot.t >= begin and diagnoser.believed is not None:
-                inside.append(diagnoser.believed)
-    if diagnoser is None or not inside:
-        return RecordedWindow(f"it holds nothing of the trace's time: the recording lies {where} it")
-    gpus = []
-    for position, found in enumerate(diagnoser.diagnoses()):
-        samples = [snapshot.gpus[position] for snapshot in inside if position < len(snapshot.gpus)]
-        util, sm = mean(gpu.util_pct for gpu in samples), mean(gpu.sm_active_pct for gpu in samples)
-        gpus.append(RecordedGpu(found.index, util, sm, found.verdict, found.title))
-    return RecordedWindow(None, len(inside), end - begin, tuple(gpus))

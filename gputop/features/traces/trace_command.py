@@ -8,27 +8,24 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import time
 
-from gputop.commands.shared_options import deliver_report, form_of, redacted_report, redactor_of
+from gputop.commands.shared_options import deliver_report, form_of, redacted_report
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_analysis import StepChoice
 from gputop.features.traces.trace_document import PAGE, TEXT, trace_data, trace_document, worst
-from gputop.features.traces.trace_ranks import NSYS_REPORT, TraceReport, report_traces, trace_files
-from gputop.features.traces.trace_report import RecordedWindow, severity
+from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
+from gputop.features.traces.trace_report import severity
 from gputop.model.source import UsageError
 from gputop.output.document import Document
 from gputop.output.messages import show_progress
-from gputop.system.children import TooLate, finished, the_users
 
 FOUND = 1
 TOP = 10
 LEVELS = ("red", "yellow", "none")
 _PROGRESS_AFTER_S = 1.0
-_EXPORT_S = 3600.0
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -45,8 +42,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--top", type=int, default=TOP, metavar="N", help=f"how many kernels to list (default {TOP})")
     add("--ranks", action="list", metavar="LIST", help="show these ranks in full, such as 0,3")
     add("--compare", action="store_true", help="two traces: is the second slower, and what does it do otherwise")
-    add("--with", dest="recording", metavar="REC", help="show a recording of the same time beside it")
-    add("--export", action="store_true", help="run `nsys export` on .nsys-rep files first")
     slower = f"with --compare slower:N (%%, default {SLOWER_PCT:g})"
     text = f"exit with 1 from this level up: red, yellow (default), none; {slower}"
     add("--fail-on", type=_limit, metavar="{red,yellow,none,slower:N}", help=text)
@@ -67,14 +62,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     ranks = _ranks(args.ranks)
     if args.compare and len(args.files) != 2:
         raise UsageError(f"--compare takes two traces, not {len(args.files)}")
-    if args.compare and args.recording is not None:
-        raise UsageError("--with belongs to one trace, not to --compare")
     if isinstance(args.fail_on, float) and not args.compare:
         raise UsageError("--fail-on slower:N belongs to --compare")
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
     form_of(args)
-    paths = [_exported(path) if args.export else path for path in args.files]
+    paths = args.files
     try:
         reports = [_report([path], choice) for path in paths] if args.compare else [_report(paths, choice)]
     except TraceError as error:
@@ -88,13 +81,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.compare:
         return _compared(reports, args, settings)
     report = reports[0]
-    recorded = _recorded(report, args.recording, settings)
 
     def document(is_page: bool) -> Document:
         shown = [worst(report).rank] if ranks is None and not is_page else ranks
-        return trace_document(report, PAGE if is_page else TEXT, top=args.top, ranks=shown, recordings=recorded)
+        return trace_document(report, PAGE if is_page else TEXT, top=args.top, ranks=shown)
 
-    deliver_report(args, settings, lambda: trace_data(report, recorded), document, "shares are of the time shown ·")
+    deliver_report(args, settings, lambda: trace_data(report), document, "shares are of the time shown ·")
     return _exit_status(report, args.fail_on or "yellow")
 
 
@@ -152,35 +144,3 @@ def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Se
         return _exit_status(reports[-1], args.fail_on)
     limit = SLOWER_PCT if args.fail_on is None else args.fail_on
     return FOUND if comparison.change_pct is not None and comparison.change_pct > limit else 0
-
-
-def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[RecordedWindow]:
-    """Read the traces' time from a recording."""
-    if path is None:
-        return []
-    from gputop.features.traces.trace_beside import recorded_window
-    from gputop.recording.reader import read_snapshots
-
-    measures = [gpu.measures for rank in report.ranks for gpu in rank.gpus]
-    begins = [m.begin_unix_s for m in measures if m.begin_unix_s is not None]
-    ends = [m.end_unix_s for m in measures if m.end_unix_s is not None]
-    snapshots = read_snapshots(path, redactor_of(settings))
-    return [recorded_window(snapshots, min(begins, default=None), max(ends, default=None))]
-
-
-def _exported(path: str) -> str:
-    """The SQLite file of an Nsight Systems report, made by nsys beside it."""
-    if not path.endswith(NSYS_REPORT):
-        return path
-    nsys = shutil.which("nsys")
-    if nsys is None:
-        raise UsageError("--export needs Nsight Systems' nsys on PATH; or run `nsys export --type sqlite` elsewhere")
-    target = path.removesuffix(NSYS_REPORT) + ".sqlite"
-    command = [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", target, os.path.abspath(path)]
-    try:
-        done = finished(command, the_users(), _EXPORT_S)
-    except TooLate:
-        raise UsageError(f"nsys export did not end within {_EXPORT_S / 60:.0f} minutes") from None
-    if done.status:
-        raise UsageError(f"nsys export failed: {(done.err.strip().splitlines() or ['no message'])[-1]}")
-    return target

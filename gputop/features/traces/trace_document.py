@@ -19,24 +19,20 @@ from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
     SHARES,
-    LongGap,
     Measures,
     RankReport,
-    RecordedWindow,
     StepShare,
     TraceGpuReport,
-    phases,
     severity,
 )
 from gputop.features.traces.trace_verdict import is_launch_bound
-from gputop.model.quantity import NOT_MEASURED, count, file_size, number, rounded
+from gputop.model.quantity import NOT_MEASURED, count, number, rounded
 from gputop.output.document import (
     Bar,
     Block,
     Breakdown,
     Cell,
     Document,
-    Drawing,
     Figures,
     Heading,
     Items,
@@ -46,7 +42,7 @@ from gputop.output.document import (
     Verdict,
     part,
 )
-from gputop.output.html import Part, strip
+from gputop.output.html import Part
 
 SHARE_WORDS = dict(zip(SHARES, ("compute", "comm", "copy", "idle"), strict=True))
 SM_WORDS = {
@@ -62,10 +58,9 @@ class Extent(Struct, frozen=True):
 
     steps: int
     syncs: int
-    is_page: bool
 
 
-TEXT, PAGE = Extent(8, 5, False), Extent(40, 10, True)
+TEXT, PAGE = Extent(8, 5), Extent(40, 10)
 
 
 def trace_document(
@@ -74,7 +69,6 @@ def trace_document(
     *,
     top: int,
     ranks: Sequence[int | None] | None = None,
-    recordings: Sequence[RecordedWindow] = (),
 ) -> Document:
     """The whole report.
 
@@ -88,8 +82,6 @@ def trace_document(
     for rank in report.ranks:
         if ranks is None or rank.rank in ranks:
             blocks += _rank(rank, extent, top, is_alone=len(names) == 1)
-    for recorded in recordings:
-        blocks += _recorded_lines(recorded)
     lead = (title, f"ranks by {report.ranks[0].rank_from}") if len(names) > 1 else (title,)
     return Document(title, (*blocks, Notes(report.notes)), lead)
 
@@ -140,9 +132,7 @@ def _rank(rank: RankReport, extent: Extent, top: int, *, is_alone: bool) -> Iter
     if not is_alone:
         yield Heading(f"Rank {rank.rank}: {os.path.basename(rank.path)}")
     for gpu in rank.gpus:
-        # How long that took is for who waits, not for who reads a page.
-        read = () if extent.is_page else (f"read {file_size(rank.size_bytes)} in {rank.read_s:.1f} s",)
-        words = " · ".join((*_gpu_words(rank, gpu.measures), *read))
+        words = " · ".join(_gpu_words(rank, gpu.measures))
         yield Heading(words) if len(rank.gpus) > 1 else Items((words,))
         yield from _gpu(gpu, extent, top)
     yield Notes(rank.notes)
@@ -178,9 +168,8 @@ def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
     yield Figures(tuple(_figures(m)))
     yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
     if m.share_pct["idle"] >= LEAST_SHOWN:
-        yield from _idle(m, extent)
-    of_phases = (f"{phase}: {count(many, 'iteration')}, median {ms(middle)} ms" for phase, many, middle in phases(m))
-    yield from part("Steps", _step_table(m, extent.steps), Items(tuple(of_phases)))
+        yield from _idle(m)
+    yield from part("Steps", _step_table(m, extent.steps))
     yield from part("Kernels by category", _category_table(m))
     yield from part("Kernels by time", _kernel_table(m, top))
     yield from part("Where the host waits for the GPU", _sync_table(m, extent.syncs))
@@ -209,21 +198,12 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
         yield "communication hidden", f"{m.overlap_pct:.0f} %", f"of {m.comm_pct:.1f} % of the time"
 
 
-def _idle(m: Measures, extent: Extent) -> Iterator[Block]:
-    """The causes of idle time, what the host was in, and the longest idle times."""
+def _idle(m: Measures) -> Iterator[Block]:
+    """The causes of idle time, and what the host was in."""
     causes = [(cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause]) for cause in CAUSES if cause != "not_recorded"]
     yield from part("Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2]))))
     under = tuple((row.name, f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN)
     yield from part("What the host was in at that time", Table(("", "% of the time"), under, "~>"))
-    if m.gaps and extent.is_page:
-        a_ms = 100.0 / m.window_ms
-        line = strip((a_ms * gap.at_ms, a_ms * gap.ms, f"{ms(gap.ms)} ms at {ms(gap.at_ms)} ms") for gap in m.gaps)
-        rows = tuple((ms(gap.at_ms), ms(gap.ms), _host_was_in(gap)) for gap in m.gaps)
-        yield from part("The longest idle times", Drawing(line), Table(("at ms", "ms", "the host was in"), rows, ">><"))
-
-
-def _host_was_in(gap: LongGap) -> str:
-    return ", ".join(f"{row.name} {row.pct:.0f} %" for row in gap.under if row.pct >= 1.0) or "GPU side"
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -253,7 +233,7 @@ def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
     shares = {"compute": row.compute, "comm": row.comm, "copy": row.copy, "idle": row.idle}
     bar = Bar(tuple((name, name, value * row.ms / longest_ms) for name, value in shares.items()))
     cells = [f"{value:.1f}" for value in (*shares.values(), row.data)]
-    return (row.step, bar, f"{row.ms:.1f}", *cells, "  ".join(word for word in (row.flag, row.phase) if word))
+    return (row.step, bar, f"{row.ms:.1f}", *cells, row.flag or "")
 
 
 def _category_table(m: Measures) -> Table:
@@ -283,18 +263,6 @@ def _sync_table(m: Measures, limit: int) -> Table:
     return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")
 
 
-def _recorded_lines(recorded: RecordedWindow) -> tuple[Block, ...]:
-    """A recording's values of the GPUs during the trace."""
-    if recorded.reason is not None:
-        return (Notes((f"recording: {recorded.reason}",)),)
-    rows = tuple(
-        (f"{gpu.index}", number(gpu.util_pct), number(gpu.sm_active_pct), f"{gpu.verdict}: {gpu.title}")
-        for gpu in recorded.gpus
-    )
-    lead = f"{recorded.seconds:.0f} s, {recorded.samples} samples; GPUs numbered as in the recording"
-    return part("Recorded at the same time", Items((lead,)), Table(("GPU", "UTIL", "SM", "verdict"), rows, ">>><"))
-
-
 # --- as data --------------------------------------------------------------------------------------------------------
 
 TRACE_DATA_SCHEMA = 1
@@ -306,14 +274,14 @@ _MEASURES = (
 )  # fmt: skip
 """In the order of the object; what follows is the verdict, and then ``_ROWS``."""
 _ROWS = (
-    "range_hint", "phases", "at_work", "once", "steps_table", "kernels", "categories", "unknown_comm",
+    "range_hint", "at_work", "once", "steps_table", "kernels", "categories", "unknown_comm",
     "stream_waits", "syncs",
 )  # fmt: skip
 
 
-def trace_data(report: TraceReport, recordings: Sequence[RecordedWindow] = ()) -> dict[str, Any]:
+def trace_data(report: TraceReport) -> dict[str, Any]:
     """The JSON object of one report."""
-    data: dict[str, Any] = {
+    return {
         "schema": TRACE_DATA_SCHEMA,
         "kind": "trace",
         "files": [rank.path for rank in report.ranks],
@@ -323,9 +291,6 @@ def trace_data(report: TraceReport, recordings: Sequence[RecordedWindow] = ()) -
         "straggler": rounded(to_builtins(report.straggler), _DIGITS),
         "notes": list(report.notes),
     }
-    if recordings:
-        data["recordings"] = rounded([to_builtins(recorded) for recorded in recordings], _DIGITS)
-    return data
 
 
 def _rank_data(rank: RankReport) -> dict[str, Any]:
@@ -350,7 +315,6 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
         "end": None,
         "steps": m.steps if m.named_steps else 0,
         "step_ms": {"median": m.step_median_ms, "p95": m.step_p95_ms} if m.named_steps else None,
-        "phases": [{"phase": phase, "iterations": many, "median_ms": middle} for phase, many, middle in phases(m)],
     }
     told = {
         "verdict": verdict.id,

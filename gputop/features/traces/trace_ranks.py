@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean, median
-from time import perf_counter
 from typing import Literal
 
 from msgspec import Struct
@@ -55,9 +54,7 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
     Raises TraceError if it is not a trace, and OSError.
     """
     if path.endswith((NSYS_REPORT, ".qdrep")):
-        raise TraceError(
-            f"{path} is Nsight Systems' own format: run `nsys export --type sqlite {path}`, or add --export"
-        )
+        raise TraceError(f"{path} is Nsight Systems' own format: run `nsys export --type sqlite {path}`")
     with open_regular(path) as file:
         begin, size = file.read(16), os.fstat(file.fileno()).st_size
     if begin == HEADER:
@@ -193,7 +190,6 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
 
     So it survives the way from another process.
     """
-    begun = perf_counter()
     try:
         trace = read_trace(path, progress)
         gpus = analyse(trace, choice)
@@ -210,8 +206,7 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
     dropped = damaged + doubts.untimed + doubts.slow_copies + doubts.dropped
     notes = (f"{damaged} damaged events were left out",) if damaged else ()
     report = RankReport(
-        path, rank, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
-        dropped, gpus, notes,
+        path, rank, origin, trace.world_size, trace.truncated, dropped, gpus, notes,
     )  # fmt: skip
     return Rank(report, *_collectives(trace))
 

@@ -6,14 +6,12 @@ Times are in ms, shares in % of the window unless a name says otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 from typing import Literal
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
 from gputop.features.traces.kernels import CategoryRow, KernelRow
-from gputop.features.traces.trace_steps import Phase
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")
 """Disjoint, and 100 together with ``not_recorded``: times in which kernels are missing in the file."""
@@ -41,7 +39,7 @@ class StepShare(Struct, frozen=True):
 
     Shares of compute, exposed communication and copies, idle; ``data`` is part of idle.
 
-    ``flag`` is ``first``, or ``slow`` (over twice the median); ``phase`` is a server's iteration's.
+    ``flag`` is ``first``, or ``slow`` (over twice the median).
     """
 
     step: str
@@ -52,7 +50,6 @@ class StepShare(Struct, frozen=True):
     idle: float
     data: float
     flag: Literal["first", "slow"] | None
-    phase: Phase | None
 
 
 class Under(Struct, frozen=True):
@@ -91,14 +88,6 @@ class StreamWaitRow(Struct, frozen=True):
     launch: str
     times: int
     pct: float
-
-
-class LongGap(Struct, frozen=True):
-    """A long idle time: begin, length, activity of the host."""
-
-    at_ms: float
-    ms: float
-    under: tuple[Under, ...]
 
 
 class OnceRow(Struct, frozen=True):
@@ -176,7 +165,6 @@ class Measures(Struct, frozen=True):
     kernels: tuple[KernelRow, ...]
     fp32_gemm_pct: float | None
     syncs: tuple[SyncRow, ...]
-    gaps: tuple[LongGap, ...]
     categories: tuple[CategoryRow, ...]
     stream_waits: tuple[StreamWaitRow, ...]
     at_work: tuple[Under, ...]
@@ -191,18 +179,6 @@ class Measures(Struct, frozen=True):
     def late_host_pct(self) -> float:
         """Idle time in which the host was late, launch latency included."""
         return sum(self.idle_cause_pct[cause] for cause in HOST_CAUSES)
-
-
-def phases(m: Measures) -> list[tuple[str, int, float]]:
-    """A server's iterations by phase: number and median in ms.
-
-    The names of the steps tell the phase.
-    """
-    times_of_phase: dict[str, list[float]] = {}
-    for row in m.steps_table:
-        if row.phase:
-            times_of_phase.setdefault(row.phase, []).append(row.ms)
-    return [(phase, len(times), median(times)) for phase, times in times_of_phase.items()]
 
 
 class TraceGpuReport(Struct, frozen=True):
@@ -244,31 +220,7 @@ class RankReport(Struct, frozen=True):
     rank: int | None
     rank_from: str
     world_size: int | None
-    size_bytes: int
-    read_s: float
     truncated: bool
     dropped_events: int
     gpus: tuple[TraceGpuReport, ...]
     notes: tuple[str, ...]
-
-
-class RecordedGpu(Struct, frozen=True):
-    """One GPU in a recording during the trace.
-
-    Means over that time, None if not measured; the verdict at its end.
-    """
-
-    index: int
-    util_pct: float | None
-    sm_active_pct: float | None
-    verdict: str
-    title: str
-
-
-class RecordedWindow(Struct, frozen=True):
-    """A trace's time in a recording; ``reason`` says why there is nothing."""
-
-    reason: str | None = None
-    samples: int = 0
-    seconds: float = 0.0
-    gpus: tuple[RecordedGpu, ...] = ()

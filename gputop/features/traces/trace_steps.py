@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from fnmatch import translate
 from glob import escape
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,25 +20,21 @@ from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, T
 from gputop.features.traces.device_events import DeviceEvents
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
-_REQUESTS = re.compile(r"context_(\d+).*generation_(\d+)")
-_PHASE = re.compile(r"(prefill|extend|decode|mixed)", re.IGNORECASE)
 _FAMILY = re.compile(r"[^\d\[\](){}#<>=]{3,}")
 _NO_STEP = re.compile(r"ProfilerStep|nccl:|enumerate\(DataLoader\)|Optimizer\.|capture_|[a-z]+::")
 """Ranges of the frameworks themselves, which are part of a step."""
-Phase = Literal["prefill", "decode", "mixed"]
 
 
 class HostStep(Struct, frozen=True):
     """A step as the host announced it.
 
-    Its name, begin and end in nanoseconds, and a server's phase.
+    Its name, begin and end in nanoseconds.
     """
 
     name: str
     begin: int
     end: int
     thread: int
-    phase: Phase | None = None
 
 
 class TraceStep(Struct, frozen=True):
@@ -51,7 +46,6 @@ class TraceStep(Struct, frozen=True):
     name: str
     begin: int
     end: int
-    phase: Phase | None = None
 
 
 def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
@@ -67,8 +61,7 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
     by_thread: dict[int, list[HostStep]] = {}
     for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
         if number in labels and kind in (ANNOTATION, OPERATOR):
-            phase = None if name is None else phase_of(trace.names.texts[number])
-            step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at], phase)
+            step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at])
             by_thread.setdefault(step.thread, []).append(step)
     steps = max(map(_outermost, by_thread.values()), key=len, default=[])
     return steps if name is None else [replace(step, name=f"#{at}") for at, step in enumerate(steps)]
@@ -93,25 +86,6 @@ def _outermost(steps: list[HostStep]) -> list[HostStep]:
         if not outermost or step.begin >= outermost[-1].end:
             outermost.append(step)
     return outermost
-
-
-def phase_of(name: str) -> Phase | None:
-    """The phase of a server's iteration, by its name.
-
-    It reads prompts, writes tokens, or both.
-
-    vLLM's and SGLang's names count the requests of either kind: ``execute_…_context_2(…)_generation_32(…)``; SGLang's
-    own say ``step[DECODE bs=32]`` and ``step[EXTEND …]``.
-    """
-    counted = _REQUESTS.search(name)
-    if counted:
-        reads, writes = counted[1].strip("0") != "", counted[2].strip("0") != ""
-        return "mixed" if reads and writes else "prefill" if reads else "decode" if writes else None
-    word = _PHASE.search(name)
-    if word is None:
-        return None
-    phase = word[1].lower()
-    return "prefill" if phase in ("prefill", "extend") else "mixed" if phase == "mixed" else "decode"
 
 
 def proposed_range(trace: Trace) -> str | None:
@@ -159,7 +133,7 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
     boundary = events.start[0] if _cut_off(trace, events, begins[0]) else begins[0]
     for number, step in enumerate(steps):
         until = max(boundary, ends.get(number, boundary))
-        rows.append(TraceStep(step.name, boundary, until, step.phase))
+        rows.append(TraceStep(step.name, boundary, until))
         boundary = until
     return rows
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gputop.api.batches import is_out_of_memory
 from gputop.features.loader_bench import plan
 from gputop.features.loader_bench.bench_report import (
     BenchRow,
@@ -127,15 +126,6 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1
     assert "disk-bound" in plan.limit_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
     assert "not enough cores" in plan.limit_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
-
-
-def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
-    class OutOfMemoryError(RuntimeError): ...
-
-    assert is_out_of_memory(OutOfMemoryError("x")) and is_out_of_memory(MemoryError())
-    assert is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"))
-    assert is_out_of_memory(RuntimeError("CUDA error: out of memory"))
-    assert not is_out_of_memory(RuntimeError("the room is too small"))
 
 
 FUNCTIONS = """

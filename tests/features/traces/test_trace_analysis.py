@@ -182,8 +182,6 @@ def test_underneath_names_the_deepest_thing_open_and_never_the_step(judge: Judge
     assert [row.name for row in m.under[:2]] == ["aten::stack", "_SingleProcessDataLoaderIter.__next__"]
     assert not any(name.startswith("ProfilerStep") for name in names)
     assert names["aten::stack"] == pytest.approx(25.0, abs=0.5)
-    assert m.gaps[0].ms == pytest.approx(8.0, abs=0.1)
-    assert m.gaps[0].under[0].name == "aten::stack"
 
 
 def test_only_waits_with_idle_time_after_them_cost_anything(judge: Judge) -> None:

@@ -11,7 +11,6 @@ import pytest
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.kernel_names import category, short_name
 from gputop.features.traces.trace_report import TraceGpuReport
-from gputop.features.traces.trace_steps import phase_of
 from tests.features.traces.conftest import Judge
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import TraceMaker, written
@@ -236,28 +235,16 @@ SERVED = [("execute_512_context_4(sq9)_generation_0(sq0)", 9000), *((DECODE.form
 
 
 @pytest.mark.parametrize("name", ["execute", "execute_*_context*", "e"])
-def test_steps_are_taken_by_the_begin_of_names_or_a_pattern_and_prefill_is_told_from_decode(
+def test_steps_are_taken_by_the_begin_of_names_or_a_pattern(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(written(tmp_path / "t.json", server(SERVED)))
     data = json.loads(trace_said(capsys, path, "--json", "--step", name)[1])
     (gpu,) = data["ranks"][0]["gpus"]
-    assert [row["phase"] for row in gpu["steps_table"]] == ["prefill", "decode", "decode", "decode"]
-    assert [(row["phase"], row["iterations"]) for row in gpu["phases"]] == [("prefill", 1), ("decode", 3)]
-    text = trace_said(capsys, path, "--step", name)[1]
-    assert "prefill: 1 iteration, median 9.0" in text and "decode: 3 iterations, median 1.0" in text
+    assert [round(row["ms"]) for row in gpu["steps_table"]] == [9, 1, 1, 1]
+    decoding = json.loads(trace_said(capsys, path, "--json", "--step", "*context_0*")[1])
+    assert decoding["ranks"][0]["gpus"][0]["steps"] == 3
     assert "no range called 'nothing'" in trace_said(capsys, path, "--step", "nothing")[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "phase"),
-    [
-        ("step[DECODE bs=32]", "decode"), ("step[EXTEND bs=15 toks=15360]", "prefill"), ("train", None),
-        ("execute_1_context_2(a)_generation_30(b)", "mixed"), ("execute_1_context_0(a)_generation_0(b)", None),
-    ],
-)  # fmt: skip
-def test_the_phase_of_an_iteration_by_its_name(name: str, phase: str | None) -> None:
-    assert phase_of(name) == phase
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------

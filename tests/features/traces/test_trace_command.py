@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 from pathlib import Path
@@ -13,11 +12,9 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.traces.host_causes import CAUSES as IDLE_CAUSES
-from gputop.recording.writer import RecordingWriter
 from tests.support.command import trace_said
-from tests.support.recording_frames import frame
 from tests.support.spoiled import checked_page
-from tests.support.synthetic_trace import BASE_NS, TraceMaker, planted, written
+from tests.support.synthetic_trace import TraceMaker, planted, written
 
 NASTY = 'x\x1b[31m<script>alert(1)</script>"\u202e&'
 
@@ -136,7 +133,6 @@ def test_a_part_of_the_steps_and_fewer_kernels(trace: str, capsys: pytest.Captur
         (["--ranks", "x"], "--ranks must be"),
         (["--ranks", "7"], "no rank 7"),
         (["--compare"], "--compare takes two traces"),
-        (["--with", "/nothing.jsonl.gz"], "/nothing.jsonl.gz"),
         (["--json", "--html"], "not allowed with argument"),
         (["-o", "/nowhere/x.html"], "/nowhere/x.html"),
         (["--fail-on", "blue"], "--fail-on"),
@@ -163,27 +159,6 @@ def test_what_cannot_be_read_is_one_line_and_status_2(
     (tmp_path / "empty.json").write_bytes(b"")
     status, text = trace_said(capsys, str(tmp_path / name))
     assert status == 2 and text.count("\n") == 1 and name in text
-
-
-def test_a_missing_nsys_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "x.nsys-rep").write_bytes(b"NSYS")
-    status, text = trace_said(capsys, str(tmp_path / "x.nsys-rep"), "--export")
-    assert status == 2 and "nsys on PATH" in text
-
-
-def test_export_runs_nsys_and_a_failure_of_it_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nsys = tmp_path / "nsys"
-    nsys.write_text("#!/bin/sh\necho 'no licence' >&2\nexit 1\n")
-    nsys.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (tmp_path / "x.nsys-rep").write_bytes(b"NSYS")
-    status, text = trace_said(capsys, str(tmp_path / "x.nsys-rep"), "--export")
-    assert (status, "no licence" in text) == (2, True)
 
 
 def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,24 +227,6 @@ def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
     assert status == 0 and text.startswith("cannot be judged: only steps can be compared")
     status, text = trace_said(capsys, "--compare", fast, bare, "--fail-on", "slower:5")
     assert status == 2 and text.count("\n") == 1 and "only steps can be compared" in text
-
-
-@pytest.mark.parametrize(
-    ("later_s", "said"), [(-20, "Recorded at the same time"), (500, "holds nothing of the trace's time")]
-)
-def test_a_recording_of_the_same_time_stands_beside_the_trace(
-    later_s: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path / "t.json", long_trace())
-    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
-    for k in range(40):
-        writer.write(frame(k, t0=BASE_NS / 1e9 + later_s))
-    writer.close()
-    recording = str(tmp_path / "r.jsonl.gz")
-    assert said in trace_said(capsys, str(path), "--with", recording)[1]
-    data = json.loads(trace_said(capsys, str(path), "--with", recording, "--json")[1])
-    assert bool(data["recordings"][0]["gpus"]) == (later_s < 0)
-    checked_page(trace_said(capsys, str(path), "--with", recording, "--html")[1])
 
 
 def long_trace() -> dict[str, Any]:
