@@ -153,7 +153,7 @@ class LocalSource:
 
     def _awaits_activity(self, readers: Readers) -> bool:
         is_early = time.monotonic() - self._opened_at < SM_READER_WAIT_S
-        return is_early and self._reader.sm_readers.awaits_activity(readers.newest.gpus)
+        return is_early and readers.newest.awaits_activity
 
     def close(self) -> None:
         """Stop all threads and shut NVML down.

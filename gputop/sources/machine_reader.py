@@ -75,7 +75,9 @@ class MachineReader:
             finally:
                 self.looked.set()
             self.failure = None
-        return session.read(ticket, self._clock())
+        reading = session.read(ticket, self._clock())
+        awaits_activity = self.sm_readers.awaits_activity(reading.gpus)
+        return replace(reading, awaits_activity=True) if awaits_activity else reading
 
     def ask_seldom(self, ticket: int) -> None:
         """Ask for values that no picture waits for."""

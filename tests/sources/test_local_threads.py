@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from contextlib import suppress
+from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,16 +14,18 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.conditions import flag_now
+from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Snapshot
 from gputop.model.source import FAST_FOR_S, FAST_S
 from gputop.output.snapshot_data import once_data
 from gputop.sources import readers as schedules
+from gputop.sources.activity.fallback_chain import SmReadFailed
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
-from gputop.sources.readers import HURRIES_EVERY_S, NOTHING_READ, Readers
+from gputop.sources.readers import HURRIES_EVERY_S, LOOK_AGAIN_S, NOTHING_READ, Readers
 from gputop.sources.selection import MachineOptions
 
 PATIENCE_S = 5.0
@@ -55,16 +58,19 @@ def test_a_snapshot_that_cannot_be_made_ends_no_reading() -> None:
     schedule.stop(PATIENCE_S)
 
 
+@pytest.fixture
+def host_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object, knew_gpus: bool, with_host: bool) -> HostReading:
+        return HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus)
+
+    monkeypatch.setattr(MachineReader, "read_host", read)
+
+
 def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
+    host_is_read: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
     monkeypatch.setattr(MachineReader, "read_gpus", lambda *_: hangs.wait(PATIENCE_S) and GpusReading(1.0, (), ()))
-    monkeypatch.setattr(
-        MachineReader,
-        "read_host",
-        lambda *_, knew_gpus, with_host: HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus),
-    )
     monkeypatch.setattr(schedules, "SILENT_S", 0.0)
     source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
@@ -73,6 +79,30 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
         hangs.set()
         source.close()
     assert not reading.complete and reading.snapshot.host.cpu_pct == 5.0
+
+
+def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_answered(host_is_read: None) -> None:
+    """An answer may come while the driver is still asked for the rest of a reading."""
+    sm = SmOptions("http://127.0.0.1:1/metrics")
+    source = LocalSource(MachineOptions(interval_s=0.05, sm=sm), own_process=False)
+    exporter, numbers = source._reader.sm_readers._made_exporter(), count()
+
+    def read(*_: object) -> GpusReading:
+        number = next(numbers)
+        if number == 3:
+            exporter.scrape(0.0)
+        with suppress(SmReadFailed):
+            exporter.newest(("GPU-0", None), 0.0)
+        if number == 3:
+            time.sleep(2.0 * LOOK_AGAIN_S)
+        return GpusReading(float(number), (), (), notices=(f"reading {number}",))
+
+    vars(source._reader.session).update(ready=True, read=read, ask_seldom=lambda *_: None)
+    try:
+        reading = source.read_once(PATIENCE_S)
+    finally:
+        source.close()
+    assert (reading.complete, reading.snapshot.notices) == (True, ("reading 3",))
 
 
 # What a command that looks once has when the driver is slow: all of it, or what is missing by name.

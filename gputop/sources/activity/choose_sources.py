@@ -85,8 +85,9 @@ class SmReaders:
         return self.options.sm_source in ("auto", name)
 
     def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
-        """Whether a GPU waits for the first answer of a source."""
+        """Whether a GPU waited for the first answer of a source in the reading that has just ended."""
         if self._exporter is not None and self._exporter.kept_waiting:
+            self._exporter.kept_waiting = False
             return True
         return any(SM_SOURCES[gpu.sm_source].program and gpu.sm_active_pct is None for gpu in gpus)
 

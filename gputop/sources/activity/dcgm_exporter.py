@@ -105,7 +105,7 @@ class Exporter:
         self._first_at = self._answered_at = 0.0
         self._served: set[Entity] = set()
         self.kept_waiting = False
-        """Whether the last caller was told to wait for the first answer, which may have come since."""
+        """Whether a caller was told to wait for the first answer since this was last reset."""
 
     def activity(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
         """Return the newest values and keep fetching from now on."""
@@ -123,7 +123,6 @@ class Exporter:
         ``fix`` say why. Raises SmReadFailed.
         """
         exported = self._exported
-        self.kept_waiting = False
         if self._absent:
             raise SmReadFailed(f"no dcgm-exporter at {self._url}", forever=True)
         if exported is None:

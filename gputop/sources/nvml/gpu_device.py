@@ -396,7 +396,7 @@ class GpusReading(Struct, frozen=True):
     """One pass over the chosen GPUs, at Unix time ``t``.
 
     ``hung`` are indices on which a call did not return. ``chosen`` are the GPUs of a pass under way; empty while the
-    driver still lists them.
+    driver still lists them. ``awaits_activity`` if a source of SM activity had not answered by then.
     """
 
     t: float
@@ -406,6 +406,7 @@ class GpusReading(Struct, frozen=True):
     notices: tuple[str, ...] = ()
     hung: tuple[int, ...] = ()
     chosen: tuple[GpuStatic, ...] = ()
+    awaits_activity: bool = False
 
 
 class Pass(Struct):
