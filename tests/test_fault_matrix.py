@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import changes, driver, hangs, machine, surroundings, terminals
+from tests.faults import changes, driver, hangs, machine, surroundings
 from tests.faults.row import Row, World
 from tests.nvml.stand_in import Scenario
 
-ROWS = [row for part in (driver, hangs, changes, machine, surroundings, terminals) for row in part.rows()]
+ROWS = [row for part in (driver, hangs, changes, machine, surroundings) for row in part.rows()]
 
 
 @pytest.mark.nvml

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hardware import beside, checks, load, steps
+from tests.hardware import checks, load, steps
 from tests.hardware.__main__ import Done, main, report, run
 from tests.hardware.checks import Missing, Wrong, said
 from tests.hardware.gpu_work import CAUSES
@@ -81,7 +81,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(steps, "WARM_UP_S", 0.1)
     monkeypatch.setattr(steps, "WATCHED_S", 0.3)
-    monkeypatch.setattr(beside, "SETTLES_S", 0.0)
     monkeypatch.setattr(load, "SETTLES_S", 0.0)
     make(gputop="exit 3", work="exit 3", nvidia_smi="exit 9")
     return make

@@ -103,13 +103,6 @@ class Terminal:
             self._read(pressed + patience_s - time.monotonic())
         return self.chunks[-1][0] - pressed if len(self.chunks) > count else patience_s
 
-    def press(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Another size from now on; what was shown before cannot be replayed any more."""
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
     def _read(self, timeout_s: float) -> None:
         ready, _, _ = select.select([self._master], [], [], max(0.0, timeout_s))
         if not ready:

@@ -117,10 +117,11 @@ def test_the_exit_code_is_the_jobs_where_its_report_cannot_be_written(tmp_path: 
 
 def test_an_unreadable_configuration_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gputop.toml"
-    path.write_text("interval = [")
-    assert main(["once", "--config", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert is_one_line(said) and str(path) in said
+    for text, words in (("interval = [", ""), ("#" * (2 << 20), "is larger than 1 MiB")):
+        path.write_text(text)
+        assert main(["once", "--config", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert is_one_line(said) and str(path) in said and words in said
     path.write_text("intervall = 2\n")
     assert "healthy" in _said(capsys, "demo", "--list", "--config", str(path), warns="did you mean interval")
 

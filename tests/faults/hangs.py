@@ -74,21 +74,6 @@ def _one_of_two(row: Row, world: World) -> None:
     assert row.sees in answer["gpus"][1]["lost_reason"]
 
 
-def _too_slow(row: Row, world: World) -> None:
-    """How far a driver comes in a time is its own affair: what is read and what is named make up the whole."""
-    scenario = world.make(8)
-    scenario.latency_us = 50_000
-    # By then the first GPUs are read, and not nearly the last ones.
-    done = world.run(scenario, "once", "--json", "--wait", "5")
-    answer = json.loads(done.stdout)
-    assert not answer["complete"]
-    assert done.returncode == (row.status if answer["gpus"] else 3)
-    read, missing = ([gpu["index"] for gpu in answer[key]] for key in ("gpus", "missing_gpus"))
-    assert not read or row.sees in " ".join(answer["notices"])
-    assert not (read or missing) or [*read, *missing] == list(range(8))
-    assert done.stderr.startswith("gputop: waiting for the driver")
-
-
 def _while_started_again(row: Row, world: World) -> None:
     scenario = world.make(2)
     with Watcher(scenario, hung_s=HUNG_S, look_s=LOOK_S) as watcher:
@@ -121,9 +106,6 @@ def rows() -> list[Row]:
         Row("a hang of any call", "has not returned for", None, _while_running(*OF_ONE_GPU), slow=True),
         Row("a hang of the count", "NVML has not answered", 3, _while_counted, slow=True),
         Row("a hang of one GPU: once", "has not returned for", 0, _one_of_two, slow=True),
-        Row(
-            "a driver that is too slow: once", "not read within 5 s, the driver answers slowly", 0, _too_slow, slow=True
-        ),
         Row("a hang while a GPU is found", "has not returned for", None, _while_found),
         Row("a hang after a reload", "NVML call nvmlInit has not returned for", None, _while_started_again, slow=True),
         Row("a hang at the end", "H100", 0, _at_the_end, slow=True),

@@ -82,5 +82,5 @@ def rows() -> list[Row]:
     return [
         Row("dead processes and zombies", "ended, the driver still holds its memory", None, _dead_and_zombie),
         Row("the clock steps back", "GPU", None, _clock(-HOUR, kept=False)),
-        Row("the clock steps forward, suspend", "GPU", None, _clock(HOUR, kept=True)),
+        Row("the clock steps forward, suspend", "GPU", None, _clock(HOUR, kept=True), slow=True),
     ]

@@ -48,33 +48,23 @@ class World:
         return {**scenario.environment(), "PYTHONPATH": str(ROOT), "HOME": str(home), **(more or {})}
 
     def run(
-        self,
-        scenario: Scenario,
-        *arguments: str,
-        env: Mapping[str, str] | None = None,
-        without: Sequence[str] = (),
-        **more: Any,
+        self, scenario: Scenario, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """``gputop ARGUMENTS`` to its end; ``without`` are environment variables to leave out."""
-        environment = {k: v for k, v in self.environment(scenario, env).items() if k not in without}
-        command = [sys.executable, "-m", "gputop", *arguments]
-        return subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            cwd=self.directory,
-            check=False,
-            **more,
-        )
+        """``gputop ARGUMENTS`` to its end."""
+        return ended([sys.executable, "-m", "gputop", *arguments], self.environment(scenario, env), self.directory)
 
     def screen(
         self, scenario: Scenario, *arguments: str, env: Mapping[str, str] | None = None, **more: Any
     ) -> PtyProgram:
         """The live screen in a terminal of its own."""
         return PtyProgram(*arguments, env=self.environment(scenario, env), **more)
+
+
+def ended(command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command that was run to its end."""
+    return subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, errors="replace", timeout=60, check=False
+    )
 
 
 def holds(row: Row, done: subprocess.CompletedProcess[str]) -> None:

@@ -1,4 +1,4 @@
-"""Work for a real GPU, by PyTorch: `python -m tests.hardware.gpu_work gemm|profile|job`. Exit 3 without either."""
+"""Work for a real GPU, by PyTorch: `python -m tests.hardware.gpu_work gemm|job`. Exit 3 without either."""
 
 from __future__ import annotations
 
@@ -146,22 +146,9 @@ def gemm(torch: Any, seconds: float) -> None:
     print(f"{2 * WIDTH**3 * count / (time.monotonic() - begun) / 1e12:.1f}")
 
 
-def profile(torch: Any) -> None:
-    """Prints how many kernels torch.profiler sees of ten products."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiling
-
-    a = torch.randn(2048, 2048, device="cuda")
-    with profiling(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
-        for _ in range(10):
-            a @ a
-        torch.cuda.synchronize()
-    print(sum(str(event.device_type).endswith("CUDA") for event in found.events()))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hardware.gpu_work", description=__doc__)
-    parser.add_argument("work", choices=("gemm", "profile", "job"))
+    parser.add_argument("work", choices=("gemm", "job"))
     parser.add_argument("cause", nargs="?", choices=CAUSES)
     parser.add_argument("--for", dest="seconds", type=float, default=5.0)
     args = parser.parse_args()
@@ -175,10 +162,8 @@ def main() -> int:
         return 3
     if args.work == "job":
         job(torch, args.cause or "healthy", args.seconds)
-    elif args.work == "gemm":
-        gemm(torch, args.seconds)
     else:
-        profile(torch)
+        gemm(torch, args.seconds)
     return 0
 
 

@@ -16,18 +16,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tests.hardware import checks
-from tests.hardware.beside import (
-    as_nobody,
-    clocks,
-    gpm_beside,
-    is_as_fast,
-    kernels_seen,
-    memory,
-    ncu,
-    rate,
-    two_helpers,
-    while_held,
-)
+from tests.hardware.beside import as_nobody, ncu, two_helpers
 from tests.hardware.checks import Missing, Wrong, printed, said
 from tests.hardware.gpu_work import CAUSES
 from tests.hardware.load import gpus, half_busy
@@ -200,14 +189,6 @@ def steps(out: Path) -> list[Step]:
         *others,
         Step("two helpers, and kill -9", two_helpers),
         Step("as uid 65534", as_nobody),
-        Step("clocks beside the counters", clocks),
-        Step("memory beside the counters", memory),
-        Step("GPM beside the counters", gpm_beside),
         *(loader_job(cause, out) for cause in CAUSES),
-        Step("matrix products beside the counters", while_held(rate, is_as_fast)),
-        Step(
-            "torch.profiler beside the counters",
-            while_held(kernels_seen, lambda before, during, _: 0 < int(before) <= int(during)),
-        ),
         Step("ncu beside the counters", ncu),
     ]

@@ -64,15 +64,23 @@ def test_a_gpu_without_gpm_says_what_would_help(nvml_scenario: Callable[..., Sce
 
 @pytest.mark.nvml
 def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., Scenario]) -> None:
-    scenario = nvml_scenario(2)
+    scenario = nvml_scenario(3)
     split(scenario.gpus[0], 0, 1)
     scenario.error("*", 15, gpu=1)
+    # As under WSL 2.
+    scenario.error("nvmlDeviceGetUtilizationRates", 999, gpu=2)
+    scenario.gpus[2].set(encoder=2_147_483_632)
     report = doctor(scenario)
-    parent, lost, instance = report["gpus"]
+    parent, lost, refused, instance = report["gpus"]
     assert "instances" in rows_of(parent)["gpm"]["fix"]
     assert lost["lost_reason"]
     assert rows_of(instance)["gpm"]["ok"]
-    assert [problem.split(":")[0] for problem in report["problems"] if problem.startswith("GPU")] == ["GPU 1"]
+    first, *others = [problem for problem in report["problems"] if problem.startswith("GPU")]
+    assert first.startswith("GPU 1: ") and refused["lost_reason"] is None
+    assert others == [
+        "GPU 2: utilisation is not measured: the driver answers with an unknown error",
+        "GPU 2: ENC is not measured: the driver gives an impossible value (2.14748e+09)",
+    ]
 
 
 def test_without_a_driver_there_are_problems_and_no_gpus(tmp_path: Any) -> None:

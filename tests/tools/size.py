@@ -1,16 +1,13 @@
-"""How much there is to read, by package: ``python -m tests.tools.size [REVISION]``, beside what a revision of git held.
+"""How much there is to read, by package: ``python -m tests.tools.size``.
 
 A code line holds more than blanks, a comment or a docstring. Tokens are those of Python's tokenizer without comments,
 docstrings and layout; an f-string is one, with every version of Python.
 """
 
 import io
-import subprocess
-import sys
-import tarfile
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 _TREES = ("gputop", "tests")
@@ -38,13 +35,6 @@ def _count(source: str) -> Counter[str]:
     return Counter(dict(zip(_COLUMNS, (1, source.count("\n"), len(lines), tokens), strict=True)))
 
 
-def _archived(revision: str) -> Iterator[tuple[str, str]]:
-    archive = subprocess.run(["git", "archive", revision, *_TREES], check=True, stdout=subprocess.PIPE).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        files = {name: tar.extractfile(name) for name in tar.getnames() if name.endswith(".py")}
-        yield from ((name, file.read().decode()) for name, file in files.items() if file)
-
-
 def packages(files: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for path, source in files:
@@ -55,11 +45,7 @@ def packages(files: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
 
 
 if __name__ == "__main__":
-    now = packages((str(path), path.read_text()) for tree in _TREES for path in Path(tree).rglob("*.py"))
-    before = packages(_archived(sys.argv[1])) if len(sys.argv) > 1 else now
-    print(f"{'':24}" + "".join(f"{column:>18}" for column in _COLUMNS))
-    for package in sorted({*now, *before}):
-        pairs = [(now[package][column], now[package][column] - before[package][column]) for column in _COLUMNS]
-        print(
-            f"{package:24}" + "".join(f"{value:>10,}{f'{change:+,}' if change else '':>8}" for value, change in pairs)
-        )
+    sizes = packages((str(path), path.read_text()) for tree in _TREES for path in Path(tree).rglob("*.py"))
+    print(f"{'':24}" + "".join(f"{column:>12}" for column in _COLUMNS))
+    for package, size in sorted(sizes.items()):
+        print(f"{package:24}" + "".join(f"{size[column]:>12,}" for column in _COLUMNS))

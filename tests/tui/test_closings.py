@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.closings import KINDS, PHASES, Closing, Surroundings, close_many, close_once, surroundings
+from tests.closings import KINDS, PHASES, Phase, ended_right
+from tests.nvml.stand_in import Scenario
 from tests.support.pty_program import SCREEN_TAKEN, PtyProgram
 
 READY = "NOT WORKING"
@@ -18,32 +17,19 @@ READY = "NOT WORKING"
 pytestmark = pytest.mark.nvml
 
 
-@pytest.fixture(scope="module")
-def around(nvml_dir: Path) -> Iterator[Surroundings]:
-    """What closings need, built once."""
-    for tool in ("cc", "tmux"):
-        if shutil.which(tool) is None:
-            if os.environ.get("GPUTOP_TEST_EVERYTHING"):
-                pytest.fail(f"{tool} is missing, and these tests were asked not to be skipped")
-            pytest.skip(f"closing terminals needs {tool}")
-    with surroundings(nvml_dir) as built:
-        yield built
+QUICK = (("pty", "live"), ("sighup", "demo"), ("shell", "loading"))
 
 
-@pytest.mark.parametrize(("kind", "phase"), [("pty", "live"), ("sighup", "demo"), ("server", "loading")])
-def test_nothing_is_left_behind(around: Surroundings, kind: str, phase: str) -> None:
-    (doing,) = (each for each in PHASES if each.name == phase)
-    assert _wrong([close_once(kind, doing, kind, around)]) == []
+CASES = [(kind, phase) for kind in KINDS for phase in PHASES if kind != "shell" or not phase.stops]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_left_behind_in_any_phase(around: Surroundings, kind: str) -> None:
-    assert _wrong(close_many(kind, len(PHASES), around)) == []
-
-
-def _wrong(done: list[Closing]) -> list[Closing]:
-    return [closing for closing in done if not closing.is_right]
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * ((case[0], case[1].name) not in QUICK)) for case in CASES],
+    ids=[f"{kind}-{phase.name}" for kind, phase in CASES],
+)
+def test_nothing_is_left_behind(kind: str, phase: Phase, nvml_scenario: Callable[..., Scenario]) -> None:
+    assert ended_right(kind, phase, nvml_scenario())
 
 
 def _threads(program: PtyProgram) -> int:

@@ -160,10 +160,18 @@ def test_energy_which_costs_the_driver_milliseconds_is_asked_every_few_seconds(m
     assert asked.count("nvmlDeviceGetTotalEnergyConsumption") == 3
 
 
+START_WORDS = {
+    9: "the NVIDIA driver is not loaded: sudo modprobe nvidia",
+    12: "install the driver, or start the container with GPUs",
+    18: "upgraded under the running kernel module: reboot",
+    999: "unknown error",
+}
+
+
 @pytest.mark.parametrize("code", [*range(1, 31), 999])
 def test_a_driver_that_does_not_start_is_one_line_with_the_fix(code: int) -> None:
     line = str(cannot_start(code))
-    assert line.endswith("gputop demo")
+    assert line.endswith("gputop demo") and START_WORDS.get(code, "") in line
     assert "\n" not in line
     assert ("is too old" in line) == (code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 

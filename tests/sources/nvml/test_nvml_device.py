@@ -197,6 +197,8 @@ def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypa
     driver.uuids = ["C", "B", "A"]
     assert driver.take() == [(0, "A", None), (1, "B", None), (2, "C", None)]
     assert [device.handle.raw[0] for device in driver.inventory.devices] == ["A", "B", "C"]
+    driver.uuids = ["D", "C", "B", "A"]
+    assert driver.take()[3:] == [(3, "D", None)]
 
 
 @pytest.mark.nvml
