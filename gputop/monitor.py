@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.job_steps import grown
+from gputop.diagnosis.phase_growth import grown
 from gputop.diagnosis.rules import RULES
 from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.summary import WorstGpuSelector

@@ -10,16 +10,8 @@ import pytest
 from msgspec import to_builtins
 
 from gputop.diagnosis.diagnosis_data import as_json
-from gputop.diagnosis.summary import (
-    LEVEL_OF_ROLE,
-    GpuSummary,
-    alarmed,
-    number_words,
-    owner_words,
-    role_of,
-    since_words,
-    summarize,
-)
+from gputop.diagnosis.gpu_owners import owner_words
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, GpuSummary, alarmed, number_words, role_of, since_words, summarize
 from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
 from gputop.features.export.run_counters import RunCounters
 from gputop.model.redaction import Redactor

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from gputop.api.step_clock import StepSummary
 from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
-from gputop.diagnosis.hardware_health import MemoryTrend
-from gputop.diagnosis.job_steps import growth_remedy
+from gputop.diagnosis.memory_trend import MemoryTrend
+from gputop.diagnosis.phase_growth import growth_remedy
 from gputop.model.quantity import duration, length, memory
 from gputop.monitor import Frame
 from gputop.report.gpu_account import GpuReport

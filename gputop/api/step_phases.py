@@ -26,7 +26,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.job_steps import grown, growth_remedy
+from gputop.diagnosis.phase_growth import grown, growth_remedy
 from gputop.model.quantity import step_time
 from gputop.model.steps import Phase, PhaseGrowth, PhaseSeries, mean_phases, phase_word
 

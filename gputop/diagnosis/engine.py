@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.core_takers import takers
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
+from gputop.diagnosis.gpu_owners import Owners
 from gputop.diagnosis.hang import Hangs
 from gputop.diagnosis.host_side import GpuHostActivity, loader_shares, read_host, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
@@ -19,11 +20,11 @@ from gputop.diagnosis.sample_facts import clock_share, sm_now
 from gputop.diagnosis.sanity import SanityFilter
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import StragglerDetector
-from gputop.diagnosis.summary import Owners
+from gputop.diagnosis.time_ledger import Ledger, measured_span
 from gputop.diagnosis.tracks import TickContext
 from gputop.diagnosis.turns import TurnDetector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
-from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
+from gputop.diagnosis.verdict_log import Findings
 from gputop.diagnosis.verdict_state import GpuState
 from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
 from gputop.model.steps import StepPeriod

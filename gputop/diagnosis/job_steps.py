@@ -11,12 +11,7 @@ from math import sqrt
 from operator import mul
 
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from gputop.model.steps import PeriodSource, Phase, PhaseGrowth, StepPeriod
-
-# The step of a job that does not announce it, from the rhythm of its GPUs: autocorrelation of NVLink, power, tensors.
-#
-# Samples four times a second show steps of two seconds and more. Once a second only multiples of a step are seen, so
-# nothing is said then.
+from gputop.model.steps import PeriodSource, StepPeriod
 
 MOST_INTERVAL_S = 0.3
 """Samples must be a quarter of a second apart; a little late is early enough."""
@@ -195,47 +190,3 @@ def jobs_of(gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]) -> Ma
         if gpu.lost_reason is None:
             groups.setdefault(owner.get(gpu.static.index, gpu.static.uuid), []).append(gpu)
     return groups
-
-
-# Which phase of a step has grown over a run: its host time in the last part against that in the first.
-
-LEAST_STEPS = 30
-"""Steps that were looked at, some one a second, without the warm-up: with fewer a third of them says nothing."""
-WARM_UP_STEPS = 3
-PHASE_GROWN = 1.2
-"""From this ratio of the last third's median step to the first third's on, a step has grown."""
-REMEDIES: Mapping[Phase, str] = {
-    "forward": "longer inputs, or more work on the host (shapes that change, a busy machine)",
-    "backward": "longer inputs or outputs, more gradients to clip or gather, or values read from the GPU in the loop",
-    "optimizer": "more parameters that train, or an optimizer that works on them one by one (foreach=, fused=)",
-    "between": "loader, logging and checkpoints lie there: step(data_wait_s=…) or a callback tells the loader's part",
-}
-
-
-def growth_remedy(growth: PhaseGrowth) -> str:
-    """Contents of the phase that has grown, and the remedy."""
-    return REMEDIES[growth.phase]
-
-
-def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
-    """The phase of these steps, in order, that grew most.
-
-    None where a step takes no longer than in the beginning. Steps with other phases than the last one are left out. In
-    seconds.
-    """
-    alike = steps[-1].keys() if steps else ()
-    alike_steps = [step for step in steps[WARM_UP_STEPS:] if step.keys() == alike]
-    if not alike or len(alike_steps) < LEAST_STEPS:
-        return None
-    # Importing it takes 4 ms, for which a start need not wait.
-    from statistics import median
-
-    third = len(alike_steps) // 3
-    first, last = alike_steps[:third], alike_steps[-third:]
-    if median(sum(step.values()) for step in last) < PHASE_GROWN * median(sum(step.values()) for step in first):
-        return None
-    medians = {
-        phase: (median(step[phase] for step in first), median(step[phase] for step in last)) for phase in alike_steps[0]
-    }
-    phase_grown = max(medians, key=lambda phase: medians[phase][1] - medians[phase][0])
-    return PhaseGrowth(phase_grown, *medians[phase_grown])

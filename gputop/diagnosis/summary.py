@@ -9,19 +9,20 @@ Pure: time enters with the snapshots.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from posixpath import basename
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.conditions import flag_now, has_low_clock
-from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
-from gputop.diagnosis.rules.base import HELD_BYTES, STARTUP
-from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, LOW_CLOCK, STALLED
-from gputop.diagnosis.rules.starved import LOW_DEMAND
+from gputop.diagnosis.rules.device_badges import ECC, LOST
+from gputop.diagnosis.rules.gates import HELD_BYTES, STARTUP
+from gputop.diagnosis.rules.half_working import HALF_WORKING
+from gputop.diagnosis.rules.job_badges import STRAGGLER
+from gputop.diagnosis.rules.low_clock import LOW_CLOCK
+from gputop.diagnosis.rules.serving import LOW_DEMAND
+from gputop.diagnosis.rules.stuck import HANG
 from gputop.diagnosis.sample_facts import sm_now
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
@@ -38,134 +39,8 @@ from gputop.diagnosis.types import (
     full_title,
 )
 from gputop.diagnosis.worth import NOTHING, Worth, worth_of
-from gputop.model.feeders import rank_among_owners
 from gputop.model.quantity import HOUR_S, duration, duration_of
 from gputop.model.snapshot import GpuSample, ProcessSample
-
-# Lost time: a share of each second, by one function for seconds, windows and bins.
-
-LOSES_ALL = frozenset((HANG.id, STALLED.id))
-"""Verdicts under which nothing is computed, whatever the counters show."""
-IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
-
-
-def lost_share(
-    state: State, verdict: str, util_pct: float | None, sm_pct: float | None, clock: float | None = None
-) -> float | None:
-    """Share, 0 to 1, of a moment that a GPU lost under a verdict.
-
-    None if nothing was judged.
-
-    Starved and idle lose the part without a kernel, busy-not-working and half working the part of the chip that no
-    kernel used: linear in the measured values, so that sums over seconds equal what their means give. Busy-not-working
-    without measured SM, a hang and warps that only wait lose all. A low clock loses the part of the clock that is
-    missing (``clock`` is the share of its maximum). Other work loses nothing: from the SM / util at which half working
-    ends on, what remains is how kernels are.
-    """
-    if state == "unmeasured":
-        return None
-    if verdict in LOSES_ALL:
-        return 1.0
-    if state in IDLES:
-        return 1.0 if util_pct is None else 1.0 - _share(util_pct)
-    if state == "busy_not_working":
-        return 1.0 if sm_pct is None else 1.0 - _share(sm_pct)
-    if verdict == LOW_CLOCK.id:
-        return None if clock is None else 1.0 - min(1.0, clock)
-    if verdict == HALF_WORKING.id:
-        return None if sm_pct is None else 1.0 - _share(sm_pct)
-    return 0.0
-
-
-def _share(percent: float) -> float:
-    return min(100.0, max(0.0, percent)) / 100.0
-
-
-# Who holds the GPU that the verdict is about.
-
-
-class Owners:
-    """Owner of each GPU: the process with most memory there.
-
-    Kept until it ends.
-    """
-
-    def __init__(self) -> None:
-        self._identities: dict[int, tuple[int, int | None]] = {}
-        self._owners: dict[int, GpuOwner] = {}
-
-    def observe(self, processes: Iterable[ProcessSample]) -> None:
-        """Look at the processes of a snapshot."""
-        holding: dict[int, list[ProcessSample]] = {}
-        for p in processes:
-            if p.role == "gpu" and p.gpu is not None:
-                holding.setdefault(p.gpu, []).append(p)
-        identities: dict[int, tuple[int, int | None]] = {}
-        self._owners = {}
-        for gpu, members in holding.items():
-            kept = self._identities.get(gpu)
-            stays = [p for p in members if (p.pid, p.starttime) == kept]
-            first = max(stays or members, key=rank_among_owners)
-            identities[gpu] = (first.pid, first.starttime)
-            static = first.static
-            self._owners[gpu] = GpuOwner(
-                first.pid, static.user, static.command or static.name, static.job, len(members) - 1
-            )
-        self._identities = identities
-
-    def owner_of(self, gpu: int) -> GpuOwner | None:
-        """The owner of the GPU with that index.
-
-        None where no process is seen there.
-        """
-        return self._owners.get(gpu)
-
-
-def program(command: str) -> str:
-    """Program of a command in a word.
-
-    Of an interpreter its script or module, else the program's own name.
-    """
-    words = command.split()
-    if not words:
-        return ""
-    name = basename(words[0])
-    if not name.startswith(("python", "torchrun", "accelerate", "deepspeed")):
-        return name
-    for before, word in pairwise(words):
-        if before == "-m" or (not word.startswith("-") and word.endswith(".py")):
-            return basename(word)
-    return name
-
-
-def owner_words(owner: GpuOwner) -> str:
-    """``rl.py (rl, pid 4711, slurm 8830) and 2 more``.
-
-    Without what cannot be read.
-    """
-    return _named(owner, f"pid {owner.pid}") + (f" and {owner.others} more" if owner.others else "")
-
-
-def _named(owner: GpuOwner, pid: str) -> str:
-    facts = ", ".join(filter(None, (owner.user, pid, owner.job)))
-    name = program(owner.command) if owner.command else ""
-    return f"{name} ({facts})" if name and facts else name or facts
-
-
-MOST_JOBS = 3
-
-
-def whose_words(owners: Iterable[GpuOwner | None]) -> str:
-    """Owners of several GPUs in words.
-
-    A single owner with its pid, else each job once, so many at most.
-    """
-    distinct = list(dict.fromkeys(owner for owner in owners if owner is not None))
-    if len(distinct) == 1:
-        return owner_words(distinct[0])
-    jobs = list(dict.fromkeys(_named(owner, "") or owner_words(owner) for owner in distinct))
-    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
-    return ", ".join(jobs[:MOST_JOBS]) + more
 
 
 class Number(Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.conditions import Conditions, update_conditions
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.hardware_health import Health, MemoryTrend
+from gputop.diagnosis.hardware_health import Health
 from gputop.diagnosis.host_side import NO_PROCESSES, FeederRow, GpuHostActivity, HostMeans, saves_pct
 from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
 from gputop.diagnosis.idle_runs import (
@@ -33,6 +33,7 @@ from gputop.diagnosis.idle_runs import (
     state_of_main,
     state_of_workers,
 )
+from gputop.diagnosis.memory_trend import MemoryTrend
 from gputop.diagnosis.sample_facts import (
     degraded_link,
     is_split,

@@ -5,33 +5,24 @@ A screen must stay calm: a cause, a verdict and a badge give way only to somethi
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Generic, TypeVar
-
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
-from gputop.diagnosis.rules import CAUSES, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED, WORKS
-from gputop.diagnosis.rules.badges import BADGES, ECC, XID, lost_badge
-from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, RuleResult
-from gputop.diagnosis.rules.busy import (
-    COMMUNICATION,
-    HEALTHY,
-    MEMORY_BANDWIDTH,
-    NO_BOTTLENECK_SEEN,
-    WORKING,
-    chip_share,
-)
+from gputop.diagnosis.figure import IDLE_STATES, STARVED_IDS, UNDECIDED, Figure, efficiency, figure
+from gputop.diagnosis.rule_choice import SOON, candidate
+from gputop.diagnosis.rules.base import Rule, RuleResult
+from gputop.diagnosis.rules.busy_words import chip_share
+from gputop.diagnosis.rules.device_badges import ECC, XID, lost_badge
+from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
-from gputop.diagnosis.rules.starved import LOW_DEMAND, STARVED_UNATTRIBUTED
-from gputop.diagnosis.signals import EFFICIENCY_UTIL, Signals
-from gputop.diagnosis.thresholds import COMM_NVLINK
+from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
+from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.time_ledger import Ledger
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import NO_HOST, Badge, Change, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
-from gputop.diagnosis.verdict_log import Ledger
+from gputop.diagnosis.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
 from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
-from gputop.model.quantity import clamp_pct
 from gputop.model.snapshot import GpuSample
 
 Key = tuple[str, str]
@@ -47,198 +38,10 @@ def key_of(verdict: str, cause: Cause | None) -> Key:
     return verdict, _SAME.get(cause, cause or "")
 
 
-# Which rule holds now, and the hysteresis that keeps a screen calm.
-#
-# A candidate becomes the shown one when it has won 8 of the last 10 ticks (of 1 s: the windows are in seconds) and the
-# shown one has stood for 10 s. Where nothing wins so often and the shown one has won nothing, the most frequent wins,
-# so that a signal on a threshold cannot keep an old verdict alive.
-
-VOTE_S = 10.0
-VOTES_NEEDED = 0.8
-STANDS_S = 10.0
-FIRST_S, SOON_S = 5.0, 3.0
-"""The first verdict shows once it has held for so long without a break, and sooner the wait of a young job and what is
-wrong with a steady load that is sampled four times a second."""
-SOON_SAMPLES = 12
-"""Samples in ``SOON_S`` that must agree on an early verdict."""
-SOON: frozenset[Cause] = frozenset(("disk", "network", "fetch", "pipe", "lock", "sleep"))
-"""What a job that has just begun to train is told to wait for as soon as its account says so. What runs may be its
-warm-up, and what is not seen yet may still be."""
-
-PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
-"""The rules for a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
-
-T = TypeVar("T")
-
-
-NEVER_EARLY = frozenset(rule.id for rule in (*IDLE_FAMILY, *UNATTRIBUTED, LOW_DEMAND, *END))
-"""All-clears, and what is said where nothing better is known: a few seconds may lie between two pauses, or in one."""
-
-
-def candidate(s: Signals) -> Rule:
-    """The rule that holds now, early only where it says what is wrong."""
-    rule = _candidate(s)
-    return COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.samples >= s.min_samples else rule
-
-
-def _candidate(s: Signals) -> Rule:
-    """The rule that holds now.
-
-    Starvation without a cause that can be named yields to A/B: B lies wholly where the GPU is idle ≥ 20 %, and "low SM
-    while kernels run" says more than "idle, cause not seen".
-    """
-    if not s.util_known:
-        return next((rule for rule in PROVEN_BY_SM if rule.matches(s)), COLLECTING)
-    gate = next((rule for rule in GATES if rule.matches(s)), None)
-    if gate is not None and s.begins and s.idle >= IDLE_PCT:
-        rule = next((rule for rule in STARVED if rule.matches(s)), STARVED_UNATTRIBUTED)
-        return rule if rule.tell(s).cause in SOON else gate
-    unseen = UNATTRIBUTED if s.flag is None else UNATTRIBUTED[:1]
-    return gate or next((rule for rule in (*CAUSES, *unseen, *WORKS) if rule.matches(s)), NO_BOTTLENECK_SEEN)
-
-
-class Debouncer(Generic[T]):
-    """Votes over time for one shown value."""
-
-    def __init__(self, shown: T, t: float) -> None:
-        self.shown = shown
-        self.since = t
-        self._votes: deque[T] = deque()
-        self._interval_s = 0.0
-
-    def vote(self, t: float, value: T, interval_s: float, *, first_s: float | None = None) -> bool:
-        """Count one tick; True if the shown value has changed.
-
-        ``first_s``: the shown value says nothing yet, and gives way to the first value that holds for so long.
-        """
-        votes, most = self._votes, max(1, round(VOTE_S / interval_s))
-        if votes and interval_s >= 2.0 * self._interval_s:
-            # Votes come more seldom from now on: of the earlier ones as many stay as would have come.
-            votes = self._votes = deque(list(votes)[:: -round(interval_s / self._interval_s)][::-1])
-        self._interval_s = interval_s
-        votes.append(value)
-        while len(votes) > most:
-            votes.popleft()
-        if value == self.shown and self.is_settled():
-            return False
-        if first_s is not None and value != self.shown:
-            first = max(1, round(first_s / interval_s))
-            if len(votes) >= first and all(votes[-n] == value for n in range(1, first + 1)):
-                self.show(t, value)
-                return True
-        if t - self.since < STANDS_S - 1e-6:
-            return False
-        # The most frequent; among equals the latest.
-        winner = max(reversed(votes), key=votes.count)
-        nothing_wins = len(votes) == most and self.shown not in votes
-        if winner == self.shown or (votes.count(winner) < VOTES_NEEDED * most and not nothing_wins):
-            return False
-        self.show(t, winner)
-        return True
-
-    def is_settled(self) -> bool:
-        """True if every tick that counts agrees with the shown value."""
-        return self._votes.count(self.shown) == len(self._votes)
-
-    def show(self, t: float, value: T) -> None:
-        """Show a value at once, without a vote."""
-        self.shown = value
-        self.since = t
-        self._votes.clear()
-
-    def forget(self) -> None:
-        """Discard all votes so far."""
-        self._votes.clear()
-
-
-class BadgeBoard:
-    """The badges of one GPU with the same hysteresis.
-
-    Alarms show at once.
-    """
-
-    def __init__(self) -> None:
-        self._choosers: dict[str, Debouncer[bool]] = {}
-        self._latest: dict[str, Badge] = {}
-
-    def observe(self, s: Signals, verdict: str, interval_s: float) -> tuple[Badge, ...]:
-        """The badges to show, in their order."""
-        choosers = self._choosers
-        shown: list[Badge] = []
-        for rule in BADGES:
-            badge = rule.check(s, verdict)
-            chooser = choosers.get(rule.id)
-            if badge is None and chooser is None:
-                continue
-            if chooser is None:
-                chooser = choosers[rule.id] = Debouncer(False, s.t - STANDS_S)
-            if badge is not None:
-                self._latest[rule.id] = badge
-            if badge is not None and rule.alarm and not chooser.shown:
-                chooser.show(s.t, True)
-            chooser.vote(s.t, badge is not None, interval_s)
-            if chooser.shown and rule.not_beside not in [other.id for other in shown]:
-                shown.append(self._latest[rule.id])
-            elif not chooser.shown and chooser.is_settled():
-                del choosers[rule.id]
-        return tuple(shown)
-
-    def clear(self, badge_id: str) -> None:
-        """Remove a badge at once."""
-        self._choosers.pop(badge_id, None)
-
-
-# The one number shown beside a verdict: what the verdict is about, never one that contradicts it.
-
-IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
-STARVED_IDS = frozenset(rule.id for rule in STARVED)
-"""Verdicts of the starved family, whatever state their time goes to."""
-
-Figure = tuple[str, float | None]
-
-
-def efficiency(s: Signals) -> tuple[float | None, str | None]:
-    """SM / util x 100 of the means, or None and a reason."""
-    if s.sm_off is not None:
-        return None, s.sm_off.words
-    if s.samples < s.min_samples:
-        return None, "collecting"
-    if s.mean.sm is None:
-        return None, "SM activity was not measured"
-    if not s.util_known:
-        return None, "util is not measured on a MIG instance"
-    if min(s.util_pct, s.mean.util_with_sm or 0.0) < EFFICIENCY_UTIL:
-        return None, f"util below {EFFICIENCY_UTIL:.0f} %"
-    return (None if s.sm_ratio is None else 100.0 * s.sm_ratio), None
-
-
-def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
-    """Number of a verdict as (word, percent).
-
-    Idle, DRAM or NVLink, else the efficiency, at most 100.
-    """
-    if s.samples < s.min_samples and rule.id in UNDECIDED:
-        return None
-    if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
-        return "DRAM", s.mean.dram
-    if rule.id == COMMUNICATION.id and s.mean.nvlink is not None and s.mean.nvlink >= COMM_NVLINK.leave:
-        return "NVLink", 100.0 * s.mean.nvlink
-    if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
-        return "idle", s.idle
-    score, _ = efficiency(s)
-    return "efficiency", clamp_pct(score)
-
-
-# One GPU as it is shown: the verdict that stands, its level, words, notes and badges.
-
 MOST_CHANGES = 10_000
 """A verdict stands for at least ten seconds: at worst this is more than a day."""
 CHANGING_S = 30.0
 """How long after a change of cause what is shown may still be the old one."""
-UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
-"""What is shown before anything is known: the first verdict need not wait for it."""
-
-
 NO_INSTANCES = (
     "MIG is on, and there is no instance: create some (nvidia-smi mig -cgi PROFILE -C) or switch MIG off "
     "(nvidia-smi -mig 0)"

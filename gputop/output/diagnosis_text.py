@@ -7,8 +7,9 @@ import time
 from datetime import datetime, timezone
 
 from gputop.diagnosis.diagnosis_data import as_json, verdict_data
-from gputop.diagnosis.rules.base import COLLECTING
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, summarize
+from gputop.diagnosis.gpu_owners import owner_words
+from gputop.diagnosis.rules.gates import COLLECTING
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, number_words, since_words, summarize
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
 from gputop.model.quantity import duration, kinds, length
 from gputop.model.serving import server_lines

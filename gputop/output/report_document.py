@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from msgspec import Struct
 
-from gputop.diagnosis.summary import owner_words, whose_words
+from gputop.diagnosis.gpu_owners import owner_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, TOLD_SLOWER
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.quantity import (

@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from itertools import zip_longest
 
 from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
+from gputop.diagnosis.gpu_owners import owner_words
+from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
 from gputop.model.quantity import clamp_pct, count, gpu_time, length, number
 from gputop.model.sm import SM_SOURCES

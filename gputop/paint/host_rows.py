@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import serving_on
-from gputop.diagnosis.rules.busy import COMMUNICATION
+from gputop.diagnosis.rules.bandwidth import COMMUNICATION
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT
 from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, owner_words, since_words, summarize
+from gputop.diagnosis.gpu_owners import owner_words
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, since_words, summarize
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, clock_time, duration, number, rate, terminal_safe
 from gputop.model.snapshot import GpuSample

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import EFFICIENCY_UTIL
+from gputop.diagnosis.time_ledger import RisingSums
 from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State
-from gputop.diagnosis.verdict_log import RisingSums
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
+from gputop.diagnosis.gpu_owners import whose_words
+from gputop.diagnosis.rules.working import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
-from gputop.diagnosis.summary import whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN
-from gputop.diagnosis.verdict_log import measured_span
+from gputop.diagnosis.time_ledger import measured_span
 from gputop.diagnosis.worth import NOTHING, Worth
 from gputop.model.cards import card_shares
 from gputop.model.quantity import length, which_gpus

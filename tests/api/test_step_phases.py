@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gputop.api.step_phases import MOST_KEPT, Phases, PhaseSampler, phase_summary
-from gputop.diagnosis.job_steps import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
+from gputop.diagnosis.phase_growth import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
 from gputop.model.steps import PhaseSeries
 from tests.support.command import ran
 

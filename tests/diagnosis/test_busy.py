@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.rules.busy import UNEXPLAINED
+from gputop.diagnosis.rules.working import UNEXPLAINED
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import SOFTWARE_THERMAL
 from gputop.model.sm import SmLack

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.hardware_health import Health, growth
+from gputop.diagnosis.hardware_health import Health
+from gputop.diagnosis.memory_trend import growth
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessStatic
 from gputop.sources.simulation.life import slurm
 from tests.support.scenes import GIB, HOST, T0, Watch, assert_told, badges, gpu, snap, steady, train, workers

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.diagnosis.conditions import Conditions, update_conditions
-from gputop.diagnosis.hardware_health import growth
 from gputop.diagnosis.host_side import read_host
 from gputop.diagnosis.idle_runs import SteadyStateTracker
+from gputop.diagnosis.memory_trend import growth
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.sample_facts import pcie_capacity
 from gputop.diagnosis.tracks import GpuTrack, Restart, TickContext, WindowState
-from gputop.diagnosis.verdict_state import Debouncer
+from gputop.diagnosis.votes import Debouncer
 from gputop.diagnosis.window import GpuMeans, Second, gpu_means
 from tests.support.examples import looks
 from tests.support.scenes import HOST, T0, gpu, train

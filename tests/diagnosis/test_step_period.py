@@ -15,7 +15,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.job_steps import StepPeriods, grown, period
+from gputop.diagnosis.job_steps import StepPeriods, period
+from gputop.diagnosis.phase_growth import grown
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import Phase, StepPeriod, StepRow
 from gputop.monitor import Frame, Monitor

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.gpu_owners import owner_words, program
+from gputop.diagnosis.lost_time import lost_share
 from gputop.diagnosis.summary import (
     WorstGpuSelector,
     group_of,
     in_sample,
-    lost_share,
     number_words,
-    owner_words,
-    program,
     since_words,
     span_words,
     summarize,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputop.diagnosis.summary import program, summarize
+from gputop.diagnosis.gpu_owners import program
+from gputop.diagnosis.summary import summarize
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.header import hint_of

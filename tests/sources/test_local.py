@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gputop.diagnosis.rules.badges import lost_badge
+from gputop.diagnosis.rules.device_badges import lost_badge
 from gputop.model.metrics import GPU_METRICS
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of

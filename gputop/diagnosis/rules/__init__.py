@@ -5,33 +5,21 @@ To add one, define it in its family's file and list it here.
 
 from __future__ import annotations
 
-from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule
-from gputop.diagnosis.rules.busy import (
-    COMMUNICATION,
-    HALF_WORKING,
-    HANG,
-    HEALTHY,
-    LOW_CLOCK,
-    LOW_SM,
-    MEMORY_BANDWIDTH,
-    NO_BOTTLENECK_SEEN,
-    NO_TENSOR_CORES,
-    SMALL_KERNELS,
-    STALLED,
-    WORKING,
-)
+from gputop.diagnosis.rules.bandwidth import COMMUNICATION, MEMORY_BANDWIDTH
+from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, DATALOADER_NETWORK
+from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
+from gputop.diagnosis.rules.half_working import HALF_WORKING, NO_TENSOR_CORES
 from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY, STOPPED
-from gputop.diagnosis.rules.starved import (
-    CHECKPOINT_PAUSE,
-    KV_CACHE_FULL,
-    LOW_DEMAND,
-    MAIN_PROCESS,
-    PCIE_TRANSFER,
-    STARVED_UNATTRIBUTED,
-    WORKER_RESTART,
-)
+from gputop.diagnosis.rules.low_clock import LOW_CLOCK
+from gputop.diagnosis.rules.low_sm import LOW_SM, SMALL_KERNELS
+from gputop.diagnosis.rules.main_process import MAIN_PROCESS
+from gputop.diagnosis.rules.serving import KV_CACHE_FULL, LOW_DEMAND
+from gputop.diagnosis.rules.starved import CHECKPOINT_PAUSE, PCIE_TRANSFER, WORKER_RESTART
+from gputop.diagnosis.rules.stuck import HANG, STALLED
 from gputop.diagnosis.rules.turns import TAKE_FAST_TURNS, TAKE_TURNS
+from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
+from gputop.diagnosis.rules.working import HEALTHY, NO_BOTTLENECK_SEEN, WORKING
 
 GATES: tuple[Rule, ...] = (COLLECTING, STARTUP)
 IDLE_FAMILY: tuple[Rule, ...] = (IDLE_HOLDING_MEMORY, IDLE)

@@ -53,9 +53,6 @@ def _may_blame(s: Signals) -> bool:
     return s.idle >= IDLE_PCT and not main_leads(s) and own_wait(s) is None and not restarts(s)
 
 
-# --- CPU-bound ------------------------------------------------------------------------------------------------------
-
-
 def _cpu(s: Signals) -> bool:
     f = s.host.feeders
     if f is None or not _may_blame(s):
@@ -118,8 +115,6 @@ DATALOADER_CPU = Rule(
     remedy="cores free: more loaders, decode on the GPU (DALI, torchvision v2), cache; queued ≥ 30 %: free cores, "
     "OMP_NUM_THREADS=1; throttled: raise the cgroup's CPU limit; few of many: balanced shards, in_order=False",
 )
-
-# --- I/O-bound ------------------------------------------------------------------------------------------------------
 
 
 def _disk(s: Signals) -> bool:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from gputop import __version__
-from gputop.diagnosis.rules.base import COLLECTING
+from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.features.export.run_counters import GpuCounts, RunCounters
 from gputop.model.cards import card_shares
 from gputop.model.metrics import SM_PROVENANCE

@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import floor, inf, isnan, nan
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
-from gputop.diagnosis.rules.base import HELD_BYTES
+from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.thresholds import SURELY_BUSY_UTIL
 from gputop.diagnosis.types import State
 from gputop.features.fleet import queries, state_rules

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
-from gputop.diagnosis.rules.base import HELD_BYTES
+from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.thresholds import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, FLAG_C_RATIO, FLAG_C_UTIL
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS

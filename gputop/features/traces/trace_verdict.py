@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_rows
 from gputop.diagnosis.conditions import busy_not_working
-from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES
+from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
+from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
+from gputop.diagnosis.rules.low_sm import LARGER_WORK
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
 from gputop.diagnosis.rules.starved import ALARM_IDLE, PINNED
 from gputop.diagnosis.thresholds import (

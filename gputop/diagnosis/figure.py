@@ -1,0 +1,52 @@
+"""The one number shown beside a verdict: about the verdict, never against it."""
+
+from __future__ import annotations
+
+from gputop.diagnosis.rules import STARVED
+from gputop.diagnosis.rules.bandwidth import COMMUNICATION, MEMORY_BANDWIDTH
+from gputop.diagnosis.rules.base import Rule
+from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
+from gputop.diagnosis.signals import EFFICIENCY_UTIL, Signals
+from gputop.diagnosis.thresholds import COMM_NVLINK
+from gputop.diagnosis.types import State
+from gputop.model.quantity import clamp_pct
+
+UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
+"""What is shown before anything is known: the first verdict need not wait for it."""
+IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
+STARVED_IDS = frozenset(rule.id for rule in STARVED)
+"""Verdicts of the starved family, whatever state their time goes to."""
+
+Figure = tuple[str, float | None]
+
+
+def efficiency(s: Signals) -> tuple[float | None, str | None]:
+    """SM / util x 100 of the means, or None and a reason."""
+    if s.sm_off is not None:
+        return None, s.sm_off.words
+    if s.samples < s.min_samples:
+        return None, "collecting"
+    if s.mean.sm is None:
+        return None, "SM activity was not measured"
+    if not s.util_known:
+        return None, "util is not measured on a MIG instance"
+    if min(s.util_pct, s.mean.util_with_sm or 0.0) < EFFICIENCY_UTIL:
+        return None, f"util below {EFFICIENCY_UTIL:.0f} %"
+    return (None if s.sm_ratio is None else 100.0 * s.sm_ratio), None
+
+
+def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
+    """Number of a verdict as (word, percent).
+
+    Idle, DRAM or NVLink, else the efficiency, at most 100.
+    """
+    if s.samples < s.min_samples and rule.id in UNDECIDED:
+        return None
+    if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
+        return "DRAM", s.mean.dram
+    if rule.id == COMMUNICATION.id and s.mean.nvlink is not None and s.mean.nvlink >= COMM_NVLINK.leave:
+        return "NVLink", 100.0 * s.mean.nvlink
+    if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
+        return "idle", s.idle
+    score, _ = efficiency(s)
+    return "efficiency", clamp_pct(score)

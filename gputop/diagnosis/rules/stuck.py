@@ -1,0 +1,95 @@
+"""Rules for kernels that only wait: hangs, and warps that do nothing."""
+
+from __future__ import annotations
+
+from gputop.diagnosis import thresholds
+from gputop.diagnosis.rules.base import Rule, RuleResult
+from gputop.diagnosis.rules.busy_words import power_part
+from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
+from gputop.model.quantity import duration, pct
+
+FLIGHT_RECORDER = (
+    "TORCH_FR_BUFFER_SIZE=2000 (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
+"""Settings of PyTorch's flight recorder: c10d/FlightRecorder.hpp (2.13 reads both names) and ProcessGroupNCCL.hpp."""
+
+
+def _tell_hang(s: Signals) -> RuleResult:
+    spin = s.spin
+    assert spin is not None
+    title, lasted = "hang: waits inside a kernel", duration(spin.for_s)
+    line = f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)} and DRAM {pct(s.mean.dram)} stand still{power_part(s)}"
+    pid = s.tick.pid
+    remedy = f"py-spy dump --pid {'PID' if pid is None else pid} shows where it waits"
+    evidence: tuple[str, ...] = (line,)
+    short = "py-spy dump"
+    if spin.behind:
+        first = spin.behind[0]
+        who = "1 GPU waits" if spin.waiting == 1 else f"{spin.waiting} GPUs wait"
+        evidence = (f"{who} for {spin.late}", line)
+        dump = "" if first.reason == ENDED else f": py-spy dump --pid {first.pid}"
+        remedy = f"look at {first.name} first{dump}; its log and dmesg"
+        short = f"look at {first.name}"
+    elif spin.is_asleep:
+        evidence = (f"its main thread has slept all of {lasted}", line)
+    if spin.is_collective:
+        remedy += f"; {FLIGHT_RECORDER} keep who entered which collective: read the dumps with torchfrtrace"
+    return RuleResult(
+        "red", evidence, remedy, short, "high" if spin.behind else "medium",
+        ("it has worked otherwise before: this is no property of its kernels",),
+        title=f"{title} for {lasted}", plain_title=title, cause="collective" if spin.is_collective else None,
+        for_s=spin.for_s, about=spin.behind[0].gpu if spin.behind else None,
+    )  # fmt: skip
+
+
+HANG = Rule(
+    id="hang",
+    title="hang: waits inside a kernel",
+    short="hang",
+    condition=f"for {WAITS_S:.0f} s: util ≥ {thresholds.LOW_POWER_UTIL:.0f} %, SM < {thresholds.FLAG_A_SM:.0f} % and "
+    f"steady within 3 "
+    "points, pipes and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; the job worked otherwise before for 30 s, "
+    "or its announced steps have stopped; another rank of it is idle or has ended, or its main thread slept for 120 s "
+    "in ≥ 95 % of the time while it has NCCL's threads or stopped steps; not while a rank works, for two minutes also "
+    "on the CPU or writing; not for less than twice the longest such wait that ended",
+    level="red",
+    state="busy_not_working",
+    matches=lambda s: s.spin is not None and s.spin.is_hang,
+    tell=_tell_hang,
+    remedy=f"the rank that differs is named: look at it; else `py-spy dump` on each rank; {FLIGHT_RECORDER}",
+    checked="simulated loads alone; of real hangs the power is known, 10 % of the limit on every rank",
+)
+
+
+def or_stuck(s: Signals) -> tuple[str, ...]:
+    """A note that small kernels may be a wait inside one."""
+    if s.spin is None:
+        return ()
+    if s.spin.behind:
+        return (f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",)
+    return (f"or stuck inside one kernel: `py-spy dump --pid {'PID' if s.tick.pid is None else s.tick.pid}` tells",)
+
+
+def _tell_stalled(s: Signals) -> RuleResult:
+    others = f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {thresholds.STALLED_PIPE:.0f} %"
+    note = "warps are resident and nothing was computed: latency, locks or spinning"
+    return RuleResult("yellow", (f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,))
+
+
+STALLED = Rule(
+    id="stalled",
+    title="warps resident, nothing computed",
+    short="nothing computed",
+    condition=f"SM ≥ {thresholds.STALLED_SM:.0f} % (leaves at {thresholds.STALLED_SM.leave:.0f} %); tensor, FP64, "
+    f"FP32, FP16, INT, "
+    f"DRAM, PCIe and NVLink are all measured, and each is < {thresholds.STALLED_PIPE:.0f} % (leaves at "
+    f"{thresholds.STALLED_PIPE.leave:.0f} %)",
+    level="yellow",
+    state="working",
+    matches=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
+    tell=_tell_stalled,
+    remedy="look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; "
+    "spinning collectives, locks, atomics on one address, pointer chasing",
+    remedy_short="find what kernels wait for",
+    checked="argued, not seen: no load was recorded with all of these counters; on each a pipe has ≥ 45 % of SM",
+)

@@ -1,0 +1,148 @@
+"""Measured GPU time by state, integrated second by second: nothing is extrapolated, and nothing is priced here.
+
+What counts as waste is decided where the verdicts are: each rule names the state that its time goes to. A starved or
+idle GPU's time is split by its util, so that "starved" is the time in which nothing ran, not the time under that
+verdict. Memory-bound work counts as working, and so does an exchange of data beside work; a chip that only waits in
+its collectives is busy, not working, with that cause."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.diagnosis.lost_time import lost_share
+from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY
+from gputop.diagnosis.types import STATES, State, Waste
+from gputop.model.snapshot import GAP_INTERVALS
+
+RECENT_S = 600.0
+SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
+IDLE_CAUSES: Mapping[State, str] = MappingProxyType({"idle": IDLE.id, "idle_allocated": IDLE_HOLDING_MEMORY.id})
+"""Causes of the time lost in a state, whatever verdict is shown: idle time before its verdict, or of low demand."""
+
+
+class GpuTime(Struct):
+    """One GPU's seconds: by state, of busy_not_working by verdict, and lost by verdict."""
+
+    seconds: dict[State, float]
+    causes: dict[str, float] = {}
+    lost: dict[str, float] = {}
+
+
+class Ledger:
+    """The time of each GPU, and what all lost over the last ten minutes."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, GpuTime] = {}
+        self._recent: deque[tuple[float, float, float, float]] = deque()
+        self._recent_s = self._recent_measured = self._recent_lost = 0.0
+        self._tick = [0.0, 0.0]
+
+    def add(
+        self,
+        uuid: str,
+        state: State,
+        dt: float,
+        util_pct: float | None,
+        sm_pct: float | None,
+        verdict: str,
+        clock: float | None = None,
+    ) -> float:
+        """Add seconds of one GPU and return the lost ones.
+
+        ``verdict`` is the cause of the loss.
+        """
+        if dt <= 0.0:
+            return 0.0
+        time = self._gpus.get(uuid)
+        if time is None:
+            time = self._gpus[uuid] = GpuTime(dict.fromkeys(STATES, 0.0))
+        wasted = dt
+        if state in SPLIT and util_pct is not None:
+            worked = dt * min(100.0, max(0.0, util_pct)) / 100.0
+            wasted = dt - worked
+            time.seconds["working"] += worked
+        time.seconds[state] += wasted
+        if state == "busy_not_working":
+            time.causes[verdict] = time.causes.get(verdict, 0.0) + wasted
+        share = lost_share(state, verdict, util_pct, sm_pct, clock)
+        if share is None:
+            return 0.0
+        lost = dt * share
+        self._tick[0] += dt
+        self._tick[1] += lost
+        if lost > 0.0:
+            cause = IDLE_CAUSES.get(state, verdict)
+            time.lost[cause] = time.lost.get(cause, 0.0) + lost
+        return lost
+
+    def close_tick(self, t: float, dt: float) -> None:
+        """End a snapshot of ``dt`` seconds and forget old ones."""
+        measured, lost = self._tick
+        self._tick = [0.0, 0.0]
+        recent = self._recent
+        recent.append((t, dt, measured, lost))
+        self._recent_s += dt
+        self._recent_measured += measured
+        self._recent_lost += lost
+        while recent[0][0] <= t - RECENT_S:
+            _, old_dt, old_measured, old_lost = recent.popleft()
+            self._recent_s -= old_dt
+            self._recent_measured -= old_measured
+            self._recent_lost -= old_lost
+
+    def time_of(self, uuid: str) -> GpuTime:
+        """A copy of one GPU's time."""
+        time = self._gpus.get(uuid)
+        if time is None:
+            return GpuTime(dict.fromkeys(STATES, 0.0))
+        return GpuTime(time.seconds.copy(), time.causes.copy(), time.lost.copy())
+
+    def forget(self, uuid: str) -> None:
+        """Drop one GPU's own time."""
+        self._gpus.pop(uuid, None)
+
+    def waste(self) -> Waste:
+        """The present sums."""
+        span = self._recent_s
+        if span <= 0.0:
+            return Waste()
+        return Waste(span, max(0.0, self._recent_measured / span), max(0.0, self._recent_lost / span))
+
+
+class RisingSums:
+    """Growth of sums that only rise.
+
+    Sums of a monitor that began anew, as after a clock that was set back, count from there.
+    """
+
+    def __init__(self, before: Mapping[str, float] | None = None) -> None:
+        """``before`` are the sums from which on it counts.
+
+        None are those that are taken first.
+        """
+        self.risen: dict[str, float] = {}
+        self._before = before
+
+    def take(self, sums: Mapping[Any, float] | None) -> float:
+        """Add the rise of the sums since the last call, and return it."""
+        now: dict[str, float] = dict(sums or {})
+        before = now if self._before is None else self._before
+        if any(now.get(key, 0.0) < value for key, value in before.items()):
+            before = {}
+        rises = {key: value - before.get(key, 0.0) for key, value in now.items()}
+        for key, rise in rises.items():
+            self.risen[key] = self.risen.get(key, 0.0) + rise
+        self._before = now
+        return sum(rises.values())
+
+
+def measured_span(since_last_s: float, interval_s: float) -> float:
+    """Time that a sample covers: never the whole of a gap."""
+    if since_last_s <= 0.0:
+        return 0.0
+    return since_last_s if since_last_s <= GAP_INTERVALS * interval_s else interval_s
