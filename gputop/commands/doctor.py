@@ -72,11 +72,8 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     """Redact every text of the report; whole names become numbers."""
     host, owner = redactor.host(report["host"]), redactor.user(report["step_socket"]["owner"])
-    users = [redactor.user(row["user"]) for row in report["exporters"]]
     for gpu in report["gpus"]:
         redactor.device(gpu["uuid"])
     shown: dict[str, Any] = redactor.data(report) | {"host": host}
     shown["step_socket"]["owner"] = owner
-    for row, user in zip(shown["exporters"], users, strict=True):
-        row["user"] = user
     return shown

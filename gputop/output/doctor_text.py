@@ -75,7 +75,7 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kernel, permissions, terminal, alerts, exporters, extras, files and versions."""
+    """Kernel, permissions, terminal, alerts, job steps, extras, files and versions."""
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
     yield "kernel", (f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
                      f"   wait channel {_PRESENT[kernel['wait_channel']]}")  # fmt: skip
@@ -87,10 +87,7 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
     if (alerts := report.get("alerts")) is not None:
         yield "alerts", ", ".join(alert["name"] for alert in alerts["configured"])
-    if (exporters := report.get("exporters")) is not None:
-        for row in exporters or (None,):
-            yield "exporter", _exporter(row)
-        socket = report["step_socket"]
+    if (socket := report.get("step_socket")) is not None:
         heard = f"an exporter receives every user's steps at {socket['path']}, mode {socket['mode']}"
         yield "job steps", heard if socket["listens"] else "no exporter receives the steps of every user's jobs"
     if (extras := report.get("extras")) is not None:
@@ -104,18 +101,3 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for row in report.get("private_files", ()):
         yield "token file", f"{row['what']}: {row['path']}   mode {row['mode'] or NOT_MEASURED}"
     yield "versions", "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
-
-
-def _exporter(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return "none runs here, as far as this user can see"
-    process_text = (
-        "of another PID namespace or a hidden user" if row["pid"] is None else f"pid {row['pid']} ({row['user']})"
-    )
-    where = [f"at {row['listen']}"] if row["listen"] else []
-    where += ["a text file"] if row["textfile"] else []
-    state = {True: "its values are current", False: "its values are late, or there is no GPU", None: ""}
-    answer_text = "does not answer" if row["answers"] is False else state[row["up"]]
-    if row["answers"] is None and row["listen"]:
-        answer_text = "served by TLS: not asked" if row["tls"] else "not at the usual address: not asked"
-    return "   ".join(part for part in (process_text, " and ".join(where), answer_text) if part)
