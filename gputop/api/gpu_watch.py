@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gputop.api.run_summary import MemoryGrowth, RunMemory
 from gputop.api.watch_options import NOTICES, Options, Role
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions
@@ -125,7 +124,6 @@ class Measuring:
         # These frames are never drawn, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
-        self._memory = MemoryGrowth()
         self._recorder: Recorder | None = None
         self._arrivals = Arrivals(self._source, wake)
         self.lock = threading.Lock()
@@ -181,7 +179,6 @@ class Measuring:
                 # In a container the driver lists pids of another namespace, and shows only the GPUs given to it.
                 self.own_gpus = (cut.gpus[0].static.name,)
             with self.lock:
-                self._memory.add(frame)
                 self._builder.add(frame)
             frames.append(frame)
         return frames
@@ -220,12 +217,6 @@ class Measuring:
         notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
         with self.lock:
             return self._builder.report(price=price, command=command, run_s=duration_s, notes=notes)
-
-    def memory(self, report: JobReport) -> tuple[RunMemory, ...]:
-        """Device memory in the job's words, GPU by GPU."""
-        with self.lock:
-            reports = [self._memory.report(gpu) for gpu in report.gpus]
-        return tuple(gpu_memory for gpu_memory in reports if gpu_memory is not None)
 
     def close(self) -> None:
         """End the source, then the recording."""

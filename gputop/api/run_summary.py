@@ -17,11 +17,8 @@ from msgspec.structs import replace
 from gputop.api.step_clock import StepSummary
 from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
-from gputop.diagnosis.memory_trend import MemoryTrend
 from gputop.diagnosis.phase_growth import growth_remedy
-from gputop.model.quantity import duration, length, memory
-from gputop.monitor import Frame
-from gputop.report.gpu_account import GpuReport
+from gputop.model.quantity import length, memory
 from gputop.report.job_report import JobReport
 from gputop.sources.procfs import read_small
 
@@ -81,17 +78,12 @@ class CostMeter:
         return WatchCost(sum(self._used.values()), time.monotonic() - self._begun, self.longest_s)
 
 
-# Device memory in the words of a job: how full it got, and whether it grows.
-
-
 class RunMemory(Struct, frozen=True):
     """Device memory of one GPU over the run."""
 
     gpu: int
     peak_bytes: float
     total_bytes: float
-    leak_bytes_per_min: float | None = None
-    full_in_s: float | None = None
 
     @property
     def headroom_bytes(self) -> float:
@@ -100,35 +92,17 @@ class RunMemory(Struct, frozen=True):
     @property
     def text(self) -> str:
         """One line for people."""
-        words = f"{memory(self.peak_bytes)} of {memory(self.total_bytes)} at most, {memory(self.headroom_bytes)} free"
-        if self.leak_bytes_per_min is not None:
-            full = "" if self.full_in_s is None else f", full in {duration(self.full_in_s)}"
-            words += f"; it grows by {self.leak_bytes_per_min / 1e6:.0f} MB a minute{full}"
-        return f"GPU {self.gpu}: {words}"
+        words = f"{memory(self.peak_bytes)} of {memory(self.total_bytes)} at most"
+        return f"GPU {self.gpu}: {words}, {memory(self.headroom_bytes)} free"
 
 
-class MemoryGrowth:
-    """Follows the growth of memory by the rule for leaks, GPU by GPU."""
-
-    def __init__(self) -> None:
-        self._trends: dict[int, MemoryTrend] = {}
-
-    def add(self, frame: Frame) -> None:
-        """Add one frame."""
-        for gpu in frame.snapshot.gpus:
-            used, total, index = gpu.mem_used_bytes, gpu.mem_total_bytes, gpu.static.index
-            owners = [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
-            trend = self._trends.setdefault(index, MemoryTrend())
-            trend.observe(frame.snapshot.t, owners, None if used is None or total is None else total - used)
-
-    def report(self, gpu: GpuReport) -> RunMemory | None:
-        """Return the memory of one GPU; None where it was not measured."""
-        peak, total = gpu.memory_peak_bytes, gpu.memory_total_bytes
-        if peak is None or total is None or peak <= 0.0 or total <= 0.0:
-            return None
-        trend = self._trends.get(gpu.index)
-        leak = None if trend is None else trend.leak
-        return RunMemory(gpu.index, peak, total, *((leak.bytes_per_min, leak.full_in_s) if leak else ()))
+def memory_of(report: JobReport) -> tuple[RunMemory, ...]:
+    """Device memory of each GPU on which it was measured."""
+    return tuple(
+        RunMemory(gpu.index, gpu.memory_peak_bytes, gpu.memory_total_bytes)
+        for gpu in report.gpus
+        if gpu.memory_peak_bytes and gpu.memory_total_bytes
+    )
 
 
 _PAGE_HEIGHT = "34rem"

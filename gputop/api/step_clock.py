@@ -6,23 +6,17 @@ The training thread appends the end of each step; the rest happens once a second
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_APART, SLOW_STEP, WARM_UP_FACTOR
-from gputop.model.quantity import mean, step_time
-from gputop.model.snapshot import value
+from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_STEP, WARM_UP_FACTOR
+from gputop.model.quantity import step_time
 from gputop.model.steps import StepRow
-
-if TYPE_CHECKING:
-    from gputop.model.snapshot import HostSample
-
 
 MOST_WAITING = 1 << 18
 """Ends of steps waiting to be worked out; a loop with more per second loses the oldest."""
@@ -160,25 +154,19 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-# The spread of a process's steps, and what the machine did while the slow ones ran.
+# The spread of a process's steps.
 
 MOST_KEPT = 20_000
 """Step lengths kept; beyond that every second one is dropped, so that the whole run stays represented."""
 LEAST_STEPS = 100
 WARM_UP = 30
 """Steps among which the warm-up is looked for."""
-_SIGNS = (
-    ("psi_cpu_pct", "tasks waited for a core", "%"),
-    ("psi_io_pct", "tasks waited for the disk", "%"),
-    ("psi_mem_pct", "tasks waited for memory", "%"),
-    ("cpu_pct", "the cores were busy", "%"),
-)
 
 
 class StepSummary(Struct, frozen=True):
     """The steps of this process, without the warm-up.
 
-    Mean, median and 99th percentile are in seconds. ``slow_words`` says how the machine differed in the slow ones.
+    Mean, median and 99th percentile are in seconds. ``slow_words`` names a 99th percentile far above the median.
     ``data_wait_s`` is the mean wait for a batch and ``data_wait_pct`` its share of the steps, ``wait_s`` and
     ``wait_pct`` are the wait for other ranks; all None where the program does not say it.
     """
@@ -213,30 +201,29 @@ def _wait_words(wait_s: float | None, pct: float | None, waits_for: str) -> str:
 
 
 class StepTail:
-    """Takes the lengths of steps with what the host showed about then."""
+    """Takes the lengths of steps."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[float, tuple[float | None, ...]]] = []
+        self._lengths: list[float] = []
         self._every = 1
         self._count = 0
         self._waits = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
         """Over the steps whose waits for batches, and for others, are known: seconds waited, seconds in all, number of
         steps."""
 
-    def add(self, ended: EndedSteps, host: HostSample | None) -> None:
-        """The steps of about a second, and the host's newest sample."""
+    def add(self, ended: EndedSteps) -> None:
+        """The steps of about a second."""
         lengths = ended.lengths
         for sums, waited_s in zip(self._waits, (ended.data_wait_s, ended.wait_s), strict=True):
             if waited_s is not None:
                 for place, amount in enumerate((waited_s, sum(lengths), len(lengths))):
                     sums[place] += amount
-        signs = tuple(None if host is None else value(host, key) for key, _, _ in _SIGNS)
         for length in lengths:
             self._count += 1
             if self._count % self._every == 0:
-                self._steps.append((length, signs))
-        if len(self._steps) > MOST_KEPT:
-            self._steps = self._steps[::2]
+                self._lengths.append(length)
+        if len(self._lengths) > MOST_KEPT:
+            self._lengths = self._lengths[::2]
             self._every *= 2
 
     def summary(self, count: int) -> StepSummary | None:
@@ -244,30 +231,18 @@ class StepTail:
 
         ``count`` is how many ended.
         """
-        if not self._steps:
+        if not self._lengths:
             return None
         from statistics import median
 
-        usual = median(length for length, _ in self._steps[:WARM_UP])
-        warm = (i for i, (length, _) in enumerate(self._steps[:WARM_UP]) if length <= WARM_UP_FACTOR * usual)
-        steps = self._steps[next(warm, 0) :]
-        lengths = sorted(length for length, _ in steps)
+        usual = median(self._lengths[:WARM_UP])
+        warm = (i for i, length in enumerate(self._lengths[:WARM_UP]) if length <= WARM_UP_FACTOR * usual)
+        lengths = sorted(self._lengths[next(warm, 0) :])
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
-        words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_STEP * p50 else ""
+        is_slow = len(lengths) >= LEAST_STEPS and p99 > SLOW_STEP * p50
+        words = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median" if is_slow else ""
         waited: list[float | None] = []
         for wait_s, of_s, told in self._waits:
             waited += (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
-
-    def _slow_words(self, steps: Sequence[tuple[float, tuple[float | None, ...]]], p50: float, p99: float) -> str:
-        text = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
-        signs_found = []
-        for place, (_, words, unit) in enumerate(_SIGNS):
-            slow = [signs[place] for length, signs in steps if length > SLOW_STEP * p50]
-            rest = [signs[place] for length, signs in steps if length <= SLOW_STEP * p50]
-            of_slow, of_rest = mean(slow), mean(rest)
-            if of_slow is not None and of_rest is not None and of_slow - of_rest >= SLOW_APART:
-                signs_found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
-        found = f"in them {', '.join(signs_found)}" if signs_found else "the machine looked no different in them"
-        return f"{text}; {found}"

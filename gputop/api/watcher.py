@@ -32,7 +32,7 @@ from gputop.system.limits import why_no_thread
 
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
-    from gputop.api.run_summary import RunMemory, Summary
+    from gputop.api.run_summary import Summary
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Event, Snapshot
     from gputop.monitor import Frame
@@ -196,17 +196,16 @@ class Watcher:
 
     def summary(self) -> Summary:
         """The summary until now."""
-        from gputop.api.run_summary import Summary
+        from gputop.api.run_summary import Summary, memory_of
         from gputop.report.job_report import ReportBuilder
 
         duration = time.monotonic() - self._begun
-        memory: tuple[RunMemory, ...] = ()
         own_gpus: tuple[str, ...] = ()
         if (measuring := self._measuring) is None:
             report = ReportBuilder().report(command=self._run_name, run_s=duration)
         else:
             report = measuring.report(self.options.price, self._run_name, duration)
-            memory, own_gpus = measuring.memory(report), measuring.own_gpus
+            own_gpus = measuring.own_gpus
         with self._lock:
             steps = self._tail.summary(self.clock.total)
             phases = phase_summary(self._phases)
@@ -218,7 +217,7 @@ class Watcher:
         mean_s = own.mean_s if own is not None and own.ranks == 1 else None if steps is None else steps.mean_s
         rates = rates_of(self._work, mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
-        return Summary(report, memory, steps, self.cost.read(), self.measured, reason, rates, phases)
+        return Summary(report, memory_of(report), steps, self.cost.read(), self.measured, reason, rates, phases)
 
     def _prepare(self) -> None:
         """Open source and recording on the caller's thread.
@@ -321,7 +320,7 @@ class Watcher:
         self.log.add(lambda means: means.add_steps(shown))
         with self._lock:
             latest = None if self.latest is None else self.latest.snapshot
-            self._tail.add(ended, None if latest is None else latest.host)
+            self._tail.add(ended)
             t, gpus = (time.time(), ()) if latest is None else (latest.t, stepping_on(latest, row))
             self._steps.add(t, [(shown, gpus)])
         if measuring is not None:

@@ -206,8 +206,6 @@ FEWEST_STEPS: Final = 3
 """With fewer no step is typical, and no verdict certain."""
 SLOW_STEP: Final = 2.0
 """A step is slow from this many times the median on. A run's slow steps are told where its 99th percentile is one."""
-SLOW_APART: Final = 15.0
-"""Points between slow and other steps from which on it is told what the machine did otherwise [judged]."""
 NOTICED_WAIT: Final = 0.05
 """Share of a step from which on its wait for a batch is worth a remedy: a loader below it is quick enough [judged]."""
 SAME_STEP_PCT: Final = 2.0

@@ -26,7 +26,7 @@ from gputop.commands.shared_options import (
 )
 from gputop.config import Settings
 from gputop.features.export.export_feed import ExportFeed
-from gputop.features.export.metrics_page import FAMILIES, Families, PageChoice
+from gputop.features.export.metrics_page import Families, PageChoice
 from gputop.model.prometheus_names import GENERATIONS
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
@@ -93,8 +93,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add(
         "--processes", action="store_true", help="also export the GPUs' processes: pid, user and name of the executable"
     )
-    text = f"leave families out, for a large fleet: groups of {', '.join(FAMILIES)}, with commas"
-    add("--without", metavar="FAMILIES", help=text)
     text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
     add("--pod-resources", metavar="PATH", help=text)
     add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
@@ -127,7 +125,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
-    """Raises UsageError for a group of families that there is not."""
+    """The optional families that the options name."""
     from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 
     families: list[Families] = []
@@ -135,11 +133,7 @@ def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageC
         families.append(DcgmFamilies(args.dcgm_names))
     if pods is not None:
         families.append(PodFamilies(pods.newest))
-    groups = tuple(word.strip() for word in (args.without or "").split(",") if word.strip())
-    for word in groups:
-        if word not in FAMILIES:
-            raise UsageError(f"--without takes groups of {', '.join(FAMILIES)}, not {word!r}")
-    return PageChoice(args.processes, tuple(families), groups)
+    return PageChoice(args.processes, tuple(families))
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:

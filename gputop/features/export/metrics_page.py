@@ -65,11 +65,8 @@ Sample = tuple[str, float]
 class TextPage:
     """A page of metric families; families without a sample are left out."""
 
-    def __init__(self, without: Sequence[str] = ()) -> None:
-        """``without``: families to leave out; a final ``*`` matches anything."""
+    def __init__(self) -> None:
         self._parts: list[str] = []
-        self._without = frozenset(name for name in without if not name.endswith("*"))
-        self._beginnings = tuple(name[:-1] for name in without if name.endswith("*"))
 
     def family(self, name: str, text: str, samples: Iterable[Sample], kind: str = "gauge") -> None:
         """Add one family; ``kind`` is Prometheus' type. NaN and infinities are left out."""
@@ -81,8 +78,6 @@ class TextPage:
         self._add(name, text, "summary", (f"{name}_sum{of} {n}\n{name}_count{of} {count}\n" for of, n, count in rows))
 
     def _add(self, name: str, text: str, kind: str, lines: Iterable[str]) -> None:
-        if name in self._without or name.startswith(self._beginnings):
-            return
         if written := "".join(lines):
             escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
             self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n{written}")
@@ -193,28 +188,10 @@ Families = Callable[[TextPage, Sequence[GpuSample], str], None]
 
 
 class PageChoice(Struct, frozen=True):
-    """The optional content of a page, and its omitted ``FAMILIES``."""
+    """The optional content of a page."""
 
     processes: bool = False
     more: tuple[Families, ...] = ()
-    without: tuple[str, ...] = ()
-
-
-FAMILIES = {
-    "throttle": ("gputop_gpu_throttle_seconds_total",),
-    "ecc": ("gputop_gpu_ecc_errors_total", "gputop_gpu_remap_pending", "gputop_gpu_remap_failed"),
-    "clocks": ("gputop_gpu_clock_hertz", "gputop_gpu_pstate", "gputop_gpu_fan_ratio"),
-    "pipes": tuple(f"gputop_gpu_{pipe}*" for pipe in ("fp", "int", "hmma", "imma", "dmma", "mma")),
-    "links": ("gputop_gpu_pcie_*", "gputop_gpu_nvlink_*"),
-    "codecs": ("gputop_gpu_encoder_ratio", "gputop_gpu_decoder_ratio"),
-    "hours": tuple(f"gputop_gpu_{kind}_seconds_total" for kind in ("state", "busy_not_working", "lost")),
-    "loaders": ("gputop_loader*", "gputop_main_thread*"),
-    "host": tuple(
-        f"gputop_host_{part}*" for part in ("cpu", "load", "mem", "swap", "disk", "net", "psi", "fabric", "tcp")
-    ),
-}
-"""What a large fleet may do without: groups of families by the word for ``--without``. What the fleet's screen and its
-rules ask of every GPU is in none of them, but for the hours."""
 
 
 def metrics_page(reading: PageReading | None, counters: RunCounters, cost: ExporterCost, choice: PageChoice) -> str:
@@ -222,7 +199,7 @@ def metrics_page(reading: PageReading | None, counters: RunCounters, cost: Expor
 
     Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent.
     """
-    page = TextPage([name for group in choice.without for name in FAMILIES[group]])
+    page = TextPage()
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
     page.family("gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))])
     page.family("gputop_build_info", "Version of gputop", [(labels(("version", __version__)), 1.0)])

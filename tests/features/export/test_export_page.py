@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.export_command import MachineHost
-from gputop.features.export.metrics_page import FAMILIES, PageChoice
+from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodContainer, PodFamilies
 from gputop.features.export.scrape_server import ListenAddress, names_loopback, parse
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
@@ -263,26 +263,6 @@ def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     for page in (given.page(), many.page()):
         done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-def test_families_are_left_out_by_groups_and_what_the_fleet_asks_for_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    whole = demo_feed("dataloader_cpu").page()
-    assert main(["export", "demo", "dataloader_cpu", "--once", "--without", ",".join(FAMILIES)]) == 0
-    small = capsys.readouterr().out
-
-    def names(page: str) -> set[str]:
-        return {re.split(r"[{ ]", line)[0] for line in page.splitlines() if not line.startswith("#")}
-
-    left_out = names(whole) - names(small)
-    assert names(small) < names(whole) and len(small) < 0.6 * len(whole)
-    for group, patterns in FAMILIES.items():
-        assert any(name.startswith(patterns[0].rstrip("*")) for name in left_out), group
-    kept = {"gputop_up", "gputop_host_info", "gputop_last_sample_timestamp_seconds", "gputop_gpu_utilization_ratio",
-            "gputop_gpu_sm_active_ratio", "gputop_gpu_memory_used_bytes", "gputop_gpu_power_watts", "gputop_gpu_state",
-            "gputop_gpu_verdict", "gputop_job_info", "gputop_gpu_info", "gputop_gpu_idle_ratio"}  # fmt: skip
-    assert kept <= names(small)
-    assert main(["export", "demo", "--once", "--without", "throttel"]) == 2
-    assert "throttle" in capsys.readouterr().err
 
 
 def test_the_host_is_the_machine_and_not_what_the_exporters_own_limits_leave(tmp_path: Path) -> None:
