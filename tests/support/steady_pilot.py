@@ -22,9 +22,6 @@ from gputop.tui.painted_app import PaintedApp
 HOPS = 6
 """So often is what one part of the screen tells the next one waited for: from a key to a screen that it opens are
 four, the program, the screen below, the screen above and what it shows."""
-PAINTS_WITHIN_S = 5.0
-"""A painting that is put off comes after a twentieth of a second: by then even where the loop gets a hundredth of its
-time."""
 
 
 class SteadyPilot(Pilot[Any]):
@@ -51,9 +48,10 @@ class SteadyPilot(Pilot[Any]):
             if not self.app.is_running or not self.app.screen_stack:
                 return
             await super().pause(0)
-        last = asyncio.get_running_loop().time() + PAINTS_WITHIN_S
-        while _paints_soon(self.app) and asyncio.get_running_loop().time() < last:
-            await super().pause(0.005)
+        if isinstance(self.app, PaintedApp) and self.app._due is not None:
+            # A painting that is put off by a twentieth of a second: a test does not wait for it.
+            self.app.paint()
+            await super().pause(0)
 
 
 def _name(character: str) -> str:
@@ -62,10 +60,6 @@ def _name(character: str) -> str:
         return character
     name = unicodedata.name(character).lower().replace("-", "_").replace(" ", "_")
     return KEY_NAME_REPLACEMENTS.get(name, name)
-
-
-def _paints_soon(app: App[Any]) -> bool:
-    return isinstance(app, PaintedApp) and app.is_running and app._due is not None
 
 
 @asynccontextmanager
