@@ -150,7 +150,6 @@ def test_one_process_of_a_node_samples_and_the_others_say_who_does() -> None:
 
 
 def test_mine_are_the_gpus_on_which_this_job_holds_a_context() -> None:
-    import os
 
     gpus = JobGpus()
     assert gpus.take(snapshot(NOW, gpus=2)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,6 @@ def test_the_table_of_peaks_holds_dense_figures_of_one_chip_each() -> None:
 
 
 def test_loggers_and_summary_have_samples_tokens_and_mfu_of_this_process() -> None:
-    import os
 
     means = FrameMeans("few")
     means.work, means.own_gpus = checked_work(8, 8192, 7e9, None, "bf16", None), (H100,)

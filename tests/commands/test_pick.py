@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from gputop.cli import main
 from gputop.commands.pick import least_used
 from gputop.model.snapshot import GpuSample, GpuStatic, ProcessSample, Snapshot
 from tests.nvml.stand_in import Process, Scenario
@@ -72,7 +73,6 @@ def test_uuids_go_to_stdout_and_too_few_gpus_are_an_exit_status(nvml_scenario: C
 
 @pytest.mark.parametrize("words", [("-n", "0"), ("-n", "x"), ("--free", "much"), ("--redact",)])
 def test_wrong_words_are_refused_in_a_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    from gputop.cli import main
 
     assert main(["pick", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from gputop.cli import main
 from tests.nvml.stand_in import Scenario
 from tests.support.pty_program import ROOT
 
@@ -73,7 +74,6 @@ def test_a_reader_that_leaves_ends_what_follows(nvml_scenario: Callable[..., Sce
 
 @pytest.mark.parametrize("word", ["--steps", "--full"])
 def test_what_is_of_one_reading_is_not_followed(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from gputop.cli import main
 
     assert main(["once", "--follow", word]) == 2
     assert f"{word} is of one reading" in capsys.readouterr().err

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator
-from itertools import count, islice, pairwise
-from typing import Any
+from collections.abc import Iterator
+from itertools import count, islice
 
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import main_looks
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from tests.support.scenes import HOST, Watch, gpu, snap, train, workers
@@ -58,44 +55,6 @@ def test_a_verdict_comes_and_goes_within_35_s(verdict: str) -> None:
     assert came is not None and came - 90 <= LIMIT_S
     went = watch.first(lambda said: said.verdict != verdict, after=205)
     assert went is not None and 0 <= went - 210 <= LIMIT_S
-
-
-def shown_spans(watch: Watch, of: Callable[[GpuDiagnosis], object]) -> list[float]:
-    """How long each shown value stood, the first and the last one not counted."""
-    times = [now[0] for before, now in pairwise(watch.said) if of(before[1]) != of(now[1])]
-    return [after - before for before, after in pairwise(times)]
-
-
-def dithering(low: float, high: float, period: float, key: str, **changes: Any) -> Watch:
-    watch = Watch()
-    rows = [train(main=2.0), *workers(4, 90.0, 10.0)]
-    middle, swing = (low + high) / 2, (high - low) / 2
-
-    def at(tick: int) -> Snapshot:
-        return snap(tick, gpu(**{**changes, key: middle + swing * math.sin(tick * 2 * math.pi / period)}), rows)
-
-    watch.feed(at(tick) for tick in range(500))
-    return watch
-
-
-@pytest.mark.parametrize(
-    "period", [23.0, *(pytest.param(period, marks=pytest.mark.slow) for period in (2.1, 7.0, 61.0))]
-)
-@pytest.mark.parametrize(
-    ("low", "high", "key", "changes"),
-    [
-        (60.0, 100.0, "util", {"sm": 60.0}),
-        (40.0, 60.0, "util", {"sm": 40.0}),
-        (20.0, 40.0, "sm", {"util": 90.0}),
-    ],
-    ids=["starved or not", "yellow or red", "A or not"],
-)
-def test_nothing_flaps_on_a_threshold(
-    low: float, high: float, key: str, changes: dict[str, float], period: float
-) -> None:
-    watch = dithering(low, high, period, key, **changes)
-    assert min(shown_spans(watch, lambda said: (said.verdict, said.busy_not_working)), default=10.0) >= 10.0
-    assert min(shown_spans(watch, lambda said: said.level), default=10.0) >= 10.0
 
 
 def test_a_cause_on_a_threshold_cannot_keep_an_old_verdict_alive() -> None:

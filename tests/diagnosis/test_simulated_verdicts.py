@@ -13,7 +13,7 @@ from tests.support.expected_verdicts import EXPECTED
 
 STARTED = 1_780_000_000.0
 PAST_S = 700.0
-SHORT_PAST_S = 150.0
+SHORT_PAST_S = 120.0
 """Enough where no rule looks back on ten minutes."""
 LOOK_BACK = {"idle_holding_memory", "memory_leak"}
 """The verdict and the badge of the rules that do."""
@@ -118,7 +118,7 @@ def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(name: str,
     assert badges(events_past=True) == {badge}
 
 
-@pytest.mark.parametrize("interval_s", [1.0, 9.0, 20.0, 30.0, 60.0])
+@pytest.mark.parametrize("interval_s", [9.0, 20.0, 30.0, 60.0])
 def test_a_demo_whose_samples_lie_far_apart_is_judged(interval_s: float) -> None:
     monitor = Monitor(interval_s, charts=False)
     frames = [monitor.feed(s) for s in SimulatedSource(interval_s=interval_s, clock=Clock()).past(900.0)]

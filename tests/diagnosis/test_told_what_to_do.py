@@ -12,13 +12,6 @@ from gputop.model.expression import ExpressionError
 from gputop.paint.process_columns import parse as parse_filter
 
 
-def test_a_wrong_command_is_told_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["recrod"])
-    assert ended.value.code == 2
-    assert "did you mean record? see" in capsys.readouterr().err
-
-
 def test_an_alert_on_a_verdict_that_is_a_state_is_told_the_state() -> None:
     with pytest.raises(ExpressionError, match="state:starved is one"):
         parse_condition("verdict:starved")

@@ -18,6 +18,7 @@ from gputop.session.playback import Playback
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
+from tests.paint.test_main_screen import _with_gpus
 from tests.support.fake_app import Handed
 from tests.support.frames import MOMENT, demo_frame
 
@@ -87,7 +88,6 @@ def test_a_pause_in_the_first_second_freezes_exactly_what_was_on_the_screen() ->
 
 @cache
 def _low() -> list[str]:
-    from tests.paint.test_main_screen import _with_gpus
 
     return plain_text(main_screen(_with_gpus(demo_frame(), 16), VIEW, 80, 24).rows).splitlines()
 
@@ -100,7 +100,6 @@ def test_sixteen_gpus_on_a_small_screen_leave_three_processes_and_the_keys() -> 
 
 @pytest.mark.parametrize("gpus", [5, 6, 7, 8, 16])
 def test_a_grid_of_panes_has_no_hole(gpus: int) -> None:
-    from tests.paint.test_main_screen import _with_gpus
 
     painted = main_screen(_with_gpus(demo_frame(), gpus), VIEW, 300, 100)
     grid = [target for target in painted.targets if target is not None and target.kind == "gpu"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -31,11 +30,3 @@ def test_any_size_is_filled_exactly(width: int, height: int, gpus: int, view: Vi
     painted = main_screen(_with_gpus(demo_frame(), gpus), view, width, height)
     assert len(painted.rows) == len(painted.targets) == height
     assert {sum(cells(text) for text, _ in row) for row in painted.rows} == {width}
-
-
-@pytest.mark.parametrize("scenario", ["one_gpu", "lost_gpu", "mig", "no_sm_counter"])
-@pytest.mark.parametrize("size", [(25, 6), (80, 28), (120, 30), (200, 60), (300, 100)], ids=str)
-def test_other_machines_fill_the_screen_as_well(scenario: str, size: tuple[int, int]) -> None:
-    painted = main_screen(demo_frame(scenario), LIVE, *size)
-    assert len(painted.rows) == size[1]
-    assert {sum(cells(text) for text, _ in row) for row in painted.rows} == {size[0]}

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.sm import LackKind, SmLack
-from gputop.model.snapshot import CgroupName, GpuSample, GpuStatic
+from gputop.model.snapshot import CgroupName, Event, GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
+from gputop.paint.glyphs import ASCII
 from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.process_columns import parse
@@ -37,16 +37,6 @@ def _with_gpus(frame: Frame, count: int) -> Frame:
 
 def _text(frame: Frame, view: View, width: int, height: int) -> str:
     return plain_text(main_screen(frame, view, width, height).rows)
-
-
-@pytest.mark.parametrize("glyphs", [COLOUR, MONO, ASCII], ids=lambda g: g.name)
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_size_is_filled_exactly_without_a_gpu(width: int, height: int, glyphs: Glyphs) -> None:
-    painted = main_screen(_with_gpus(demo_frame(), 0), View(glyphs=glyphs), width, height)
-    assert len(painted.rows) == len(painted.targets) == height
-    assert {_width(row) for row in painted.rows} == {width}
-    if glyphs is ASCII:
-        assert all(text.isascii() for row in painted.rows for text, _ in row)
 
 
 def _width(row: Row) -> int:
@@ -171,8 +161,6 @@ def test_a_verdict_is_never_cut_before_its_first_words() -> None:
 
 
 def test_a_mark_of_the_user_is_a_line_in_every_chart() -> None:
-    from gputop.model.snapshot import Event
-    from gputop.monitor import Monitor
 
     monitor, snapshot = Monitor(), demo_frame().snapshot
     for second in range(60):

@@ -20,6 +20,7 @@ from gputop.output.report_text import report_as, report_data, report_json, repor
 from gputop.report.job_report import ReportBuilder, report_recording, report_snapshots
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0, recorded
+from tests.support.scenes import gpu, snap, train
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)
 TRAINING = ProcessSample(
@@ -205,7 +206,6 @@ def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
 
 
 def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> None:
-    from tests.support.scenes import gpu, snap, train
 
     cards, jobs = [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]
     text = report_text(report_snapshots(snap(tick, cards, jobs) for tick in range(60)))

@@ -59,15 +59,6 @@ def _ground(app: App[int]) -> str:
     return app.get_css_variables()["surface"].lower()
 
 
-async def test_without_colours_a_box_leaves_textuals_greys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    app, _ = app_on(theme="mono")
-    async with shown(app, (80, 24)) as pilot:
-        before = app.theme
-        await pilot.press("o")
-        assert app.theme == before, "black on black: a terminal's own colours have no grey"
-
-
 async def test_a_box_has_the_colours_of_the_screen_below_and_a_theme_that_is_tried_colours_it() -> None:
     app, _ = app_on(theme="light")
     async with shown(app, (120, 40)) as pilot:
@@ -89,16 +80,6 @@ async def test_in_an_ascii_terminal_frames_and_texts_are_of_its_characters() -> 
         await app.push_screen(TextPage("copied", "util ≥ 95 % → a larger batch"))
         await pilot.pause()
         assert screen_rows(app)[1].rstrip() == "util > 95 % > a larger batch"
-
-
-@pytest.mark.parametrize(("size", "height"), [((120, 40), 3), ((60, 15), 1)])
-async def test_a_prompt_is_framed_where_there_is_room(size: tuple[int, int], height: int) -> None:
-    app, _ = app_on()
-    async with shown(app, size) as pilot:
-        await pilot.press("f")
-        box = app.screen.query_one(Input).parent
-        assert box is not None
-        assert box.outer_size.height == height  # type: ignore[attr-defined]
 
 
 async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None:

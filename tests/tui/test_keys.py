@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
-
 import pytest
 
 from gputop.config import Settings
@@ -15,11 +12,8 @@ from gputop.paint.help_rows import key_rows
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key
-from gputop.tui import screens
 from gputop.tui.keys.time_keys import PLAYER_KEYS
 from gputop.tui.node_app import GputopApp
-from gputop.tui.screens.detail_screens import DetailsScreen
-from gputop.tui.screens.scrolling import ListScreen, RowsScreen
 from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
@@ -68,23 +62,6 @@ def test_every_key_of_the_view_does_something_to_some_view(key_id: str) -> None:
     views += [View(command_at=1, sort="pid"), View(layout="list"), View(focus="gpus")]
     views += [after_key(View(), move, frame, 10, rows) for move in ("last", "down")]
     assert any(after_key(view, key_id, frame, 10, rows) != view for view in views)
-
-
-def test_a_key_that_the_view_does_not_know_is_an_error_and_not_silence() -> None:
-    with pytest.raises(KeyError):
-        after_key(View(), "teleport", demo_frame(), 10, [])
-
-
-def test_every_screen_that_opens_has_what_its_base_leaves_open() -> None:
-    for module in pkgutil.iter_modules(screens.__path__, f"{screens.__name__}."):
-        import_module(module.name)
-    bases = (DetailsScreen, ListScreen, RowsScreen)
-    opened = [c for base in bases for c in base.__subclasses__() if c not in bases]
-    assert len(opened) >= 9
-    for screen in opened:
-        members = {name: value for base in reversed(screen.__mro__) for name, value in vars(base).items()}
-        left = [name for name, value in members.items() if getattr(value, "__isabstractmethod__", False)]
-        assert left == [], screen
 
 
 def test_an_ascii_terminal_is_told_the_cursor_keys_by_name() -> None:

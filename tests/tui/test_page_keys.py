@@ -13,7 +13,6 @@ from gputop.config import Settings
 from gputop.output.reference_pages import keys_page
 from gputop.paint.keys import PAGE_KEYS, USUAL, keys_of, page_keys
 from gputop.tui.screens.pages import FindingsScreen, HelpScreen
-from gputop.tui.screens.scrolling import page_bindings
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.steady_pilot import shown
 
@@ -47,10 +46,6 @@ def test_a_wrong_page_key_is_told_and_a_right_one_is_taken() -> None:
     assert "did you mean findings_acknowledge?" in problem.words
     changed = {key.id: key.shown for key in page_keys({"list_close": "x"})}
     assert changed["list_close"] == "x" and changed["findings_close"] == "A"
-
-
-def test_bindings_of_a_group_have_the_keys_of_the_table() -> None:
-    assert {binding.key for binding in page_bindings("users")} == {"u", "tab", "enter"}  # type: ignore[union-attr]
 
 
 async def test_a_page_key_of_the_users_own_works_and_stands_in_the_last_row() -> None:

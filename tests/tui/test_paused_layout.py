@@ -51,11 +51,6 @@ def test_the_past_always_has_its_state_on_screen(size: tuple[int, int]) -> None:
     assert any("this run's past" in row for row in rows(node(8), PAUSED, size))
 
 
-def test_on_the_smallest_screen_a_pause_hides_no_gpu() -> None:
-    live, paused = rows(node(8), LIVE, (40, 10)), rows(node(8), PAUSED, (40, 10))
-    assert paused[1:] == live[1:] and "paused" in paused[0]
-
-
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 @pytest.mark.parametrize("size", [size for size in SIZES if size[1] >= 24], ids=str)
 def test_a_pause_keeps_five_processes_where_the_live_screen_has_them(gpus: int, size: tuple[int, int]) -> None:

@@ -19,11 +19,10 @@ from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
 from gputop.paint.line import cells
-from gputop.paint.process_columns import DEFAULT, parse, passes
+from gputop.paint.process_columns import DEFAULT, parse
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
-from gputop.tui.screens.pages import UsersScreen
 from gputop.tui.screens.process_screens import ColumnsScreen, EnvironmentScreen, SignalScreen, StacksScreen
 from gputop.tui.screens.prompt import Prompt
 from tests.support.fake_app import Asked, app_on, screen_text
@@ -78,20 +77,6 @@ async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(chil
         await pilot.press("f9", "enter", "y")
         assert "not sent: it has ended and its pid belongs to another process" in screen_text(app)
         assert child.poll() is None
-
-
-async def test_escape_leaves_the_question_then_the_list() -> None:
-    asked = Asked()
-    app, _ = app_on(access=asked)
-    async with shown(app, SIZE) as pilot:
-        await pilot.press("K", "down", "down", "down", "enter")
-        assert "Send SIGKILL" in screen_text(app)
-        await pilot.press("escape")
-        assert "Send SIGKILL" not in screen_text(app)
-        assert isinstance(app.screen, SignalScreen)
-        await pilot.press("escape")
-        assert not isinstance(app.screen, SignalScreen)
-        assert asked.sent == []
 
 
 async def test_a_refusal_stays_on_the_screen_until_it_was_read() -> None:
@@ -201,17 +186,6 @@ async def test_a_filter_acts_while_it_is_typed_and_escape_brings_the_old_one_bac
         assert app.view.filter.text == "gpu:1"
 
 
-async def test_letters_of_a_filter_are_no_commands_and_the_history_comes_back_with_the_arrow() -> None:
-    app, _ = app_on()
-    async with shown(app, SIZE) as pilot:
-        await pilot.press("f", *"quit", "enter")
-        assert app.is_running and app.view.filter.text == "quit"
-        await pilot.press("escape", "f", "up")
-        assert app.screen.query_one(Input).value == "quit"
-        await pilot.press("down", "enter")
-        assert not app.view.filter
-
-
 async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
     app, _ = app_on()
     async with shown(app, SIZE) as pilot:
@@ -269,16 +243,3 @@ def test_the_configurations_columns_are_the_screens() -> None:
     terminal = choose({"TERM": "xterm-256color"}, "utf-8", theme="dark", ascii_only=False, no_color=False)
     assert first_view(settings, terminal).columns == ("pid", "tree_cpu_pct", "command")
     assert first_view(Settings(), terminal).columns == DEFAULT
-
-
-async def test_users_and_jobs_are_summed_and_enter_shows_theirs_only() -> None:
-    app, _ = app_on()
-    async with shown(app, SIZE) as pilot:
-        await pilot.press("u")
-        assert isinstance(app.screen, UsersScreen)
-        assert "serve" in screen_text(app)
-        await pilot.press("tab", "enter")
-        assert app.view.filter.text.startswith("job:")
-        assert {p.pid for p in demo_frame().snapshot.processes if passes(app.view.filter, p, (), "")}
-        await pilot.press("f", "up")
-        assert app.screen.query_one(Input).value == app.view.filter.text

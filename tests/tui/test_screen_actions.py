@@ -10,11 +10,17 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from gputop.output.ansi import plain_text
 from gputop.output.diagnosis_text import ticket_json, ticket_text
+from gputop.output.doctor_text import _alike
+from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.header import summary, waste_words
+from gputop.paint.help_rows import Selected, help_rows
 from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
-from gputop.paint.view import View
+from gputop.paint.process_table import row, shown_rows
+from gputop.paint.replay_bar import replay_bar, shown_keys
+from gputop.paint.view import Replay, View
 from gputop.paint.view_changes import next_counted
 from gputop.tui.terminal.driver import MOST_COPIED_BYTES, copy_sequence
 from tests.support.fake_app import app_on
@@ -42,7 +48,6 @@ def test_a_command_line_reads_as_the_job_that_it_is(command: str, words: str) ->
 
 
 def test_the_whole_command_is_reached_by_scrolling() -> None:
-    from gputop.paint.process_table import row, shown_rows
 
     frame = demo_frame()
     view = View()
@@ -115,9 +120,6 @@ def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_wi
 
 
 def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
-    from gputop.output.ansi import plain_text
-    from gputop.paint.glyphs import COLOUR
-    from gputop.paint.help_rows import Selected, help_rows
 
     text = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", sort="cpu_pct")))
     lines = text.splitlines()
@@ -158,7 +160,6 @@ async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
 
 
 def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
-    from gputop.output.doctor_text import _alike
 
     source_rows = [{"rung": "gpm", "ok": True, "reason": "", "fix": ""}]
     alike = {"name": "H100", "architecture": "Hopper", "sm_source": "gpm", "lost_reason": None, "rungs": source_rows}
@@ -168,8 +169,6 @@ def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
 
 
 def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
-    from gputop.paint.replay_bar import replay_bar, shown_keys
-    from gputop.paint.view import Replay
 
     frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0, own_past=True)
     rows, targets = replay_bar(frame, View(), replay, 160, 48)
@@ -191,9 +190,6 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
 
 
 def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_click_finds_them() -> None:
-    from gputop.paint.glyphs import ASCII
-    from gputop.paint.replay_bar import replay_bar
-    from gputop.paint.view import Replay
 
     frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0)
     (state, *_), (targets, *_) = replay_bar(frame, View(glyphs=ASCII), replay, 160, 48)
@@ -203,11 +199,3 @@ def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_
         "back",
         "on",
     ]
-
-
-def test_the_legend_of_the_charts_is_whole_at_80_columns() -> None:
-    from gputop.paint.glyphs import COLOUR
-    from gputop.paint.help_rows import legend_rows
-
-    text = "\n".join("".join(part for part, _ in row) for row in legend_rows(COLOUR, 80))
-    assert all(words in text for words in ("SM active", "busy, but no SM", "busy, not working", "SM not measured"))

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.monitor import Frame
-from gputop.paint.charts import gap_chart
-from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs, ascii_only
+from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.line import Painted, Span, Target, cells
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.view import View
@@ -95,19 +94,6 @@ def _says(gpu: GpuSample, d: GpuDiagnosis, text: str) -> bool:
     return any(" ".join(words.split()[:2]) in text for words in (d.title, d.short))
 
 
-@pytest.mark.parametrize(
-    "gpus", [gpus if gpus in (1, 8) else pytest.param(gpus, marks=pytest.mark.slow) for gpus in GPUS]
-)
-def test_ascii_says_what_colour_says(gpus: int) -> None:
-    for size in SIZES:
-        words = [
-            set(re.findall(r"[A-Za-z]{3,}", ascii_only("\n".join(_texts(_painted(size, gpus, 5, glyphs))))))
-            for glyphs in (COLOUR, ASCII)
-        ]
-        lost = {word for word in words[0] - words[1] if word not in ("out",)}
-        assert len(lost) <= 0.1 * len(words[0]), (size, lost)
-
-
 @pytest.mark.parametrize("size", [(200, 60), (300, 100)])
 def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, int]) -> None:
     frame, painter = matrix_frame(16, 5), Painter()
@@ -117,17 +103,6 @@ def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, i
     for gpu in frame.snapshot.gpus[: len(painted.targets[row].parts)]:  # type: ignore[union-attr]
         target = painter.target(row, re.search(rf" {gpu.static.index} +H100", text).start())  # type: ignore[union-attr]
         assert target == Target("gpu", gpu.static.uuid)
-
-
-def test_one_more_process_seldom_moves_the_screen() -> None:
-    frame, heads = matrix_frame(8, 500), []
-    for processes in range(13):
-        snapshot = replace(frame.snapshot, processes=frame.snapshot.processes[:processes])
-        painted = main_screen(replace(frame, snapshot=snapshot), View(), 100, 30)
-        heads.append(
-            next(y for y, target in enumerate(painted.targets) if target is not None and target.kind == "header")
-        )
-    assert len(set(heads)) <= 4, heads
 
 
 def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
@@ -151,14 +126,6 @@ def test_the_compact_density_leaves_processes_at_least_as_much_room(gpus: int) -
         assert rooms[0] < rooms[1] or size[1] < 30 or gpus > 8 or (gpus == 8 and size[1] == 30)
 
 
-def test_the_host_is_named_wherever_there_is_room() -> None:
-    own = OwnCost(cpu_pct=0.9, rss_bytes=41 * 2.0**20)
-    frame = matrix_frame(8, 5)
-    frame = replace(frame, snapshot=replace(frame.snapshot, own=own))
-    for size in SIZES[1:]:
-        assert "node-17" in _texts(main_screen(frame, View(demo=True), *size))[0], size
-
-
 @pytest.mark.parametrize(
     ("width", "words"),
     [(100, "self <1 % +  2 % "), (120, "cpu  41 MiB + counters  2 % "), (160, "MiB + counters  2 % 136 MiB ")],
@@ -170,17 +137,3 @@ def test_what_the_counters_helper_takes_is_said_apart(width: int, words: str) ->
     (first, *_) = _texts(main_screen(frame, View(), width, 30))
     assert words in first and cells(first) == width
     assert "counters" not in _texts(main_screen(matrix_frame(1, 5), View(), width, 30))[0]
-
-
-@pytest.mark.parametrize("glyphs", SETS, ids=lambda g: g.name)
-@pytest.mark.parametrize("rows", [1, 2, 5])
-def test_a_gpu_that_works_a_little_looks_different_from_one_that_does_not(glyphs: Glyphs, rows: int) -> None:
-    if rows == 1 and glyphs.name != COLOUR.name:
-        # One cell without a colour says "busy, not working"; how little the GPU works stands beside it as a number.
-        assert gap_chart([98.0], [8.0], 1, glyphs, alarm=True, measured=True)[0][0][1] == "gap.alarm"
-        return
-    little, none = (
-        gap_chart([98.0], [sm], rows, glyphs, alarm=True, measured=True)[-1][0] for sm in (max(8.0, 16 / rows), 0.0)
-    )
-    assert little != none
-    assert little[1].startswith("gap.sm")

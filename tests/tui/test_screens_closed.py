@@ -12,8 +12,6 @@ from textual.pilot import Pilot
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.tui.node_app import GputopApp
-from gputop.tui.screens.pages import HelpScreen
-from gputop.tui.screens.prompt import Ask
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
@@ -69,19 +67,6 @@ async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -
         assert await _usable(pilot, app)
 
 
-async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm() -> None:
-    app = _app()
-    async with shown(app, (100, 30)) as pilot:
-        for command in COMMANDS:
-            await pilot.press("j")
-            await app.action_act(command)
-            assert len(app.screen_stack) == 2, command
-            # Textual marks a screen so as soon as it is to go, and then mounts it without what it is composed of.
-            app.screen._pruning = True
-            app.screen.dismiss()
-            assert await _usable(pilot, app), command
-
-
 BURSTS = (
     ("filter", ["enter", "escape"]), ("filter", ["enter", "enter"]), ("search", ["enter", "escape", "enter"]),
     ("users", ["enter", "enter"]), ("columns", ["enter", "enter"]), ("palette", ["escape", "escape", "enter"]),
@@ -100,19 +85,6 @@ async def test_a_burst_of_keys_that_close_does_no_harm() -> None:
             assert await _usable(pilot, app), (command, burst)
 
 
-async def test_a_question_that_is_answered_twice_leaves_the_screen_below_open() -> None:
-    app = _app()
-    async with shown(app, (100, 30)) as pilot:
-        await app.action_act("help")
-        await pilot.pause()
-        app.push_screen(asked := Ask("jump to:"))
-        await pilot.pause()
-        await asked.action_accept()
-        await asked.action_accept()
-        await pilot.pause(0.05)
-        assert isinstance(app.screen, HelpScreen)
-
-
 async def test_the_palette_may_be_paged_before_it_is_drawn() -> None:
     app = _app()
     async with shown(app, (100, 30)) as pilot:
@@ -121,15 +93,4 @@ async def test_the_palette_may_be_paged_before_it_is_drawn() -> None:
         app.screen.query_one(CommandList)._index_to_line.clear()
         await pilot.press("pagedown", "pageup")
         await pilot.press("escape")
-        assert await _usable(pilot, app)
-
-
-async def test_the_palette_may_close_twice() -> None:
-    app = _app()
-    async with shown(app, (100, 30)) as pilot:
-        await pilot.press("ctrl+p")
-        await pilot.pause()
-        palette = app.screen
-        palette.dismiss()
-        palette.dismiss()
         assert await _usable(pilot, app)

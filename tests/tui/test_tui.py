@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -12,23 +10,11 @@ from msgspec.structs import replace
 from gputop.config import Reload, Settings
 from gputop.tui.node_app import SnapshotReady
 from gputop.tui.painted_app import LEAST_REPAINT_S
-from gputop.tui.screens.pages import FindingsScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
-
-
-@pytest.mark.parametrize("size", [(40, 10), (160, 48)])
-async def test_the_screen_is_full_at_every_size(size: tuple[int, int]) -> None:
-    app, _ = app_on()
-    async with shown(app, size) as pilot:
-        await pilot.pause()
-        rows = screen_rows(app)
-        assert len(rows) == size[1]
-        assert rows[0].startswith(" gputop")
-        assert {len(row) for row in rows} == {size[0]}
 
 
 async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
@@ -69,24 +55,6 @@ async def test_a_resize_storm_ends_in_the_last_size() -> None:
             if {len(row) for row in screen_rows(app)} == {137}:
                 break
         assert {len(row) for row in screen_rows(app)} == {137}
-
-
-async def test_a_message_stands_its_time_though_another_stood_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, _ = app_on()
-    forgotten: dict[str, Callable[[], object]] = {}
-
-    def set_timer(_: float, forget: Callable[[], object]) -> SimpleNamespace:
-        words = app.view.message or ""
-        forgotten[words] = forget
-        return SimpleNamespace(stop=lambda: forgotten.pop(words))
-
-    async with shown(app, (160, 48)):
-        monkeypatch.setattr(app, "set_timer", set_timer)
-        app.say("one")
-        app.say("two")
-        assert list(forgotten) == ["two"] and app.view.message == "two"
-        forgotten["two"]()
-        assert app.view.message is None
 
 
 async def test_a_source_that_falls_silent_is_called_stale() -> None:
@@ -137,34 +105,6 @@ async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_
             await pilot.press("p")
             assert "internal error" in screen_rows(app)[-1]
         assert app.crash is None
-
-
-@pytest.mark.slow
-async def test_the_palette_runs_every_command_by_name() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("ctrl+p")
-        await pilot.pause(0.2)
-        await pilot.press(*"show a longer time")
-        await pilot.pause(0.3)
-        await pilot.press("enter")
-        await pilot.pause(0.3)
-        await pilot.press("enter")
-        await pilot.pause(0.3)
-        assert app.view.span_s == 300.0
-
-
-async def test_keys_of_ones_own_replace_the_usual_ones_and_stand_in_the_help() -> None:
-    app, _ = app_on(settings=Settings(keys={"findings": "f7", "quit": "x"}))
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("A")
-        assert len(app.screen_stack) == 1
-        await pilot.press("f7")
-        assert isinstance(app.screen, FindingsScreen)
-        await pilot.press("escape", "question_mark")
-        assert "F7" in "\n".join("".join(text for text, _ in row) for row in app.screen.rows(120))  # type: ignore[attr-defined]
-        await pilot.press("escape", "x")
-    assert app.return_code == 0
 
 
 async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:

@@ -19,7 +19,7 @@ from gputop.session.player import Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.node_app import GputopApp, newly_red
+from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import app_on, hand_in, screen_rows
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.steady_pilot import shown
@@ -107,14 +107,6 @@ async def test_a_recording_that_cannot_be_written_is_one_line(tmp_path: Path, mo
         await pilot.press("R")
         await pilot.pause(0.1)
         assert "cannot record" in screen_rows(app)[1]
-
-
-async def test_the_bell_rings_for_a_new_red_verdict_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not newly_red(demo_frame(), demo_frame())
-    healthy = replace(
-        demo_frame(), diagnoses=tuple(replace(d, state="working", level="green") for d in demo_frame().diagnoses)
-    )
-    assert newly_red(healthy, demo_frame())
 
 
 async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> None:

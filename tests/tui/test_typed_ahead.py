@@ -43,18 +43,6 @@ async def test_keys_right_after_one_that_opens_a_prompt_arrive_in_it(keys: tuple
         assert app.screen.query_one(Input).value == "gpu:1"
 
 
-async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_with_it() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        _burst(app, "f", *"gpu:1", "^m")
-        await pilot.pause()
-        assert app.view.filter == parse("gpu:1")
-        assert len(app.screen_stack) == 1
-        _burst(app, "f", *"2")
-        await pilot.pause()
-        assert app.screen.query_one(Input).value == "gpu:12"
-
-
 async def test_what_follows_enter_in_the_same_burst_is_for_the_screen_below() -> None:
     app, _ = app_on()
     async with shown(app, (160, 48)) as pilot:

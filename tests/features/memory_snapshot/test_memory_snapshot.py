@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import re
 import sqlite3
 import struct
 from collections import Counter
@@ -391,7 +392,6 @@ def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import re
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.pickle").write_bytes(content)

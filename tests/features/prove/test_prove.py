@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.cli import main
 from gputop.features.prove.cuda_program import KERNELS
 from gputop.recording.reader import read_snapshots
 from tests.cuda import stand_in as cuda_stand_in
@@ -183,7 +184,6 @@ def test_without_libcuda_it_says_where_that_comes_from(nvml_scenario: MakeScenar
 def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gputop.cli import main
 
     assert main(["prove", "-o", "x.pdf"]) == 2
     assert "cannot make a .pdf" in capsys.readouterr().err
