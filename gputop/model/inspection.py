@@ -6,12 +6,11 @@ refused, a reason says why and what would help; nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
-# Threads and sockets of one process at one moment, and their reader: for one screen only, never recorded.
+# Threads of one process at one moment, and their reader: for one screen only, never recorded.
 
 
 class ThreadSample(Struct, frozen=True):
@@ -19,7 +18,8 @@ class ThreadSample(Struct, frozen=True):
 
     ``run_pct`` and ``wait_pct`` are time on a core and queued for one, percent of one core. Both are None at the first
     reading and where the kernel keeps no scheduler times; ``waiting_on`` is one of ``sources.processes.wait_state``'s
-    words, or None. ``run_ns`` and ``wait_ns`` are the counters that the rates come from.
+    words, or None, and ``channel`` the kernel function in which the thread sleeps. ``run_ns`` and ``wait_ns`` are the
+    counters that the rates come from.
     """
 
     tid: int
@@ -30,46 +30,19 @@ class ThreadSample(Struct, frozen=True):
     waiting_on: str | None = None
     run_ns: int | None = None
     wait_ns: int | None = None
-
-
-class SocketGroup(Struct, frozen=True):
-    """TCP sockets of one process that share one port.
-
-    They lead to the port, or listen at it. ``is_local``: the other end is on this machine. The rate is None at the
-    first reading, and for listening sockets.
-    """
-
-    port: int
-    listens: bool
-    is_local: bool
-    count: int
-    rx_bytes_per_s: float | None = None
-
-
-class SocketList(Struct, frozen=True):
-    """TCP sockets of one process.
-
-    ``reason`` says why they cannot be seen. ``received`` is bytes by inode.
-    """
-
-    t: float
-    groups: tuple[SocketGroup, ...] = ()
-    reason: str | None = None
-    received: Mapping[int, int] = {}
+    channel: str | None = None
 
 
 class ThreadList(Struct, frozen=True):
     """Threads of one process that were read, and their total number.
 
-    ``reason`` says why there are none. ``t`` is seconds on the reader's clock. ``sockets`` belong to the whole process;
-    None if they were not requested.
+    ``reason`` says why there are none. ``t`` is seconds on the reader's clock.
     """
 
     t: float
     threads: tuple[ThreadSample, ...] = ()
     total: int = 0
     reason: str | None = None
-    sockets: SocketList | None = None
 
 
 class WatchedThreads(Protocol):
@@ -135,19 +108,6 @@ class Environment(Struct, frozen=True):
     note: str = ""
 
 
-class InspectedThread(Struct, frozen=True):
-    """One thread as the kernel shows it.
-
-    ``channel`` is the kernel function that the thread sleeps in, if permitted.
-    """
-
-    tid: int
-    name: str
-    state: str
-    waiting_on: str | None = None
-    channel: str | None = None
-
-
 class ThreadStack(Struct, frozen=True):
     """Python stack of one thread, innermost frame first.
 
@@ -165,7 +125,7 @@ class InspectedProcess(Struct, frozen=True):
     """
 
     identity: ProcessIdentity
-    threads: tuple[InspectedThread, ...] = ()
+    threads: tuple[ThreadSample, ...] = ()
     stacks: tuple[ThreadStack, ...] = ()
     reason: str = ""
     help: str = ""

@@ -16,9 +16,9 @@ from gputop.model.inspection import (
     DeepLook,
     Environment,
     InspectedProcess,
-    InspectedThread,
     ProcessIdentity,
     SignalOutcome,
+    ThreadSample,
     ThreadStack,
 )
 from gputop.model.quantity import count, terminal_safe, wrapped
@@ -215,7 +215,7 @@ def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
     return rows
 
 
-def _threads(threads: tuple[InspectedThread, ...], width: int) -> list[Row]:
+def _threads(threads: tuple[ThreadSample, ...], width: int) -> list[Row]:
     if not threads:
         return []
     rows = [

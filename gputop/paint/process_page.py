@@ -15,8 +15,8 @@ from msgspec import Struct
 from gputop.diagnosis.rules.feeding_rules import THROTTLED
 from gputop.diagnosis.thresholds import AWAKE_PCT
 from gputop.model import quantity
-from gputop.model.inspection import SocketGroup, SocketList, ThreadList
-from gputop.model.quantity import count, elapsed, number, rate, size, terminal_safe
+from gputop.model.inspection import ThreadList
+from gputop.model.quantity import elapsed, number, size, terminal_safe
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import header
@@ -197,39 +197,6 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int) -> list[Row]:
     return [*rows, text_row(shorten(hint, width - 1), width, "remedy")]
 
 
-# The TCP sockets of one process by the port that they lead to, with what they receive.
-
-MOST_GROUPS = 12
-
-
-def add_sockets(page: DetailPage, sockets: SocketList | None) -> None:
-    """Add a heading and a row for each port.
-
-    Nothing where the process has no TCP socket, or they were not read.
-    """
-    if sockets is None or not (sockets.groups or sockets.reason):
-        return
-    rates = [group.rx_bytes_per_s for group in sockets.groups if group.rx_bytes_per_s is not None]
-    total = f", receiving {rate(sum(rates))} in all" if rates else ""
-    number = sum(group.count for group in sockets.groups)
-    page.heading(f"{count(number, 'TCP socket')}{total}" if number else "TCP sockets")
-    if sockets.reason is not None:
-        page.text(terminal_safe(sockets.reason))
-        return
-    page.text(f"{'PORT':<10}{'OTHER END':<15}{'SOCKETS':>8}{'RECEIVING':>13}", "heading")
-    page.rows += [_socket_row(group, page.width) for group in sockets.groups[:MOST_GROUPS]]
-    unlisted = len(sockets.groups) - MOST_GROUPS
-    if unlisted > 0:
-        page.text(f"and {count(unlisted, 'port')} more that receive less")
-
-
-def _socket_row(group: SocketGroup, width: int) -> Row:
-    place = "listens" if group.listens else "this machine" if group.is_local else "elsewhere"
-    receiving = "–" if group.listens else rate(group.rx_bytes_per_s)
-    style = "text" if group.rx_bytes_per_s else "dim"
-    return text_row(f"  {group.port:<10}{place:<15}{group.count:>8}{receiving:>13}", width, style)
-
-
 # The page.
 
 MOST_COMMAND_ROWS = 6
@@ -278,7 +245,6 @@ def process_details(
         page.heading("left behind by a dead job", apart=False)
         page.rows += orphan_rows(orphans, width)
     _add_threads(page, threads)
-    add_sockets(page, None if threads is None else threads.sockets)
     return page.painted(head, foot, height)
 
 

@@ -16,9 +16,9 @@ from gputop.model.inspection import (
     DeepLook,
     Environment,
     InspectedProcess,
-    InspectedThread,
     ProcessIdentity,
     SignalOutcome,
+    ThreadSample,
     ThreadStack,
 )
 from gputop.model.redaction import Redactor
@@ -190,7 +190,7 @@ def test_what_processes_are_asked_names_nobody() -> None:
 
         def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
             stack = ThreadStack((("step", "/data/secret-project/train.py", 3),))
-            sight = InspectedProcess(identity, (InspectedThread(1, "alice", "S"),), (stack,))
+            sight = InspectedProcess(identity, (ThreadSample(1, "alice", "S"),), (stack,))
             return DeepLook(sight, sight, ("python", "/data/x.py"), "/home/alice")
 
         def command(self, identity: ProcessIdentity) -> str:

@@ -17,17 +17,16 @@ import msgspec
 from msgspec import Struct
 
 from gputop.model.extras import install
-from gputop.model.inspection import DeepLook, InspectedProcess, InspectedThread, ProcessIdentity, ThreadStack
+from gputop.model.inspection import DeepLook, InspectedProcess, ProcessIdentity, ThreadSample, ThreadStack
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.process_facts import GONE, identity_problem
-from gputop.sources.processes.requested_looks import thread_state
-from gputop.sources.procfs import link_at, names_in, read_file, text_of
+from gputop.sources.processes.requested_looks import read_threads
+from gputop.sources.procfs import link_at, read_file, text_of
 from gputop.system.children import TooLate, finished, ours
 
 LOOKS_AT_S = (0.0, 0.75, 1.5)
 """Times of the stack samples, seconds after the first: a stack that stays for 1.5 s is where the time goes."""
 LONGEST_DUMP_S = 5.0
-MOST_THREADS_WITH_STACKS = 256
 MOST_FRAMES = 64
 CAP_SYS_PTRACE = 1 << 19
 
@@ -119,23 +118,13 @@ class DeepLooker:
             identity, threads, reason=problem.reason, help=permission_help(self._proc) if problem.denied else ""
         )
 
-    def _threads(self, identity: ProcessIdentity) -> tuple[InspectedThread, ...]:
+    def _threads(self, identity: ProcessIdentity) -> tuple[ThreadSample, ...]:
         """Return the threads, the main one first.
 
         Empty when the pid belongs to another process or cannot be listed.
         """
-        folder = f"{self._proc}/{identity.pid}/task"
-        tids = sorted(map(int, names_in(folder)))[:MOST_THREADS_WITH_STACKS]
-        threads = [self._thread(f"{folder}/{tid}", tid) for tid in tids]
-        if identity_problem(self._proc, identity) is not None:
-            return ()
-        return tuple(sorted((t for t in threads if t is not None), key=lambda t: t.tid != identity.pid))
-
-    def _thread(self, folder: str, tid: int) -> InspectedThread | None:
-        try:
-            return InspectedThread(tid, *thread_state(folder))
-        except OSError:
-            return None
+        threads = read_threads(identity.pid, identity.starttime, None, 0.0, self._proc).threads
+        return threads if identity_problem(self._proc, identity) is None else ()
 
     def _start(self, identity: ProcessIdentity) -> tuple[tuple[str, ...], str | None]:
         """Return (argv, working folder) of a process, secrets masked.

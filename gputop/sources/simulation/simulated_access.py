@@ -11,11 +11,8 @@ from gputop.model.inspection import (
     DeepLook,
     Environment,
     InspectedProcess,
-    InspectedThread,
     ProcessIdentity,
     SignalOutcome,
-    SocketGroup,
-    SocketList,
     ThreadList,
     ThreadSample,
 )
@@ -25,8 +22,6 @@ from gputop.sources.simulation.simulated import SimulatedSource
 SIMULATED = "simulated: this process exists only in the demo"
 GONE = "the process has ended"
 ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM))
-SIMULATED_RX = 9.4e6
-"""Bytes a second that a simulated worker receives."""
 _CHANNELS = {"queue": "futex_wait_queue", "disk": "folio_wait_bit_common", "network": "do_epoll_wait"}
 
 
@@ -48,14 +43,8 @@ class SimulatedThreads:
         if process is None:
             self.latest = ThreadList(now.t, reason=GONE)
             return
-        threads = []
-        for thread in _threads(process):
-            times = (process.main_run_pct, process.main_wait_pct) if thread.tid == process.pid else (0.0, 0.0)
-            threads.append(ThreadSample(thread.tid, thread.name, thread.state, *times, thread.waiting_on))
-        count = int(process.threads or len(threads))
-        is_client = process.waiting_on == "network" and process.role == "loader"
-        groups = (SocketGroup(443, False, False, 4, SIMULATED_RX),) if is_client else ()
-        self.latest = ThreadList(now.t, tuple(threads), count, sockets=SocketList(now.t, groups))
+        threads = _threads(process)
+        self.latest = ThreadList(now.t, threads, int(process.threads or len(threads)))
 
     def close(self) -> None:
         """Do nothing: no file is open."""
@@ -112,13 +101,17 @@ def _inspected(process: ProcessSample) -> InspectedProcess:
     return InspectedProcess(identity, _threads(process), reason="stacks are not simulated")
 
 
-def _threads(process: ProcessSample) -> tuple[InspectedThread, ...]:
+def _threads(process: ProcessSample) -> tuple[ThreadSample, ...]:
     """Return the main thread and the usual few others."""
     name = (process.static.name or "python")[:15]
     waits = process.waiting_on
-    main = InspectedThread(process.pid, name, process.state or "S", waits, _CHANNELS.get(waits or ""))
+    main = ThreadSample(
+        process.pid, name, process.state or "S", process.main_run_pct, process.main_wait_pct, waits,
+        channel=_CHANNELS.get(waits or ""),
+    )  # fmt: skip
     if process.role != "gpu":
         return (main,)
     runs = {"cuda-EvtHandlr": True, "pt_nccl_watchdg": process.nccl, "pt_data_pin": process.pin_memory}
     names = enumerate((name for name, is_there in runs.items() if is_there), process.pid + 1)
-    return (main, *(InspectedThread(tid, name, "S", "queue", "futex_wait_queue") for tid, name in names))
+    others = [ThreadSample(tid, name, "S", 0.0, 0.0, "queue", channel="futex_wait_queue") for tid, name in names]
+    return (main, *others)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.inspection import DeepLook, InspectedProcess, InspectedThread, ProcessIdentity, ThreadStack
+from gputop.model.inspection import DeepLook, InspectedProcess, ProcessIdentity, ThreadSample, ThreadStack
 from gputop.paint.line import cells
 from gputop.paint.process_actions import look_rows, recipes
 from gputop.sources.processes.deep_look import DeepLooker, install_hint, main_stack, permission_help
@@ -192,7 +192,7 @@ def test_the_profilers_commands_end_in_the_line_that_reads_what_they_wrote() -> 
 
 def test_equal_stacks_are_painted_once_with_how_often_they_were_seen() -> None:
     same, other = ThreadStack((("step", "a.py", 1),)), ThreadStack((("load\x1b", "b.py", 2),), active=True)
-    threads = tuple(InspectedThread(9 + i, "漢字" * 20, "D", "disk", "io_schedule") for i in range(40))
+    threads = tuple(ThreadSample(9 + i, "漢字" * 20, "D", waiting_on="disk", channel="io_schedule") for i in range(40))
     sight = InspectedProcess(ProcessIdentity(9, 1), threads, (same, other, same))
     refused = InspectedProcess(ProcessIdentity(10, 1), reason="permission denied", help="x" * 300)
     rows = look_rows(DeepLook(sight, refused, ("python", "-c", "x" * 999), "/"), "python 漢字" * 50, 90)
