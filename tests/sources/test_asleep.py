@@ -23,7 +23,6 @@ from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.sources.nvml.gpu_sleep import RELEASED_AFTER_S, Sleep
 from gputop.sources.surroundings import is_wsl, no_driver
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_reader import Run
@@ -144,23 +143,6 @@ def test_a_gpu_that_wakes_is_measured_and_one_that_falls_asleep_is_left_alone(
         again = until(lambda gpu: bool(gpu["asleep"]))
         assert again["static"]["uuid"] == awake["static"]["uuid"], "it is still that GPU"
         assert scenario.calls()["nvmlDeviceGetUtilizationRates"] == asked
-
-
-# --- when NVML is let go ----------------------------------------------------------------------------------------------
-
-
-def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus_can_sleep(tmp_path: Path) -> None:
-    def after(seconds: float, control: str = "auto", *, lets_go: bool = True) -> bool:
-        folder = tmp_path / f"{seconds}-{control}-{lets_go}"
-        sleep = Sleep(str(Bus(folder, control=control).sys), lets_go=lets_go)
-        sleep.find()
-        assert not sleep.is_time_to_let_go(1000.0, used=True)
-        return sleep.is_time_to_let_go(1000.0 + seconds, used=False)
-
-    assert after(RELEASED_AFTER_S)
-    assert not after(RELEASED_AFTER_S - 1.0)
-    assert not after(RELEASED_AFTER_S, "on"), "the kernel never switches these off"
-    assert not after(RELEASED_AFTER_S, lets_go=False), "who records goes on"
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

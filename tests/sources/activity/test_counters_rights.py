@@ -162,7 +162,7 @@ def start(proc: Path, pid: int, name: str) -> None:
 def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     proc.mkdir()
-    others = Others(str(proc), str(tmp_path / "none"))
+    others = Others(str(proc))
     start(proc, 1, "init")
     assert others.reason_to_wait(0.0) is None
     start(proc, 7, "sh")

@@ -278,7 +278,7 @@ class CountersClient:
                 helper.tell(command)
 
     def _start(self) -> Dialogue[Line]:
-        words = ["--lib", self._library or "", "--interval-ms", str(round(self._interval_s * 1000)), "--wait"]
+        words = ["--lib", self._library or "", "--interval-ms", str(round(self._interval_s * 1000))]
         if self._driver:
             words += ["--driver", self._driver]
         with self._lock, ambient(PERFMON):

@@ -35,9 +35,9 @@ END_S = 1.0
 class Helper:
     """Handles all GPUs, commands on stdin, and others' need of counters."""
 
-    def __init__(self, workers: dict[str, CounterThread], others: Others, *, wanted: bool) -> None:
+    def __init__(self, workers: dict[str, CounterThread], others: Others) -> None:
         self._workers, self._others = workers, others
-        self._wanted = set(workers) if wanted else set[str]()
+        self._wanted = set[str]()
         self._ended = threading.Event()
         self._free_at = float("-inf")
         self._barred: str | None = None
@@ -64,12 +64,11 @@ class Helper:
 
     def be_polite(self, now: float) -> None:
         """Leave the counters to others, and take them again afterwards."""
-        why, slept = self._others.reason_to_wait(now), self._others.slept()
+        why = self._others.reason_to_wait(now)
         if why is not None:
             self._free_at, self._barred = now + LEFT_ALONE_S, why
         elif now >= self._free_at:
-            # What was counted across a suspension covers an unknown time: they are taken again at the next look.
-            self._barred = "taken again after the suspension" if slept else None
+            self._barred = None
         self._tell()
 
     def _tell(self) -> None:
@@ -78,8 +77,7 @@ class Helper:
 
     def _listen(self) -> None:
         for command in read_messages(HelperCommand):
-            pcis = {pci for pci in self._workers if command.pci in ("", pci)}
-            self._wanted = self._wanted | pcis if command.cmd == "resume" else self._wanted - pcis
+            self._wanted = self._wanted | {command.pci} if command.cmd == "resume" else self._wanted - {command.pci}
             self._tell()
         self._ended.set()
 
@@ -92,7 +90,6 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lib", metavar="DIR", help="the folder of NVIDIA's performance libraries")
     parser.add_argument("--driver", metavar="VERSION", help="the driver's version, as nvidia-smi shows it")
     parser.add_argument("--interval-ms", type=int, default=1000, metavar="MS", help="time between samples")
-    parser.add_argument("--wait", action="store_true", help="take no GPU before told to on stdin")
     return parser.parse_args(words)
 
 
@@ -118,7 +115,7 @@ def main(words: list[str] | None = None) -> int:
     interval_s = max(200, args.interval_ms) / 1000
     threads = {gpu.pci: CounterThread(host, target, gpu, interval_s) for gpu in gpus}
     say(Hello(tuple(threads)))
-    Helper(threads, Others(), wanted=not args.wait).run()
+    Helper(threads, Others()).run()
     say(Bye("told to end"))
     # A thread that hangs in a call must not keep this process: the kernel frees what it holds.
     sys.stdout.flush()

@@ -56,11 +56,11 @@ class Bye(Struct, tag_field="t", tag="bye"):
 Line = Hello | SampleLine | GpuLine | CostLine | Bye
 
 
-class HelperCommand(Struct, omit_defaults=True):
-    """A command to the helper; an empty ``pci`` means every GPU."""
+class HelperCommand(Struct):
+    """A command to the helper."""
 
     cmd: Literal["release", "resume"]
-    pci: str = ""
+    pci: str
 
 
 LEAST_WINDOW_S = 0.2
