@@ -262,8 +262,8 @@ def open_local(
 
     ``interval_s`` replaces the setting. ``wakes`` asks sleeping GPUs all the same, for a command that is about to use
     one. Without ``own_process`` snapshots do not say what gputop itself costs. Raises UsageError for an invalid address
-    of an exporter. With ``is_quick`` it measures four times a second for some seconds after the start, and after a job's
-    first kernels.
+    of an exporter. With ``is_quick`` it measures four times a second for some seconds after the start, and after a
+    job's first kernels.
     """
     make_room()
     options = MachineOptions(

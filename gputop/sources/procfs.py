@@ -121,16 +121,6 @@ def parse_stat(data: bytes) -> Stat | None:
     )
 
 
-def io_delay_ticks(data: bytes) -> int:
-    """Return ``delayacct_blkio_ticks`` of /proc/PID/stat.
-
-    The time waited for block I/O, in clock ticks; 0 on kernels that do not count it (CONFIG_TASK_DELAY_ACCT; since
-    Linux 5.14 also sysctl kernel.task_delayacct).
-    """
-    fields = data[data.rfind(b")") + 2 :].split(None, 40)
-    return int(fields[39]) if len(fields) > 39 else 0
-
-
 def relatives_of(pid: int, proc: str = "/proc") -> Relatives | None:
     """Return the relatives of a process; None once it has ended."""
     try:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from gputop.model.feeders import Outsider
 from gputop.model.snapshot import ProcessSample
-from gputop.sources.cgroup import Throttling
+from gputop.sources.cgroup import CgroupFolders, Throttling, cpu_quota
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
@@ -28,6 +28,8 @@ from gputop.sources.procfs import TICKS_PER_S, Descriptors, Stat, parse_uptime, 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _SEARCH_AGAIN_S = 2.9
 """Least interval between searches without a change of the process table."""
+_LIVELY_S, _CALM_S = 30.0, 2.0
+"""So long after a change of a tree the process table is refreshed each second, then with this additional pause."""
 WANTED_FOR_S = 10.0
 """The scan for outsiders continues this long after a process last queued for a core."""
 _THROTTLE_S = 2.0
@@ -66,7 +68,7 @@ class ProcessCollector:
         self._commands: dict[int, tuple[Stat, bytes, bool]] = {}
         self._throttling: dict[str, Throttling] = {}
         self._discovered_at: float | None = None
-        self._searched_at = float("-inf")
+        self._searched_at = self._lively_until = float("-inf")
         self._looked_beside = False
         self._throttled_at: float | None = None
         self._masked_at: float | None = None
@@ -87,7 +89,8 @@ class ProcessCollector:
             self._listed = {pid: self._listed.get(pid, uptime) for pid in pids}
             self._discovered_at = None
         at = self._discovered_at
-        if at is None or self._changed or not 0.0 <= now - at < self._table.pause_s:
+        pause_s = self._table.pause_s + (0.0 if now < self._lively_until else _CALM_S)
+        if at is None or self._changed or not 0.0 <= now - at < pause_s:
             self._discover(now, uptime, gpu_processes)
         if self._throttled_at is None or not 0.0 <= now - self._throttled_at < _THROTTLE_S:
             self._throttled_at = now
@@ -101,7 +104,7 @@ class ProcessCollector:
             reading = member.reading
             if reading is not None and not member.is_gpu and reading.stat.state != "Z":
                 samples.append(member.sample(reading, uptime))
-        self.notices = notices_of(samples, self._facts.set_aside())
+        self.notices = notices_of(samples, self._facts.set_aside(), self.shares.sampler.error)
         return tuple(samples)
 
     @property
@@ -121,15 +124,12 @@ class ProcessCollector:
         return self._outsiders.sum_pct
 
     def _find_outsiders(self, now: float) -> None:
-        present = {pid: member for pid, member in self._members.items() if member.reading is not None}
-        if any(
-            (m.reading.wait_pct or 0.0) >= QUEUED_PCT and m.role in ("gpu", "loader")
-            for m in present.values()
-            if m.reading is not None
-        ):
-            self._queued_at = now
+        for member in self._members.values():
+            queued_pct = 0.0 if member.reading is None else member.reading.wait_pct or 0.0
+            if queued_pct >= QUEUED_PCT and member.role in ("gpu", "loader"):
+                self._queued_at = now
         is_needed = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
-        self._outsiders.read(now, (pid for pid, _ in self._table.items()), present.keys(), is_needed=is_needed)
+        self._outsiders.read(now, (pid for pid, _ in self._table.items()), self._members.keys(), is_needed=is_needed)
 
     def close(self) -> None:
         """Close all open files and end the sampling thread."""
@@ -142,7 +142,9 @@ class ProcessCollector:
     def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
         listed_anew, self._discovered_at = self._discovered_at is None, now
         changed = self._table.refresh(now)
-        if not (listed_anew or self._changed or any(map(self._is_of_a_tree, changed))):
+        if listed_anew or self._changed or any(map(self._is_of_a_tree, changed)):
+            self._lively_until = now + _LIVELY_S
+        else:
             # Other processes come and go all the time.
             is_due = not 0.0 <= now - self._searched_at < _SEARCH_AGAIN_S
             if not is_due or not (changed or self._may_differ()):
@@ -257,6 +259,7 @@ class ProcessCollector:
         if member is None:
             watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
             member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
+            self._masked_at = None
             if place.role == "gpu":
                 member.threads = HostThreads(f"{self._proc}/{pid}", pid)
                 member.rank = self._facts.rank(pid)
@@ -289,19 +292,25 @@ class ProcessCollector:
                 self._changed.add(pid)
             if member.threads is not None and member.is_scan_due(now):
                 member.scanned_at = now
-                member.allowed_cores = allowed_cores(self._proc, pid, member.facts.folders)
-                member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
+                member.seen_threads = member.threads.scan(now, stat, reading.main_run_ns)
                 member.watched.continue_in(member.threads.backward_tids)
         self._read_masks(now)
 
     def _read_masks(self, now: float) -> None:
-        """Read which cores the loaders of each GPU process may use.
+        """Read how many cores GPU processes, and their loaders together, may use.
 
-        The masks are read every ``_MASKS_AGAIN_S`` seconds.
+        They are read every ``_MASKS_AGAIN_S`` seconds, and for new processes.
         """
         if self._masked_at is not None and 0.0 <= now - self._masked_at < _MASKS_AGAIN_S:
             return
         self._masked_at = now
+        quotas: dict[CgroupFolders, float | None] = {}
+        for member in self._members.values():
+            if member.is_gpu:
+                folders = member.facts.folders
+                if folders not in quotas:
+                    quotas[folders] = cpu_quota(folders)
+                member.allowed_cores = allowed_cores(self._proc, member.pid, quotas[folders])
         loaders = [member for member in self._members.values() if member.role == "loader"]
         cpus_of: dict[int | None, set[int]] = {}
         for member in loaders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from msgspec.structs import astuple, replace
@@ -53,7 +54,7 @@ class Member:
         self.rank: RunRank | None = None
         """The rank of a GPU process, if its run has several."""
         self.allowed_cores: float | None = None
-        """Number of allowed cores: of a GPU process at its last thread scan; of a loader together with its siblings."""
+        """Number of allowed cores; of a loader together with its siblings."""
         self.throttling: Throttling | None = None
         self._weighed_at: float | None = None
         self._useful = 0.0
@@ -66,8 +67,8 @@ class Member:
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
         self._sample: ProcessSample | None = None
-        self._sources: tuple[tuple[object, object], tuple[object, ...]] = (None, None), ()
-        """Reading, shares and other values of the latest sample."""
+        self._sources: tuple[tuple[object, ...], tuple[object, ...]] = (), ()
+        """Objects and other values that the latest sample was made of."""
 
     @property
     def role(self) -> Role:
@@ -174,15 +175,14 @@ class Member:
         stat, feed = reading.stat, self.shares
         age_s = None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S)
         throttled_pct = self.throttling.throttled_pct if self.throttling else None
-        sources = (reading, feed), (self.role, throttled_pct, self.allowed_cores)
-        known, (last_reading, last_feed) = self._sample, self._sources[0]
-        is_same = last_reading is reading and last_feed is feed and self._sources[1] == sources[1]
-        if gpu_process is None and is_same and known is not None:
+        threads = self.seen_threads if gpu_process else None
+        sources = (reading, feed, gpu_process, threads), (self.role, throttled_pct, self.allowed_cores)
+        is_same = all(map(operator.is_, self._sources[0], sources[0])) and self._sources[1] == sources[1]
+        if is_same and self._sample is not None:
             # The process still sleeps: only its age changes.
-            self._sample = replace(known, age_s=age_s)
+            self._sample = replace(self._sample, age_s=age_s)
             return self._sample
         self._sources = sources
-        threads = self.seen_threads if gpu_process else None
         feed = feed or _NO_SHARES
         shares, main = None if feed.unread else feed.shares, feed.main
         missing = self._missing(reading, gpu_process, feed)

@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 from collections.abc import Iterable
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import POD, CgroupName
-from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota
+from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.patient_reader import PatientReader
 from gputop.sources.procfs import read_small, stat_of
 
@@ -268,17 +269,13 @@ def allowed_cpus(proc: str, pid: int) -> frozenset[int] | None:
         return None
 
 
-def allowed_cores(proc: str, pid: int, folders: CgroupFolders) -> float | None:
-    """Return how many cores a process may use.
+def allowed_cores(proc: str, pid: int, quota: float | None) -> float | None:
+    """Return how many cores a process may use, by its CPU mask and its cgroup's quota.
 
-    The CPU mask and the cgroup's quota limit them, whichever is lower. None if the mask is unreadable.
+    None if the mask is unreadable.
     """
     cpus = allowed_cpus(proc, pid)
-    if cpus is None:
-        return None
-    cores = float(len(cpus))
-    quota = cpu_quota(folders)
-    return cores if quota is None else min(cores, quota)
+    return None if cpus is None else min(float(len(cpus)), quota or inf)
 
 
 def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:

@@ -77,10 +77,10 @@ class VisibilityCheck:
         )
 
 
-def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[str, ...]:
+def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0, error: Exception | None = None) -> tuple[str, ...]:
     """Describe missing data of processes, with remedies.
 
-    ``set_aside`` is the number of processes whose command lines block the reader.
+    ``set_aside`` is the number of processes whose command lines block the reader, ``error`` what the sampler raised.
     """
     reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
     notices = []
@@ -95,6 +95,8 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
     if set_aside:
         whose = "a process hangs" if set_aside == 1 else f"{set_aside} processes hang"
         notices.append(f"{whose} with its memory locked: the command line is not known, or that of before is shown")
+    if error is not None:
+        notices.append(f"sampling waits failed: {type(error).__name__}: {error}")
     return tuple(notices)
 
 

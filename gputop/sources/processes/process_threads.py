@@ -17,7 +17,7 @@ from gputop.sources.processes.loaders import (
     thread_loader,
 )
 from gputop.sources.processes.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
-from gputop.sources.procfs import TICKS_PER_S, names_in, text_of, times_of
+from gputop.sources.procfs import TICKS_PER_S, Stat, names_in, text_of, times_of
 
 _NS_PER_TICK = 1_000_000_000 // TICKS_PER_S
 MOST_NAMED = 512
@@ -60,13 +60,14 @@ class HostThreads:
         self.backward_tids: list[str] = []
         """Threads that continue the main thread's work while it waits for gradients."""
 
-    def scan(self, now: float, cpu_ticks: int, main_run_ns: int | None) -> Threads | None:
+    def scan(self, now: float, process: Stat, main_run_ns: int | None) -> Threads | None:
         """Return a summary of the threads; None if they cannot be listed.
 
-        ``cpu_ticks`` is the process's CPU time in clock ticks, ``main_run_ns`` the main thread's in nanoseconds.
+        ``process`` are the process's counters, ``main_run_ns`` the main thread's CPU time in nanoseconds.
         """
         try:
-            present = [tid for tid in os.listdir(self._directory) if tid != self._main]
+            several = process.threads > 1
+            present = [tid for tid in os.listdir(self._directory) if tid != self._main] if several else []
         except OSError:
             return None
         self._name(present)
@@ -78,7 +79,7 @@ class HostThreads:
         self.backward_tids = [tid for tid, name in names.items() if is_backward_thread(name)]
         in_pool = set(pool)
         others = [tid for tid in present if tid not in in_pool]
-        pool_pct, other_pct = self._runs(now, cpu_ticks, main_run_ns, others)
+        pool_pct, other_pct = self._runs(now, process.cpu_ticks, main_run_ns, others)
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),
             pin_memory=bool(pins),

@@ -95,17 +95,17 @@ class ShareCollector:
         now: float,
         members: Mapping[int, Member],
         util: Mapping[int, float | None],
-        mains: Set[int] = frozenset(),
+        mains: Set[int],
     ) -> None:
         """Set the shares of each process that was read.
 
-        ``util`` is each GPU's utilisation in percent, by index. ``mains`` are the processes whose main threads are
-        sampled most, if their GPUs wait. A GPU process whose GPU does not wait has no shares.
+        ``util`` is each GPU's utilisation in percent, by index. ``mains`` are the GPU processes that verdicts use:
+        their main threads are sampled most, if their GPUs wait. All other GPU processes have no shares.
         """
         self._gpus.observe(now, util)
         present = [member for member in members.values() if member.reading is not None]
         waiting = {m.pid for m in present if m.is_gpu and self._gpus.waits(m.place.gpu or 0, unknown=True)}
-        close = [member for member in present if (member.place.root or member.pid) in waiting]
+        close = [m for m in present if (m.place.root or m.pid) in waiting and (m.pid in mains or not m.is_gpu)]
         with self.sampler.lock:
             self._files.begin()
             observations = self.sampler.take()
@@ -119,9 +119,9 @@ class ShareCollector:
             for member in close:
                 _complete(now, member)
         for member in present:
-            if member.is_gpu and member.pid not in waiting:
+            if member.is_gpu and not (member.pid in waiting and member.pid in mains):
                 member.shares = None
-        self._plan = self._sampling_plan(now, present, close, unclear, members, mains)
+        self._plan = self._sampling_plan(now, present, close, unclear, members)
         self.sampler.plan(self._plan)
 
     def close(self) -> None:
@@ -179,7 +179,6 @@ class ShareCollector:
         close: Collection[Member],
         unclear: Collection[Member],
         members: Mapping[int, Member],
-        mains: Set[int],
     ) -> SamplingPlan:
         """Return which processes are sampled until the next reading."""
         followed = {member.pid: member for member in close}
@@ -194,7 +193,7 @@ class ShareCollector:
         # A process that sleeps on is still in the same wait.
         background = [m for m in present if m.pid not in followed and not (m.watched.main_slept and m.waits.latest)]
         return SamplingPlan(
-            [member.pid for member in close if member.is_gpu and member.pid in mains],
+            [member.pid for member in close if member.is_gpu],
             [member.pid for member in close if not member.is_gpu],
             [member.pid for member in background if not member.is_gpu],
             {member.pid for member in unclear if member.is_gpu or (member.role == "loader" and member.may_wait_inside)},

@@ -121,8 +121,12 @@ class WaitSampler:
         last, self._planned_at = self._planned_at, now
         self._plan = plan
         self._readings += 1
-        is_empty = not (plan.mains or plan.workers or plan.background)
-        if last is None or self._readings <= READINGS_OF_A_START or is_empty:
+        if last is None or self._readings <= READINGS_OF_A_START:
+            return
+        if not (plan.mains or plan.workers or plan.background):
+            self._due = []
+            if self._files:
+                self._worker.ask()
             return
         span = min(LONGEST_S, now - last)
         if self._random is None:
@@ -135,6 +139,11 @@ class WaitSampler:
         samples = max(1, int(samples * min(1.0, span)))
         self._due = [now + span * (part + self._random.random()) / samples for part in range(samples)]
         self._worker.ask()
+
+    @property
+    def error(self) -> Exception | None:
+        """What the newest samples have raised, or None."""
+        return self._worker.error
 
     def close(self) -> None:
         """End the sampling thread."""
@@ -178,7 +187,9 @@ class WaitSampler:
         """Take a sample at each due moment, until new moments are set."""
         assert self._random is not None
         due = self._due
-        first, worker_limit = self._random.randrange(len(due)), max(LEAST_WORKERS, MOST_AT_ONCE // len(due))
+        # Without a due moment only the open files are closed.
+        number_due = max(1, len(due))
+        first, worker_limit = self._random.randrange(number_due), max(LEAST_WORKERS, MOST_AT_ONCE // number_due)
         for number, moment in enumerate(due):
             if self._worker.stopping.wait(max(0.0, moment - time.monotonic())) or due is not self._due:
                 break

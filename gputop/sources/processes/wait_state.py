@@ -12,7 +12,6 @@ and shows as ``queue``; an idle ``multiprocessing.Pool`` worker reads its task p
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from functools import lru_cache
 
 from msgspec import Struct
@@ -20,7 +19,7 @@ from msgspec import Struct
 from gputop.sources.patient_reader import PatientReader
 from gputop.sources.processes.mounts import Mounts
 from gputop.sources.processes.system_calls import SAVING, inode_in, link_of, waited_call
-from gputop.sources.procfs import Stat, io_delay_ticks, parse_stat, read_small
+from gputop.sources.procfs import Stat, parse_stat, read_small, stat_of
 
 # A table of names is never complete, and some functions serve several kinds of files.
 
@@ -115,23 +114,26 @@ def is_internet(protocol: bytes) -> bool:
 RAN, BLOCKED, WRITE, STOPPED, LOCAL, UNREAD = "run", "blocked", "write", "stopped", "local", "unread"
 """Kinds of states in addition to ``wait_class``: on a core or queued, state D of no known class, writing to a full
 pipe, stopped, a local socket with another process as its peer, asleep without a channel name."""
-PRESSURE_STANDS_PCT = 10.0
-"""Least share of the last 10 s with an I/O wait on this machine, percent, for which state D may be a disk wait
-[judged]."""
 MOST_KNOWN = 4096
 
 
 class WaitState(Struct, frozen=True, gc=False):
     """State of a thread in one sample.
 
-    ``mount`` is the mount point of the awaited networked file system. ``saves``: the thread writes a file, or waits
-    until it is written.
+    ``path`` is the mount point of the awaited file. ``saves``: the thread writes a file, or waits until it is written.
+    ``inode`` is that of the awaited socket. All are None or False if unknown.
     """
 
     kind: str
     channel: str = ""
-    mount: str | None = None
+    path: str | None = None
     saves: bool = False
+    inode: int | None = None
+
+    @property
+    def mount(self) -> str | None:
+        """Mount point of the awaited networked file system, or None."""
+        return self.path if self.kind == "network" else None
 
 
 @lru_cache(maxsize=1024)
@@ -163,11 +165,9 @@ class WaitClassifier:
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._patient = PatientReader(protocol_of)
-        self.mounts = Mounts(proc)
+        self._mounts = Mounts(proc)
         self._protocols: dict[int, bytes] = {}
         """Protocols by inode: asking for one takes a second thread."""
-        self._io_ticks: dict[tuple[str, int], int] = {}
-        """Block-I/O delay in the latest sample in state D, by the thread's folder and its start."""
 
     def close(self) -> None:
         """End the thread that reads the protocols of sockets."""
@@ -201,11 +201,13 @@ class WaitClassifier:
         if needs_proof(channel):
             return self._in_a_socket(pid, channel, waited_call(folder))
         kind = wait_class(channel) or "other"
-        return (
-            self._unknown(now, pid, folder, channel)
-            if kind == "other"
-            else self._on_a_mount(now, pid, channel, kind, waited_call(folder))
-        )
+        if kind == "other":
+            # A function of no known class: only state D may be a disk.
+            stat = stat_of(folder)
+            if stat is None or stat.state != "D":
+                return WaitState("other", channel)
+            kind = BLOCKED
+        return self._on_a_file(now, pid, channel, kind, waited_call(folder))
 
     def _in_a_socket(self, pid: int, channel: str, call: tuple[int, int] | None) -> WaitState:
         if call is None:
@@ -219,62 +221,19 @@ class WaitClassifier:
             protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call[1]}")
             if protocol:
                 self._protocols[inode] = protocol
-        return WaitState("network" if is_internet(self._protocols.get(inode or 0, b"")) else "other", channel)
+        kind = "network" if is_internet(self._protocols.get(inode or 0, b"")) else "other"
+        return WaitState(kind, channel, inode=inode)
 
-    def _on_a_mount(self, now: float, pid: int, channel: str, kind: str, call: tuple[int, int] | None) -> WaitState:
-        """Return the state of a thread in file I/O.
+    def _on_a_file(self, now: float, pid: int, channel: str, kind: str, call: tuple[int, int] | None) -> WaitState:
+        """Return the state of a thread in file or socket I/O.
 
         A page read from a networked file system shows the same wait channel as one read from a disk.
         """
         if call is None:
             return WaitState(kind, channel)
-        mount = self.mounts.mount_of(now, pid, call[1])
-        saves = call[0] in SAVING
-        if mount is None or not mount.is_networked:
-            return WaitState(kind, channel, saves=saves and kind != "network")
-        return WaitState("network", channel, mount=mount.path, saves=saves)
-
-    def _unknown(self, now: float, pid: int, folder: str, channel: str) -> WaitState:
-        """Resolve state D in a function of no known class.
-
-        A networked mount is a network wait; a disk wait needs evidence of block I/O.
-        """
-        try:
-            data = read_small(f"{folder}/stat")
-        except OSError:
-            return WaitState("other", channel)
-        stat = parse_stat(data)
-        if stat is None or stat.state != "D":
-            return WaitState("other", channel)
-        state = self._on_a_mount(now, pid, channel, BLOCKED, waited_call(folder))
-        if state.kind == BLOCKED and (
-            self._waited_for_io((folder, stat.starttime), io_delay_ticks(data)) or self._somebody_waits_for_io()
-        ):
-            return WaitState("disk", channel, saves=state.saves)
-        return state
-
-    def _waited_for_io(self, thread: tuple[str, int], ticks: int) -> bool:
-        """Return whether the thread's block-I/O delay has grown.
-
-        The comparison is with its previous sample. Few kernels count the delay.
-        """
-        before = self._io_ticks.get(thread)
-        if len(self._io_ticks) >= MOST_KNOWN:
-            self._io_ticks.clear()
-        self._io_ticks[thread] = ticks
-        return before is not None and ticks > before
-
-    def _somebody_waits_for_io(self) -> bool:
-        """Return whether any task of this machine waits for block I/O.
-
-        The task waits now, or tasks waited for a good part of the last 10 s. A thread may wait for another one that
-        writes a file system's log, which alone is counted as waiting for I/O.
-        """
-        with suppress(OSError, ValueError, IndexError):
-            text = read_small(f"{self._proc}/stat", 1 << 20)
-            if int(text[text.index(b"procs_blocked") + 13 :].split(None, 1)[0]) > 0:
-                return True
-        with suppress(OSError, ValueError, IndexError):
-            text = read_small(f"{self._proc}/pressure/io")
-            return float(text[text.index(b"avg10=") + 6 :].split(None, 1)[0]) >= PRESSURE_STANDS_PCT
-        return False
+        mount = self._mounts.mount_of(now, pid, call[1])
+        if mount is not None and mount.is_networked:
+            return WaitState("network", channel, mount.path, call[0] in SAVING)
+        if kind == "network":
+            return WaitState(kind, channel, inode=inode_in(link_of(self._proc, pid, call[1]), "socket"))
+        return WaitState(kind, channel, None if mount is None else mount.path, call[0] in SAVING)

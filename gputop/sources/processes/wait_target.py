@@ -21,12 +21,10 @@ from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, Sample
 from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
 from gputop.sources.processes.system_calls import (
     MOST_POLLED,
-    SAVING,
     inode_in,
     is_shared_lock,
     link_of,
     polled,
-    waited_call,
     waited_child,
     waited_link,
 )
@@ -223,8 +221,8 @@ class WaitResolver:
             # A wait may name one child by number, else it is for all that are no loaders.
             children = [each for each in self._children(now, pid) if each not in job.loaders]
             return WaitTarget("child", tuple(children[:MOST_PIDS]) if child is None else (child,))
-        if state.mount is not None or kind in ("disk", BLOCKED):
-            return self._file(now, pid, folder, state)
+        if state.path is not None or kind in ("disk", BLOCKED):
+            return WaitTarget("file", detail=f"{'writes' if state.saves else 'reads'} {state.path or ''}".strip())
         if kind == "pipe":
             link = waited_link(self._proc, pid, folder)
             if link.startswith("/") or state.channel.startswith(_OPENS_A_FIFO):
@@ -232,7 +230,9 @@ class WaitResolver:
             pipe = inode_in(link, "pipe")
             return self._pipes(now, pid, None if pipe is None else (pipe,), job)
         if kind in ("network", "socket", LOCAL):
-            return self._socket(now, pid, inode_in(waited_link(self._proc, pid, folder), "socket"), job, kind)
+            is_local = kind == LOCAL
+            inode = inode_in(waited_link(self._proc, pid, folder), "socket") if is_local else state.inode
+            return self._socket(now, pid, inode, job, kind)
         if kind == "queue":
             return self._polled(now, pid, folder, job)
         if kind == "lock":
@@ -243,13 +243,6 @@ class WaitResolver:
                 else self._lock(now, pid, job, steps, threads)
             )
         return WaitTarget("unknown", detail=state.channel)
-
-    def _file(self, now: float, pid: int, folder: str, state: WaitState) -> WaitTarget:
-        call = waited_call(folder)
-        mount = None if call is None or state.mount is not None else self._classifier.mounts.mount_of(now, pid, call[1])
-        path = state.mount if mount is None else mount.path
-        does = "writes" if state.saves or (call is not None and call[0] in SAVING) else "reads"
-        return WaitTarget("file", detail=f"{does} {path}" if path else does)
 
     def _socket(self, now: float, pid: int, inode: int | None, job: Job, kind: str) -> WaitTarget:
         """Return the job's process at a socket's other end.

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.cgroup import (
-    CgroupFolders,
     MemoryLimit,
     Throttling,
     cgroup_folders,
@@ -62,14 +61,14 @@ def test_a_jobs_cores_are_those_of_its_own_mask_and_limit_and_not_of_gputops(fak
     with subprocess.Popen(["sleep", "1000"]) as job:
         try:
             os.sched_setaffinity(job.pid, {min(os.sched_getaffinity(0))})
-            assert allowed_cores("/proc", job.pid, CgroupFolders()) == 1.0
+            assert allowed_cores("/proc", job.pid, None) == 1.0
         finally:
             job.kill()
     fake.write("proc/7/status", "Name:\tpython\nCpus_allowed_list:\t0-3,8,10-11\nMems_allowed_list:\t0\n")
-    assert allowed_cores(str(fake.proc), 7, CgroupFolders()) == 7.0
+    assert allowed_cores(str(fake.proc), 7, None) == 7.0
     _v2(fake, 0, 0)
-    assert allowed_cores(str(fake.proc), 7, cgroup_folders(_V2, str(fake.sys))) == 1.5
-    assert allowed_cores(str(fake.proc), 8, CgroupFolders()) is None
+    assert allowed_cores(str(fake.proc), 7, cpu_quota(cgroup_folders(_V2, str(fake.sys)))) == 1.5
+    assert allowed_cores(str(fake.proc), 8, None) is None
 
 
 @pytest.mark.parametrize(("text", "write"), [(_V2, _v2), (_V1, _v1)])

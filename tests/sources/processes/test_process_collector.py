@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, SECOND_NS, T0, by_pid, collector_of, one_job
 from tests.support.descriptors import open_below
+from tests.support.pace import slowness
 
 fake = pytest.fixture(one_job)
 
@@ -309,3 +311,36 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     }  # fmt: skip
     assert {name: getattr(sample, name) for name in wanted} == wanted
     assert sample.unavailable.items() >= {"io": "x", "a": "y"}.items()
+
+
+def test_a_mistake_of_the_sampler_is_a_notice_and_the_readings_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = ProcessCollector(clock=time.monotonic)
+    monkeypatch.setattr(collector.shares.sampler, "sample", lambda *_, **__: 1 / 0)
+    job = GpuProcess(0, os.getpid(), 1e9, "C")
+    until = time.monotonic() + 20.0 * slowness()
+    try:
+        while not collector.notices and time.monotonic() < until:
+            (sample,) = [p for p in collector.read(time.monotonic(), [job], {0: 10.0}) if p.pid == os.getpid()]
+            time.sleep(0.2)
+    finally:
+        collector.close()
+    assert collector.notices == ("sampling waits failed: ZeroDivisionError: division by zero",)
+    assert sample.role == "gpu"
+
+
+def test_wait_channels_are_closed_once_nothing_is_sampled() -> None:
+    collector = ProcessCollector(clock=time.monotonic)
+    sampler, job = collector.shares.sampler, GpuProcess(0, os.getpid(), 1e9, "C")
+
+    def read_until(jobs: list[GpuProcess], is_open: bool) -> None:
+        until = time.monotonic() + 20.0 * slowness()
+        while bool(sampler._files) is not is_open and time.monotonic() < until:
+            collector.read(time.monotonic(), jobs, {0: 10.0})
+            time.sleep(0.2)
+        assert bool(sampler._files) is is_open
+
+    try:
+        read_until([job], True)
+        read_until([], False)
+    finally:
+        collector.close()

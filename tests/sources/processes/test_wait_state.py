@@ -21,27 +21,12 @@ T = 1000.0
 
 
 class Proc:
-    """One thread in state D in a function of no known class, on a machine where nobody waits for I/O."""
+    """One thread in state D in a function of no known class."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root / str(PID)
         (self.folder / "fd").mkdir(parents=True)
-        (root / "pressure").mkdir()
-        self.blocked(0)
-        self.pressure(0.0)
-        self.delay(0)
-
-    def blocked(self, count: int) -> None:
-        (self.root / "stat").write_text(f"cpu 1 2 3\nprocs_running 1\nprocs_blocked {count}\nsoftirq 1\n")
-
-    def pressure(self, pct: float) -> None:
-        (self.root / "pressure" / "io").write_text(
-            f"some avg10={pct} avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00\n"
-        )
-
-    def delay(self, ticks: int) -> None:
-        fields = ["D", "1", *["0"] * 37, str(ticks), "0", "0"]
-        (self.folder / "stat").write_text(f"{PID} (a (b) c) {' '.join(fields)}\n")
+        (self.folder / "stat").write_text(f"{PID} (a (b) c) D 1 {' '.join(['0'] * 40)}\n")
 
     def socket(self, number: int, inode: int) -> None:
         (self.folder / "syscall").write_text(f"45 {number:#x} 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n")
@@ -66,29 +51,7 @@ def test_a_file_system_is_known_to_be_elsewhere_by_its_type() -> None:
 
 def test_state_d_in_an_unknown_function_is_no_disk_by_itself(proc: Proc) -> None:
     look = WaitClassifier(str(proc.root))
-    assert [proc.look(look).kind for _ in range(2)] == [BLOCKED, BLOCKED]
-
-
-def test_state_d_is_a_disk_if_the_threads_own_delay_by_block_io_has_grown(proc: Proc) -> None:
-    look = WaitClassifier(str(proc.root))
-    proc.delay(7)
-    # What was counted before the first look may be hours old.
     assert proc.look(look).kind == BLOCKED
-    proc.delay(9)
-    assert proc.look(look).kind == "disk"
-    assert proc.look(look).kind == BLOCKED
-
-
-def test_state_d_is_a_disk_while_a_task_waits_for_io_or_io_pressure_stands(proc: Proc) -> None:
-    look = WaitClassifier(str(proc.root))
-    proc.blocked(1)
-    assert proc.look(look).kind == "disk"
-    proc.blocked(0)
-    proc.pressure(9.0)
-    assert proc.look(look).kind == BLOCKED
-    proc.pressure(35.0)
-    assert proc.look(look).kind == "disk"
-    # Another thread's lock is none, whoever waits for I/O.
     assert proc.look(look, "rwsem_down_read_slowpath").kind == "lock"
 
 
