@@ -1,7 +1,4 @@
-"""`gputop doctor`: measurable values, reasons for others, and fixes.
-
-``--bundle`` writes one redacted archive with everything that a report of a defect needs.
-"""
+"""`gputop doctor`: measurable values, reasons for others, and fixes."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import shutil
 import sys
 from typing import Any
 
-from gputop.commands.doctor_bundle import checked, write_bundle
 from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
 from gputop.model.feature_table import DOCTOR_REPORTS, resolve
@@ -27,23 +23,16 @@ from gputop.sources.doctor_report import examine
 def arguments(command: argparse.ArgumentParser) -> None:
     waiting(command)
     command.add_argument("--json", action="store_true", help="one JSON object")
-    text = "what a report of a defect needs: this, a minute of recording, settings; redacted"
-    command.add_argument("--bundle", metavar="FILE.tar.gz", help=text)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if not args.json:
         stdout_is_text(settings)
-    if args.bundle is None:
-        redactor = redactor_of(settings)
-        report = _examined(args, settings)
-        if redactor is not None:
-            report = _redacted(report, redactor)
-        sys.stdout.write(json_text(report) if args.json else doctor_text(report))
-        sys.stdout.flush()
-    else:
-        path = checked(args.bundle)
-        report = write_bundle(path, lambda redactor: _redacted(_examined(args, settings), redactor), settings)
+    redactor, report = redactor_of(settings), _examined(args, settings)
+    if redactor is not None:
+        report = _redacted(report, redactor)
+    sys.stdout.write(json_text(report) if args.json else doctor_text(report))
+    sys.stdout.flush()
     return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
 
 

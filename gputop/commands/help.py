@@ -47,27 +47,16 @@ def _about(topic: str) -> str:
         return command_parser(topic).format_help()
     if row_text := _row_on(topic):
         return row_text
-    if topic.lower() == NUMBERS_TOPIC:
-        return _numbers()
     rows = (row for name in WITH_ROWS for _, entries in page_of(name).entries for row in entries.rows)
     names = (*TOPICS, *COMMANDS, *(row[0].strip("`") for row in rows))
     raise UsageError(f"no help on {topic!r}{nearest(topic, names)}; `gputop help` lists what there is")
 
 
-NUMBERS_TOPIC = "numbers"
 REPORT_WORDS = {
     "EFF": "efficiency: SM / UTIL in percent over the time in which both were measured; it says nothing of idle time",
     "MEM PEAK": "the most device memory that was in use",
-    "RHYTHM": "the period of a visible cycle of UTIL, as of steps or epochs",
-    "NOT WORK": "the share of judged GPU time that was busy and not working, starved or idle",
 }
 """Heads of tables in reports that no metric has."""
-
-
-def _numbers() -> str:
-    """Return the page on a GPU's numbers."""
-    words = section("Words on the screen", (), ("word", "meaning"), tuple(SCREEN_WORDS.items()))
-    return _shown(page("The numbers of a GPU", NUMBERS, (words,)))
 
 
 def _shown(document: Document) -> str:
@@ -81,14 +70,10 @@ def _row_on(word: str) -> str | None:
         for title, entries in page_of(topic).entries:
             if rows := tuple(row for row in entries.rows if _names(row, word)):
                 sections.append(section(f"{title} (gputop help {topic})", (), entries.head, rows))
-    numbers = tuple((text.partition(" ")[0], text) for text in NUMBERS)
-    said = {
-        "On the screen (gputop help numbers)": (*numbers, *SCREEN_WORDS.items()),
-        "In reports": REPORT_WORDS.items(),
-    }
-    for title, texts in said.items():
-        if found := tuple((word, text) for name, text in texts if name.lower() == word.lower()):
-            sections.append(section(title, (), ("word", "meaning"), found))
+    numbers = ((text.partition(" ")[0], text) for text in NUMBERS)
+    words = (*numbers, *SCREEN_WORDS.items(), *REPORT_WORDS.items())
+    if found := tuple((word, text) for name, text in words if name.lower() == word.lower()):
+        sections.append(section("On the screen and in reports", (), ("word", "meaning"), found))
     return _shown(page(word, (), tuple(sections))) if sections else None
 
 

@@ -217,7 +217,6 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
         ("UTIL", "UTIL"),
         ("GAP", "GAP"),
         ("EFF", "efficiency: SM / UTIL"),
-        ("RHYTHM", "visible cycle of UTIL"),
         ("interval", "gputop help settings"),
     ],
 )
