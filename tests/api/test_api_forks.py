@@ -82,26 +82,3 @@ def test_a_child_forked_from_a_program_on_cuda_asks_no_driver_and_writes_nothing
         )
     )
     assert found == [0, True, True, True]
-
-
-def test_children_of_multiprocessing_are_not_watched(program: Any) -> None:
-    found = said(
-        program(
-            """
-            import json, multiprocessing
-            import gputop
-            def child(queue):
-                with gputop.watch(gpus="all") as w:
-                    w.step()
-                    queue.put([w.available, w.reason])
-            if __name__ == "__main__":
-                context = multiprocessing.get_context("spawn")
-                queue = context.Queue()
-                process = context.Process(target=child, args=(queue,))
-                process.start()
-                print(json.dumps(queue.get(timeout=60)))
-                process.join()
-            """
-        )
-    )
-    assert found[0] is False and "multiprocessing" in found[1]

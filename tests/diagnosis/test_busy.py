@@ -327,12 +327,6 @@ def over(*parts: tuple[int, dict[str, Any]], processes: list[Any] | None = None)
     return watch
 
 
-def test_a_mean_of_equal_values_is_that_value_after_any_number_of_ticks() -> None:
-    noisy = [(1, {"util": 100.0 / 3 + tick % 7, "sm": 100.0 / 7 + tick % 3}) for tick in range(600)]
-    last = over(*noisy, (60, {"util": 80.0, "sm": 30.0}), processes=[]).said[-1][1]
-    assert (last.busy_not_working, last.efficiency_pct) == (None, 37.5)
-
-
 def test_two_sources_of_sm_never_mix() -> None:
     other = {"util": 96.0, "sm": 90.0, "sm_source": "dcgm-exporter"}
     watch = over((40, {"util": 96.0, "sm": 0.5}), (17, other))
@@ -376,8 +370,8 @@ def test_windows_are_in_seconds_whatever_the_interval(interval_s: float, n: int)
     assert shown is not None and shown <= 45.0
 
 
-def idle(seconds: int, **changes: Any) -> Watch:
-    return over((seconds, {"util": 0.0, "sm": 0.0, "power_w": 70.0}), processes=[train(**{"main": 0.0, **changes})])
+def idle(seconds: int) -> Watch:
+    return over((seconds, {"util": 0.0, "sm": 0.0, "power_w": 70.0}), processes=[train(main=0.0)])
 
 
 def test_memory_held_without_work_is_said_after_five_minutes_and_alarms_after_an_hour() -> None:
@@ -401,7 +395,9 @@ def test_memory_held_without_work_is_said_after_five_minutes_and_alarms_after_an
     ],
 )
 def test_who_holds_memory_and_what_it_does(changes: dict[str, Any], found: str) -> None:
-    assert idle(330, **changes).said[-1][1].verdict == found
+    process = train(**{"main": 0.0, **changes})
+    moments = (snap(5.0 * t, gpu(util=0.0, sm=0.0, power_w=70.0), [process], interval_s=5.0) for t in range(70))
+    assert Watch().feed(moments).verdict == found
 
 
 def test_one_loud_sample_in_thirty_is_still_idle_and_two_are_not() -> None:

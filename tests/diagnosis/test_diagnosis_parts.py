@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.diagnosis.conditions import Conditions, update_conditions
-from gputop.diagnosis.host_side import read_host
 from gputop.diagnosis.idle_runs import SteadyStateTracker
-from gputop.diagnosis.memory_trend import growth
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.sample_facts import pcie_capacity
-from gputop.diagnosis.tracks import GpuTrack, Restart, TickContext, WindowState
+from gputop.diagnosis.tracks import WindowState
 from gputop.diagnosis.votes import Debouncer
 from gputop.diagnosis.window import GpuMeans, Second, gpu_means
 from tests.support.examples import looks
-from tests.support.scenes import HOST, T0, gpu, train
+from tests.support.scenes import T0, gpu
 
 
 def second(tick: float, util: float | None, sm: float | None) -> Second:
@@ -47,34 +43,6 @@ def test_means_are_those_of_the_last_thirty_seconds(samples: list[tuple[float, f
 def test_a_mean_of_equal_values_is_that_value(value: float, n: int) -> None:
     """The thresholds of the flags are strict: 80.0 must not become 79.99999."""
     assert gpu_means([second(tick, round(value, 3), None) for tick in range(n)]).util_pct == round(value, 3)
-
-
-def test_a_restart_drops_what_its_reason_says() -> None:
-    track = GpuTrack()
-    sample, process = gpu(util=60.0, sm=50.0), train()
-    for tick in range(40):
-        track.observe(TickContext(T0 + tick, 1.0, HOST), sample, read_host([process])[0])
-    window = track._window
-    for reason, left, sm in (
-        (Restart.SM_SOURCE_CHANGED, 30, None), (Restart.CAUSE_CHANGED, 8, 50.0), (Restart.TRAINING_BEGAN, 8, 50.0),
-        (Restart.GAP, 0, None), (Restart.JOB_CHANGED, 0, None), (Restart.PAUSE_ENDED, 0, None),
-        (Restart.FIRST_KERNELS, 0, None), (Restart.UTIL_REFUTED, 0, None), (Restart.UNREADABLE, 0, None),
-    ):  # fmt: skip
-        track._window = deepcopy(window)
-        track._restart(reason, T0 + 31)
-        seconds = track._window.seconds
-        assert len(seconds) == left, reason
-        assert not seconds or gpu_means(seconds).sm == sm, reason
-        assert (track._window.conditions == window.conditions) == (reason is Restart.GAP or left > 0), reason
-
-
-def test_growth_is_the_median_slope() -> None:
-    points = [(20.0 * i, 1e10 + 20.0 * i * 1e6) for i in range(31)]
-    points[15] = (300.0, points[15][1] * 1.02)
-    found = growth(points)
-    assert found is not None
-    assert found[0] == pytest.approx(60e6, rel=0.02)
-    assert found[1] > 0.9
 
 
 def test_a_winner_needs_eight_of_ten_and_the_shown_one_ten_seconds() -> None:

@@ -82,7 +82,7 @@ def test_few_looks_make_longer_cells_and_too_few_cells_say_nothing() -> None:
 
 
 LOOKS_A_READING = {0.25: 2, 1.0: 6, 5.0: 6}
-FOR_S = {0.25: 150.0, 1.0: 300.0, 5.0: 300.0}
+FOR_S = {0.25: 120.0, 1.0: 240.0, 5.0: 240.0}
 
 
 def independent(

@@ -24,7 +24,7 @@ from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import report_recording
 from gputop.session import judged
-from gputop.session.judged import Checkpoint, Judged, frame_at
+from gputop.session.judged import Checkpoint, frame_at
 from gputop.session.player import Player
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
@@ -36,7 +36,6 @@ LENGTH_S = 300
 FREED_AFTER_S = 80
 VIEW = View()
 JUMPED_TO = (LENGTH_S - 1, 5, 181, 61, 59, 0)
-PLAYED_ON = range(171, 181)
 PICTURED = (0, 30, LENGTH_S - 1)
 LATE = 230
 
@@ -83,7 +82,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def played(path: str) -> dict[float, tuple[object, ...]]:
     """By time what playing from the beginning shows, at the moments that are looked at."""
     recording = Recording(path)
-    monitor, looked_at = Monitor(recording.interval_s), {MOMENT + k for k in (*JUMPED_TO, *PLAYED_ON, *PICTURED, LATE)}
+    monitor, looked_at = Monitor(recording.interval_s), {MOMENT + k for k in (*JUMPED_TO, *PICTURED, LATE)}
     found = {}
     for snapshot in recording.snapshots():
         frame = monitor.feed(snapshot)
@@ -119,21 +118,6 @@ def test_a_jump_ahead_of_the_walk_is_judged_again_once_the_walk_has_come_there(
     assert player.replay().judged_pct is not None
     assert shown(finished(player)) == played[MOMENT + LENGTH_S - 1]
     assert player.replay().judged_pct is None
-
-
-def test_playing_on_after_a_jump_shows_what_playing_from_the_beginning_shows(
-    path: str, played: dict[float, tuple[object, ...]]
-) -> None:
-    player = Player(RecordedSource(path))
-    player.source.pause()
-    player.seek(MOMENT + 170)
-    player.take()
-    finished(player)
-    for k in PLAYED_ON:
-        player.step(1)
-        assert player.take() and player.frame is not None
-        assert player.frame.snapshot.t == MOMENT + k
-        assert shown(player.frame) == played[MOMENT + k]
 
 
 def test_checkpoints_thin_out_and_jumps_still_show_the_same(
@@ -240,14 +224,6 @@ def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> N
     assert "no later" in player.to_change(1)
     player.to_begin()
     assert "no earlier" in player.to_change(-1)
-
-
-def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:
-    walk = Judged(RecordedSource(path).frames(), 1.0)
-    walk.advance(until=-1.0, clock=lambda: 0.0)
-    assert walk.place == (0, MOMENT)
-    walk.advance(until=1.0, clock=lambda: 0.0)
-    assert walk.is_complete
 
 
 def test_a_diagnosis_and_a_report_of_the_file_say_what_its_last_moment_shows(

@@ -185,7 +185,7 @@ def test_the_demo_has_such_a_job_and_its_step_is_found() -> None:
     assert "(from NVLink)" in step_words(frame, frame.snapshot.gpus[0])
 
 
-@pytest.mark.parametrize("scenario", ["healthy", "communication", "memory_bandwidth", "low_demand", "small_kernels"])
+@pytest.mark.parametrize("scenario", ["communication", "low_demand"])
 def test_no_step_is_found_where_no_job_steps(scenario: str) -> None:
     periods = StepPeriods()
     for k in range(int(190 / QUARTER)):

@@ -21,7 +21,7 @@ def sample(index: int, util: float) -> GpuSample:
 
 
 def told_of(
-    n: int, util_of: Callable[[int, int], float], processes: Sequence[ProcessSample], seconds: int = 120
+    n: int, util_of: Callable[[int, int], float], processes: Sequence[ProcessSample], seconds: int = 75
 ) -> tuple[GpuDiagnosis, ...]:
     watch = Watch()
     said: tuple[GpuDiagnosis, ...] = ()
@@ -41,7 +41,7 @@ def turn(each_s: float, n: int, util: float = 98.0) -> Callable[[int, int], floa
 
 @pytest.mark.parametrize(("n", "each_s"), [(4, 3), (2, 1), (2, 7), (3, 2), (8, 3), (4, 10), (2, 25)])
 def test_gpus_of_one_process_that_work_one_after_the_other_take_turns(n: int, each_s: float) -> None:
-    for d in told_of(n, turn(each_s, n), on_all(n), seconds=150):
+    for d in told_of(n, turn(each_s, n), on_all(n), seconds=130 if each_s > 5 else 75):
         assert (d.verdict, d.cause, d.confidence, d.state) == ("take_turns", "turns", "high", "starved"), d
         assert f"1 of {n} works at a time" in d.title and "num_workers" not in d.remedy
         assert "tensor parallel" in d.remedy and "process 4000 on GPUs 0" in d.evidence[0]

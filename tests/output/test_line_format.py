@@ -52,7 +52,10 @@ def test_the_keys_of_a_line_are_those_of_the_json_object() -> None:
     assert set(whole["gpus"][0]) | (set(whole) - {"gpus"}) <= set(first)  # type: ignore[index]
 
 
-def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 60.0)
     main(["diagnose", "demo", "useful_work", "--json"])
     (pace,) = json.loads(capsys.readouterr().out)["steps"]
     assert (pace["gpu"], pace["rank"]) == (0, 0)

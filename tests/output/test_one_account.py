@@ -30,7 +30,7 @@ from tests.support.recording_frames import recorded
 from tests.support.scenes import gpu, snap, train, workers
 
 TESTS = Path(__file__).parents[1]
-RECORDINGS = sorted([*(TESTS / "telemetry").glob("*.jsonl.gz"), *(TESTS / "vectors").glob("*.jsonl")])[::2]
+RECORDINGS = sorted([*(TESTS / "telemetry").glob("*.jsonl.gz"), *(TESTS / "vectors").glob("*.jsonl")])[::5]
 EACH = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
 
 

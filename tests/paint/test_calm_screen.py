@@ -18,7 +18,6 @@ from gputop.session.playback import Playback
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
-from tests.paint.test_main_screen import _with_gpus
 from tests.support.fake_app import Handed
 from tests.support.frames import MOMENT, demo_frame
 
@@ -84,28 +83,6 @@ def test_a_pause_in_the_first_second_freezes_exactly_what_was_on_the_screen() ->
         assert main_screen(playback.frame, view, 160, 48).rows == before
     playback.go_live()
     playback.newest = session.monitor.latest
-
-
-@cache
-def _low() -> list[str]:
-
-    return plain_text(main_screen(_with_gpus(demo_frame(), 16), VIEW, 80, 24).rows).splitlines()
-
-
-def test_sixteen_gpus_on_a_small_screen_leave_three_processes_and_the_keys() -> None:
-    at = next(i for i, row in enumerate(_low()) if row.startswith("─ processes"))
-    assert len(_low()) - at - 3 >= 3
-    assert _low()[-1].startswith(" look first: GPU 0")
-
-
-@pytest.mark.parametrize("gpus", [5, 6, 7, 8, 16])
-def test_a_grid_of_panes_has_no_hole(gpus: int) -> None:
-
-    painted = main_screen(_with_gpus(demo_frame(), gpus), VIEW, 300, 100)
-    grid = [target for target in painted.targets if target is not None and target.kind == "gpu"]
-    assert grid
-    for target in grid:
-        assert target.at_column(299) is not None, "the last pane reaches the right edge"
 
 
 def test_a_tiny_screen_wastes_no_row() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,12 +11,8 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.glyphs import COLOUR, MONO
-from gputop.paint.header import hint_of, summary
-from gputop.paint.help_rows import help_rows
-from gputop.paint.keys import KEYS
+from gputop.paint.header import summary
 from gputop.paint.main_screen import main_screen
-from gputop.paint.screen_division import LEAST_PROCESSES, MOST_PROCESSES, kept_processes
 from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View, selected_gpu
@@ -74,13 +68,6 @@ def test_work_is_quieter_than_the_words_that_praise_it(name: str) -> None:
     assert contrast(area, theme.background) < contrast(words, theme.background)
 
 
-def test_the_selected_pane_of_a_full_node_is_three_times_as_tall_as_the_others() -> None:
-    rows = text_of(demo_frame(), 160, 48).splitlines()
-    titles = [i for i, row in enumerate(rows) if "H100   " in row and i > 1]
-    heights = [b - a for a, b in itertools.pairwise(titles)]
-    assert heights == [9, 3, 3, 3, 3, 3, 3]
-
-
 def test_a_verdict_that_has_just_changed_is_emphasised_for_a_second() -> None:
     frame = demo_frame()
     t = frame.snapshot.t
@@ -105,27 +92,6 @@ def test_a_lost_gpu_is_followed_and_says_so_once() -> None:
 def test_the_victims_of_a_straggler_say_for_whom_they_wait() -> None:
     titles = [badge.title for d in last_of("straggler").diagnoses for badge in d.badges]
     assert sorted(titles) == ["straggler", "waits for GPU 2", "waits for GPU 2", "waits for GPU 2"]
-
-
-def test_a_text_picture_shows_where_the_gap_begins(tmp_path: Path) -> None:
-    path = tmp_path / "shot.txt"
-    assert main(["screenshot", "demo", "small_kernels", "--size", "160x48", "-o", str(path)]) == 0
-    text = path.read_text(encoding="utf-8")
-    assert MONO.gap * 20 in text and "█" * 20 in text
-
-
-def test_a_picture_of_the_demo_refuses_a_gpu_that_is_not_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--gpus", "99", "screenshot", "demo", "-o", str(tmp_path / "shot.txt")]) == 2
-    assert "99" in capsys.readouterr().err
-
-
-def test_in_the_help_no_word_touches_its_meaning() -> None:
-    for width in (60, 80, 120):
-        text = plain_text(help_rows(COLOUR, width))
-        assert "dataloaderin" not in text
-        assert "send SIGKILL to those" not in text
 
 
 @pytest.mark.parametrize("topic", ["numbers", "efficiency"])
@@ -163,28 +129,6 @@ def test_a_finding_says_once_how_long_it_stood() -> None:
         rows = plain_text([row for _, block in finding_blocks(frame, width, 0.0) for row in block]).splitlines()
         held = [row for row in rows if "idle, holding memory" in row]
         assert held and all(len(re.findall(r"\d+ (?:s|min|h)", row)) <= 2 and "memory   for" in row for row in held)
-
-
-def test_what_has_no_room_for_its_rows_keeps_its_title() -> None:
-    rows = text_of(demo_frame(), 160, 38).splitlines()
-    assert any(row.startswith("─ processes") for row in rows)
-
-
-@pytest.mark.parametrize(("width", "height"), [(200, 50), (200, 60), (240, 70), (300, 100)])
-def test_panes_beside_each_other_use_the_width_and_leave_no_row_empty(width: int, height: int) -> None:
-    rows = text_of(demo_frame(), width, height, View(hint=hint_of(KEYS), tree="all")).splitlines()
-    charts = [row[: width // 2] for row in rows if re.match(r"  UTIL +\d+ ", row)]
-    assert len(charts) >= 4
-    # GPU 1 works all the time: its chart is as wide as there is room, but for columns whose time has not come.
-    blocks = [len(re.search("[▁-█]+", chart)[0]) for chart in charts if re.search("[▁-█]+", chart)]  # type: ignore[index]
-    assert max(blocks) >= (0.65 if height >= 60 else 0.3) * (width // 2)
-    assert all(row.strip() for row in rows[-4:])
-
-
-@pytest.mark.parametrize("gpus", [1, 4, 8, 16])
-def test_charts_take_the_rows_that_so_many_gpus_need_for_no_processes(gpus: int) -> None:
-    assert LEAST_PROCESSES <= kept_processes(90, gpus) <= MOST_PROCESSES
-    assert kept_processes(90, gpus) <= kept_processes(90, 2 * gpus)
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -9,7 +9,6 @@ from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
 from gputop.monitor import Frame, Monitor
 from gputop.paint import host_rows, panes
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.host_rows import feeder_fields
 from gputop.paint.line import Row
 from gputop.paint.panes import ShownGpu
 from gputop.paint.process_columns import loader_words
@@ -56,21 +55,6 @@ def test_the_hosts_row_says_which_of_how_many_and_who_takes_the_cores() -> None:
         "pin_memory on",
     ):
         assert words in rows
-
-
-def test_threads_that_feed_are_named_as_what_they_are() -> None:
-    threads = Feeders(6, "host threads", FeederShares(network=1.0), FeederShares(network=0.4), active=3)
-    said = feeder_fields(replace(ATTRIBUTION, loaders=0, loader_kind=None, feeders=threads, outsiders=()))
-    assert said[0][0] == "6 host threads, the busiest: network 100 %"
-    idle = feeder_fields(replace(ATTRIBUTION, feeders=replace(threads, count=1, busiest=FeederShares()), outsiders=()))
-    assert idle[0][0] == "1 host thread: idle"
-
-
-def test_without_feeders_the_row_is_as_before() -> None:
-    old = replace(ATTRIBUTION, feeders=None, main_waits=None, outsiders=())
-    rows = _text(host_rows.attribution_rows(_frame(old), View(COLOUR), 160))
-    assert "4 torch workers" in rows and "pin_memory on" in rows
-    assert "main waits" not in rows and "taken by others" not in rows
 
 
 def test_where_the_host_is_unknown_its_own_reason_is_said_and_no_other_note_that_has_the_word() -> None:

@@ -7,7 +7,6 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.sm import LackKind, SmLack
 from gputop.model.snapshot import CgroupName, Event, GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
@@ -116,50 +115,6 @@ def test_hostile_names_are_drawn_safely_and_keep_the_columns() -> None:
         assert all(char.isprintable() for row in rows for text, _ in row for char in text)
 
 
-def test_numbers_keep_their_columns_when_they_change() -> None:
-    frame = demo_frame()
-    small = replace(
-        frame,
-        snapshot=replace(
-            frame.snapshot,
-            gpus=tuple(
-                replace(g, util_pct=3.0, sm_active_pct=1.0, tensor_active_pct=0.0, power_w=70.0, temp_c=31.0)
-                for g in frame.snapshot.gpus
-            ),
-        ),
-    )
-    before, after = (_text(f, View(), 160, 48).splitlines() for f in (frame, small))
-    for a, b in zip(before, after, strict=True):
-        if " °C" in a and " MHz" in a:
-            assert a.index("°C") == b.index("°C")
-            assert a.index("MHz") == b.index("MHz")
-
-
-def test_the_process_table_is_painted_alone_when_only_the_cursor_moves() -> None:
-    frame, painter = demo_frame(), Painter()
-    first = painter.paint(frame, View(), 160, 48).rows
-    second = painter.paint(frame, View(scroll=1), 160, 48).rows
-    top = next(i for i, row in enumerate(first) if row[1:] and "processes" in row[1][0])
-    assert all(a is b for a, b in zip(first[:top], second[:top], strict=True))
-
-
-def test_a_verdict_is_never_cut_before_its_first_words() -> None:
-    frame = demo_frame()
-    long = GpuDiagnosis(
-        0,
-        "u",
-        "starved_unattributed",
-        "yellow",
-        "starved: nobody knows why at all",
-        "starved: unknown",
-        state="starved",
-    )
-    frame = replace(frame, diagnoses=tuple(replace(long, uuid=d.uuid, index=d.index) for d in frame.diagnoses))
-    for width, height in ((40, 10), (80, 24)):
-        lines = _text(frame, View(), width, height).splitlines()
-        assert any("starved: unknown" in line or "starved: nobody" in line for line in lines)
-
-
 def test_a_mark_of_the_user_is_a_line_in_every_chart() -> None:
 
     monitor, snapshot = Monitor(), demo_frame().snapshot
@@ -197,12 +152,6 @@ def test_every_wait_of_the_loaders_stands_beside_the_idle_gpu(width: int) -> Non
     lines = _text(demo_frame(), View(), width, 48).splitlines()
     line = next(line for line in lines if "queued" in line and "disk" in line)
     assert re.search(r"(running|loaders)\b.*\d %.*queued.*\d %.*disk.*\d %.*network.*\d %.*main.*\d %", line)
-
-
-def test_a_pane_of_three_rows_gives_the_remedy_a_row_of_its_own() -> None:
-    text = _text(demo_frame("sixteen"), View(), 200, 60)
-    assert len(re.findall("→ larger batch, CUDA graphs *│?", text)) == 2
-    assert len(re.findall("→ shards, local NVMe", text)) == 2
 
 
 def test_code_in_a_remedy_is_not_broken_at_a_hyphen() -> None:
@@ -250,20 +199,6 @@ def test_the_number_of_a_verdict_has_one_form_wherever_it_stands(width: int, hei
     for words in ("efficiency   8 %", "DRAM  68 %", "idle 100 %"):
         assert words in text
     assert "/ 100" not in text
-
-
-def test_the_numbers_show_beside_one_gpu_on_a_small_screen_and_high_panes_have_axis_and_lanes() -> None:
-    frame = demo_frame()
-    one = replace(
-        frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[3:4]), diagnoses=frame.diagnoses[3:4]
-    )
-    small = plain_text(main_screen(one, View(), 80, 23).rows)
-    assert all(f"\n  {word} " in small for word in ("UTIL", "SM", "GAP")) and "PID" in small
-    wide = plain_text(main_screen(frame, View(), 200, 60).rows)
-    clock = r" \d\d:\d\d:00 "
-    assert len(re.findall(clock, wide)) >= 8
-    high = plain_text(main_screen(frame, View(), 300, 99).rows)
-    assert len(re.findall(clock, high)) >= 8 and high.count("  loaders  ") == 8
 
 
 def test_a_recording_of_the_demo_is_shown_as_simulated() -> None:

@@ -27,7 +27,7 @@ from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import report_recording
 from gputop.report.lanes import pictured_recording
-from gputop.session.job import MOST_MEMBERS, JobResult, RelativesOf, _Watch, run_job
+from gputop.session.job import JobResult, RelativesOf, _Watch, run_job
 from gputop.session.record_run import record
 from gputop.sources.marked import Marked
 from gputop.sources.marks import Sent, send_mark
@@ -143,18 +143,6 @@ def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:
     command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
     result = watched(command, ScriptedSource(tmp_path, grandchild), relatives=partial(relatives_of, proc=str(proc)))
     assert [gpu.index for gpu in result.report.gpus] == [1]
-
-
-def test_a_job_of_weeks_remembers_the_processes_that_there_are() -> None:
-    watch = _Watch(10, None, lambda pid: Relatives(11 if pid > 11 else 10, pid, 1))
-    model = frame(0)
-    owner = replace(next(p for p in model.processes if p.role == "gpu"), gpu=0, starttime=1)
-    for epoch in range(3 * MOST_MEMBERS // 16):
-        workers = tuple(replace(owner, pid=100 + 16 * epoch + number) for number in range(16))
-        watch.take(replace(model, t=T0 + epoch, processes=(replace(owner, pid=11), *workers)))
-    assert watch._is_member(workers[-1]) and watch._is_member(replace(owner, pid=11))
-    assert len(watch._members) <= MOST_MEMBERS + 17
-    assert watch.builder.report().gpus[0].index == 0
 
 
 def test_a_job_without_a_gpu_says_so_and_records_nothing(tmp_path: Path) -> None:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import MOST_GPUS, Monitor
-from gputop.paint.line import fit
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.recording.decode import LineDecoder
-from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import Memory
 from gputop.recording.rounding import rounded
-from gputop.recording.writer import MOST_EARLY, RecordingWriter
+from gputop.recording.writer import RecordingWriter
 from gputop.session.frame_events import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.process_facts import MOST_USERS, FactsReader
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.proc_trees.fake_proc import FakeProc
 from tests.support.frames import MOMENT
-from tests.support.held import held, held_bytes, too_large
+from tests.support.held import held, too_large
 
 LIVES = 800
 """Processes and GPUs that come and go, one of each kind a tick."""
@@ -105,37 +99,3 @@ def test_the_reader_of_processes_forgets_those_that_ended(tmp_path: Path) -> Non
     assert [pair for pair in held(collector) if pair[0] > FEWER_LIVES // 2] == []
     collector.close()
     assert len(list((tmp_path / "proc").iterdir())) < 5
-
-
-def test_user_names_are_kept_for_so_many_users_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = FactsReader("/nowhere/proc", "/nowhere/sys")
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "gputop.sources.processes.process_facts.os.stat",
-            lambda path: SimpleNamespace(st_uid=3_000_000 + int(path[14:])),
-        )
-        users = [facts.read(pid, b"python", b"python").user for pid in range(MOST_USERS + 10)]
-    assert users[-1] == str(3_000_000 + MOST_USERS + 9)
-    assert max(size for size, _ in held(facts)) <= MOST_USERS
-
-
-def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
-    tracemalloc.start()
-    try:
-        for life in range(3000):
-            fit(f"python train.py --run {life} {'x' * 4000}", 60)
-            terminal_safe(f"evidence {life}")
-        assert held_bytes() < 1_500_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_marks_that_come_before_the_first_frame_are_kept_in_a_small_number(tmp_path: Path) -> None:
-    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
-    for number in range(2 * MOST_EARLY):
-        writer.write_event(Event(MOMENT, "mark", f"mark {number}", None))
-    assert max(size for size, _ in held(writer)) <= MOST_EARLY
-    writer.write(snapshot_at(MOMENT, started=MOMENT))
-    writer.close()
-    (snapshot,) = read_snapshots(str(tmp_path / "r.jsonl"))
-    assert [event.text for event in snapshot.events] == [f"mark {number}" for number in range(MOST_EARLY)]

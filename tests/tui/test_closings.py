@@ -37,25 +37,6 @@ def _threads(program: PtyProgram) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.weekly
-def test_fifty_times_continued_it_has_the_threads_it_had() -> None:
-    with PtyProgram("demo", "small_kernels") as program:
-        program.read_until(SCREEN_TAKEN)
-        program.read_for(0.3)
-        before = _threads(program)
-        for _ in range(50):
-            program.signal(signal.SIGCONT)
-            program.read_for(0.01)
-        program.read_for(0.3)
-        assert any(READY in line for line in program.screen(160, 48))
-        assert _threads(program) == before
-        program.press("q")
-        program.end_in_time()
-        assert program.status == 0
-        assert program.is_restored()
-
-
-@pytest.mark.slow
 def test_suspended_and_continued_many_times_at_once_it_resumes_once() -> None:
     with PtyProgram("demo", "small_kernels") as program:
         program.read_until(SCREEN_TAKEN)

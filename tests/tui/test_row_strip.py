@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pyte
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -13,7 +12,6 @@ from rich.style import Style
 from gputop.paint.line import cells
 from gputop.tui.terminal.row_strip import RowStrip
 from tests.support.examples import looks, text_of
-from tests.support.pty_program import PtyProgram
 
 WIDTH = 30
 CONSOLE = Console(force_terminal=True, color_system="truecolor", width=WIDTH)
@@ -60,29 +58,3 @@ def test_a_row_that_was_covered_in_part_is_written_whole() -> None:
     old.render(CONSOLE)
     old.divide([10, WIDTH])
     assert new.crop(0, WIDTH - 1).text == f"two{' ' * (WIDTH - 4)}"
-
-
-@pytest.mark.slow
-def test_whatever_lay_above_the_screen_it_is_whole_afterwards() -> None:
-    """A paused screen does not change: what is left of a page, a menu or the palette would be seen."""
-    with PtyProgram("demo", columns=120, rows=40) as program:
-        program.read_until_started("NOT WORKING")
-        program.press("p")
-        program.read_screen_until(lambda screen: any("PAUSED" in line for line in screen), 120, 40)
-        for opens, words, closes in (
-            ("?", "its keys", "q"),
-            ("o", "sort by", "g"),
-            ("y", "clipboard", "q"),
-            ("u", "GPU use by", "u"),
-        ):
-            program.press(opens)
-            program.read_screen_until(lambda screen, words=words: any(words in line for line in screen), 120, 40)
-            program.press(closes)
-            program.read_screen_until(lambda screen, words=words: not any(words in line for line in screen), 120, 40)
-        program.read_for(9.0)  # until no message is left
-        shown = program.screen(120, 40)
-        program.press("\x0c")
-        program.read_for(1.0)
-        assert program.screen(120, 40)[1:] == shown[1:]
-        program.press("q")
-        program.end_in_time()

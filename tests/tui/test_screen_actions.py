@@ -10,12 +10,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gputop.output.ansi import plain_text
 from gputop.output.diagnosis_text import ticket_json, ticket_text
 from gputop.output.doctor_text import _alike
-from gputop.paint.glyphs import ASCII, COLOUR
+from gputop.paint.glyphs import ASCII
 from gputop.paint.header import summary, waste_words
-from gputop.paint.help_rows import Selected, help_rows
 from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
 from gputop.paint.process_table import row, shown_rows
@@ -117,29 +115,6 @@ def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_wi
     assert next(key.keys for key in keys if key.id == "quit") == "x"
     taken = [name for key in keys for name in key.keys.split(",") if name]
     assert len(taken) == len(set(taken)), "no key does two things"
-
-
-def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
-
-    text = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", sort="cpu_pct")))
-    lines = text.splitlines()
-    assert len(lines[0]) and "quit" in "".join(lines[:24]), "keys come first"
-    verdict = next(i for i, line in enumerate(lines) if line.startswith("─ the verdict of the selected GPU"))
-    assert "small kernels" in lines[verdict + 1]
-    assert verdict < lines.index(next(line for line in lines if line.startswith("─ glossary")))
-    for word in (
-        "GPU% time",
-        "waiting for a core",
-        "loaders work while the GPU waits",
-        "GPUs' time",
-        "R S D",
-    ):
-        assert f"  {word}" in text
-    assert "it is sorted by this" in text
-    (process, *_) = demo_frame().snapshot.processes
-    chosen = plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels", process)))
-    assert chosen.index(f"─ process {process.pid}, which is selected") < chosen.index("─ glossary")
-    assert chosen.index("  LOADERS ") < chosen.index("─ glossary")
 
 
 async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:

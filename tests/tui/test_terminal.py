@@ -88,20 +88,6 @@ def test_a_terminal_that_is_not_read_costs_no_sample(tmp_path: Path) -> None:
 
 @pytest.mark.nvml
 @pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.weekly
-def test_two_minutes_in_which_a_terminal_is_not_read_have_every_sample(
-    nvml_scenario: Callable[..., Scenario], tmp_path: Path
-) -> None:
-    scenario = nvml_scenario(gpus=2)
-    scenario.write()
-    times = _recorded_while_unread(tmp_path, 120.0, environ=scenario.environment())
-    assert times[-1] - times[0] >= 120.0
-    assert max(later - t for t, later in pairwise(times)) < 2 * 0.25
-
-
-@pytest.mark.nvml
-@pytest.mark.slow
 def test_quitting_while_a_driver_call_hangs(nvml_scenario: Callable[..., Scenario]) -> None:
     scenario = nvml_scenario(gpus=2)
     scenario.write()

@@ -61,12 +61,6 @@ def test_a_page_says_what_the_remedy_changed_beside_both_charts() -> None:
         )
 
 
-def test_a_page_says_when_the_demo_shows_something_else_by_now() -> None:
-    words = "shows something else by now"
-    assert words in plain_text(tour_rows(_after(), _after(), 3, View(), 120, 40))
-    assert words not in plain_text(tour_rows(demo_frame(), _after(), 3, View(), 120, 40))
-
-
 async def test_the_tour_is_paged_through_and_leaves_its_last_gpu_selected() -> None:
     app, _ = app_on()
     async with shown(app, (120, 40)) as pilot:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from gputop.config import Reload, Settings
 from gputop.tui.node_app import SnapshotReady
-from gputop.tui.painted_app import LEAST_REPAINT_S
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
 from tests.support.fake_app import app_on, screen_rows
@@ -26,35 +25,6 @@ async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
         await app.query_one(LiveRows).remove()
         await pilot.pause(0.2)
         assert app.crash is None
-
-
-async def test_what_comes_while_a_slow_picture_is_drawn_is_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.pause()
-        now, drawn = [1000.0], list[float]()
-        app._clock, app._painted = lambda: now[0], 0.0
-
-        def slowly() -> None:
-            drawn.append(now[0])
-            now[0] += 10 * LEAST_REPAINT_S
-
-        monkeypatch.setattr(app, "draw", slowly)
-        for _ in range(5):
-            app.paint_soon()
-        assert len(drawn) == 1
-
-
-async def test_a_resize_storm_ends_in_the_last_size() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        for width in range(60, 140, 7):
-            await pilot.resize_terminal(width, 30)
-        for _ in range(100):
-            await pilot.pause(0.02)
-            if {len(row) for row in screen_rows(app)} == {137}:
-                break
-        assert {len(row) for row in screen_rows(app)} == {137}
 
 
 async def test_a_source_that_falls_silent_is_called_stale() -> None:
@@ -122,14 +92,3 @@ async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
         assert app.look.name == "light"
         await pilot.press("c", "x")
         assert app.view.layout == "list", "and the other afterwards"
-
-
-async def test_a_broken_configuration_leaves_the_settings_in_force_and_says_why() -> None:
-    changes = [Reload(None, ["config.toml: theme must be a text"])]
-    app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
-    async with shown(app, (120, 40)) as pilot:
-        before = app.view.columns
-        app._watch()
-        await pilot.pause(0.1)
-        assert app.view.columns == before
-        assert "theme must be a text" in screen_rows(app)[1]

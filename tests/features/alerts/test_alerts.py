@@ -137,14 +137,6 @@ def test_between_two_firings_there_is_the_silence_and_before_each_the_hold(
         assert 80.0 not in temperatures[int(t - for_s) : int(t) + 1]
 
 
-def test_the_memory_of_gpus_that_come_and_go_is_bounded() -> None:
-    evaluator = AlertEvaluator([alert(**{"for": "0s"})])
-    for tick in range(600):
-        one = GpuSample(GpuStatic(0, f"MIG-{tick}", "H100"), temp_c=90.0)
-        assert evaluator.take(framed(Snapshot(T0 + tick, MACHINE, (one,)), diagnosis()))
-        assert len(evaluator.states("hot")) <= 257
-
-
 @pytest.mark.parametrize(
     ("when", "says", "column"),
     [

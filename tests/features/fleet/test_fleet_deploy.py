@@ -230,18 +230,6 @@ def test_the_image_installs_the_wheel_that_is_there_or_the_version_that_is_named
     assert 'name = "gputop-tui"' in project.read_text()
 
 
-@pytest.mark.slow
-@_needs("kubectl")
-def test_kustomize_builds_the_manifests_with_the_image(tmp_path: Path) -> None:
-    yaml = pytest.importorskip("yaml")
-    assert main(["fleet", "deploy", str(tmp_path / "x"), "--image", "r.example/gputop:1"]) == 0
-    done = _done("kubectl", "kustomize", str(tmp_path / "x" / "kubernetes"))
-    assert done.returncode == 0, done.stderr
-    kinds = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
-    assert set(kinds) == {"Namespace", "PriorityClass", "DaemonSet", "Service", "NetworkPolicy"}
-    assert kinds["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]["image"] == "r.example/gputop:1"
-
-
 def test_the_families_that_the_example_leaves_out_are_asked_by_no_rule() -> None:
     made = files("gputop")
     pattern = re.search(r'# +regex: "(.+)"$', made["prometheus/scrape.yml"], re.MULTILINE)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,11 +130,6 @@ def test_a_page_without_our_gpus_says_what_to_do(line: str, says: str) -> None:
     assert says in (host.take(page(line), 1.0) or "") and not host.gpus
 
 
-def test_every_gpu_of_a_large_page_is_there() -> None:
-    host = _taken((1.0, [line for gpu in range(2500) for line in own(gpu)]))
-    assert len(host.gpus) == 2500 and {gpu.own_state for gpu in host.gpus} == {"working"}
-
-
 def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None:
     counted = 'gputop_gpu_lost_seconds_total{gpu="0",uuid="GPU-0",cause="%s"} %s'
     host = _taken(*(
@@ -146,13 +140,6 @@ def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None
     assert {(waste.gpu, waste.state): round(waste.gpu_h * 3600.0, 6) for waste in host.lost(10.0)} == {
         ("0", "working"): 5.0, ("1", "busy_not_working"): 10.0,
     }  # fmt: skip
-
-
-def test_a_host_whose_gpus_have_other_names_on_every_page_is_not_remembered_whole() -> None:
-    host = _taken(*(
-        (float(n), [f'gputop_gpu_utilization_ratio{{gpu="{n}",uuid="GPU-{n}"}} 0.9']) for n in range(100)
-    ))  # fmt: skip
-    assert len(host.gpus) == len(host._known) == 65 and host.gpus[-1].is_lost
 
 
 def test_the_command_line_takes_hosts_and_still_knows_a_part_that_was_mistyped(
@@ -391,22 +378,3 @@ time.sleep(600)
     finally:
         watching.kill()
         watching.wait()
-
-
-@pytest.mark.slow
-@needs_sshd
-def test_nothing_is_left_on_a_host_whose_proxy_between_stands_still(config: Path, tmp_path: Path) -> None:
-    """The way there neither ends nor says anything: only the silence tells the far end."""
-    pid = tmp_path / "proxy"
-    relay = f"sh -c 'echo $$ >{pid}; exec {sys.executable} {REPOSITORY}/tests/support/relay.py %h %p'"
-    (tmp_path / "proxied").write_text(f"Host h1\n  ProxyCommand {relay}\n{config.read_text()}")
-    fleet = DirectFleet(("h1",), SshOptions(str(tmp_path / "proxied")))
-    try:
-        _until(lambda: fleet._links[0].pages > 1, 60.0, lambda: fleet.ask().problems)
-        os.kill(int(pid.read_text()), signal.SIGSTOP)
-        _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
-        _until(lambda: fleet.ask().down, 30.0)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(int(pid.read_text()), signal.SIGKILL)
-        fleet.close()

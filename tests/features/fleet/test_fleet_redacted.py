@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +11,6 @@ from gputop.cli import main
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import (
-    Down,
     FiringAlert,
     FleetError,
     FleetReading,
@@ -22,12 +19,9 @@ from gputop.features.fleet.fleet_reading import (
     RemovedHost,
 )
 from gputop.features.fleet.fleet_view import FleetView, selected_host
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.redacted_fleet import LEAST_HOSTS, RedactedFleet
+from gputop.features.fleet.redacted_fleet import RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.model.redaction import Redactor
-from tests.support.held import held, too_large
-from tests.support.scripted_engine import ScriptedClient
 
 LABELS = {"instance": "node-007:9400", "exported_pod": "anna-secret-0", "gpu": "3", "uuid": "GPU-0000-7", "xid": "79"}
 
@@ -98,48 +92,6 @@ def test_every_command_of_the_fleet_takes_the_option(capsys: pytest.CaptureFixtu
     assert main(["fleet", "demo", "--hosts", "8", "--json", "--redact"]) == 0
     hosts = {host["host"] for host in json.loads(capsys.readouterr().out)["hosts"]}
     assert hosts == {f"host{i}" for i in range(1, 9)}
-
-
-def test_a_redacted_fleet_keeps_the_names_of_few_hosts_that_are_gone() -> None:
-    class Renamed(Pods):
-        """A fleet of one host that has another name each time."""
-
-        def ask(self, at: float | None = None) -> FleetReading:
-            self.hosts += 1
-            return FleetReading(STARTED, "", [], {f"node-{self.hosts}": Down(None, "")})
-
-    redacted = RedactedFleet(Renamed(1), Redactor())
-    for number in range(LEAST_HOSTS + 500):
-        assert list(redacted.ask().down) == [f"host{number + 1}"]
-    assert len(redacted._hosts) <= LEAST_HOSTS + 1 and len(redacted._shown) <= LEAST_HOSTS + 1
-
-
-def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
-    first = 0
-
-    def series(promql: str) -> Iterator[tuple[dict[str, str], float]]:
-        """Of an engine whose hosts are replaced all the time, with jobs of new numbers."""
-        for number in range(first, first + HOSTS):
-            name, labels, value = f"node-{number}", {"instance": f"node-{number}:9400", "gpu": "0"}, 50.0
-            if "count_over_time" in promql:
-                labels, value = {"gputop_names": "legacy"}, 20.0
-            elif "modelName" in promql:
-                labels |= {"Hostname": name, "UUID": f"GPU-{name}", "hpc_job": name[5:], "gputop_names": "legacy"}
-            elif "timestamp" in promql:
-                labels, value = {"instance": labels["instance"], "gputop_names": "age"}, client.t - 3.0
-            yield labels, value
-
-    client: Any = ScriptedClient(series, "legacy")
-    fleet = PrometheusFleet(client, "http://prom", "", lambda: client.t)
-    for _ in range(REFRESHES):
-        read = fleet.ask()
-        fleet.hour(client.t)
-        first += NEW
-        client.t += 15.0
-    shown = {gpu.host for gpu in read.gpus}
-    assert {f"node-{first - NEW + number}" for number in range(HOSTS)} <= shown
-    assert REFRESHES * NEW > 1000 > len(shown) and too_large(fleet) == []
-    assert any(where.endswith("_value_of_labels") for _, where in held(fleet)), "what is known of labels was counted"
 
 
 class Large(SimulatedFleet):

@@ -36,8 +36,6 @@ from gputop.paint.theme import THEMES
 from tests.features.fleet.conftest import text_of
 from tests.support.steady_pilot import shown
 
-HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
-
 
 def _text(frame: FleetFrame, view: FleetView, width: int = 160, height: int = 48) -> str:
     return text_of(fleet_screen(frame, view, width, height).rows)
@@ -100,29 +98,12 @@ def test_money_is_shown_whole_with_the_price_that_it_assumes_and_only_at_a_price
     assert "at 2.5 a GPU-hour" in text and "a GPU-hour" not in _text(frame, FleetView(panel="waste"), width)
 
 
-def test_nobodys_hours_have_no_bar_beside_those_of_jobs(frame: FleetFrame) -> None:
-    rows = fleet_screen(frame, FleetView(panel="waste"), 120, 36).rows
-    bars = {"".join(text for text, _ in row)[1:9]: {style for _, style in row} for row in rows}
-    assert not any(style.startswith("bar.") for style in bars["nobody's"])
-    assert any(style.startswith("bar.") for style in bars["slurm 88"])
-
-
 def test_a_narrow_header_keeps_who_does_not_work_and_who_is_down(frame: FleetFrame) -> None:
     for width in (72, 80, 100, 120, 160, 300):
         summary = _text(frame, FleetView(), width).split("\n")[1]
         words = ("727 work", "104 BUSY", "88 starved", "1 lost", "late", "1 host down" if width > 100 else "1 down")
         assert all(word in summary for word in words) or width == 100, (width, summary)
         assert ("BUSY, NOT WORKING" in summary) == (width >= 100)
-
-
-def test_a_count_is_left_out_of_the_header_only_where_it_has_no_room(frame: FleetFrame) -> None:
-    def parts(width: int) -> list[str]:
-        return _text(frame, FleetView(), width).split("\n")[1].strip().split("   ")
-
-    for width in range(80, 200, 5):
-        shown = parts(width)
-        for count in parts(300):
-            assert count in shown or "last hour" in count or len("   ".join(["", *shown, count])) - 2 > width
 
 
 def test_a_group_of_several_hosts_names_the_host_of_its_straggler_and_a_column_its_hosts(frame: FleetFrame) -> None:
@@ -182,25 +163,6 @@ def test_a_gpu_that_is_lost_is_called_so_on_its_host_whatever_its_node_said_last
     unused = next(group for group in frame.hosts if group.counts.get("allocated_unused"))
     text = _text(frame, FleetView(panel="host", host=unused.name), 160)
     assert text.count("▲ allocated, unused") == 8 and "ask its owner" in text
-
-
-@pytest.mark.parametrize("width", [80, 120, 160])
-def test_every_list_has_heads_and_its_last_row_names_keys_that_do_something_there(
-    frame: FleetFrame, width: int
-) -> None:
-    heads = {"waste": ("JOB", "USER", "WHY", "GPU-HOURS"), "stragglers": ("GPU", "WHAT IT DOES", "JOB, USER"),
-             "alerts": ("ALERT", "SEVERITY", "HOST")}  # fmt: skip
-    for panel, words in heads.items():
-        rows = _text(frame, FleetView(panel=panel), width).split("\n")  # type: ignore[arg-type]
-        assert all(word in rows[3] for word in words), rows[3]
-        assert "esc back" in rows[-1] and f" {panel}" not in rows[-1]
-        assert ("enter host" in rows[-1]) == (panel != "waste")
-    host = _text(frame, FleetView(panel="host", host="node-026"), width).split("\n")
-    assert "esc back" in host[-1] and "enter" not in host[-1]
-    assert "enter host" in _text(frame, FleetView(), width).split("\n")[-1]
-    assert any(row.strip().startswith("100") for row in host) and any(" util" in row for row in host)
-    waste = _text(frame, FleetView(panel="waste"), width).split("\n")[2]
-    assert "by jobs" in waste and "idle" in waste
 
 
 class Answers(SimulatedFleet):

@@ -321,19 +321,6 @@ def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those
     assert [(one.host, one.uuid) for one in inventory.identities.values()] == [("b/n1", "GPU-b")]
 
 
-def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
-    turn = iter(range(10_000))
-
-    def series(promql: str) -> list[tuple[dict[str, str], object]]:
-        """An engine whose hosts have other names at every refresh."""
-        told = {"__name__": promql, "names": "gputop", "instance": f"n{next(turn)}:9401", "code": "1"}
-        return [(told, 8)] if promql.startswith((HOST_STATES, HOST_ADDRESS)) else []
-
-    hosts = RecordedHosts(Engine(ScriptedClient(series), ""))  # type: ignore[arg-type]
-    assert all(hosts.ask(None, "x", STARTED).shares for _ in range(200))
-    assert len(hosts.addresses) <= 2 * 20 and len(hosts._recorded._value_of_labels) <= 200
-
-
 @pytest.mark.slow
 @on_engine
 def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tmp_path: Path) -> None:

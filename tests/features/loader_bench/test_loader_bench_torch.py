@@ -134,19 +134,3 @@ def test_shared_memory_that_is_too_small_is_a_row_that_says_so(sets: Path) -> No
     code, found, _ = loader(sets, "big", "--workers", "2", before=own)
     assert code == 1 and "enlarge /dev/shm" in found["rows"][0]["failed"], found["rows"]
     assert any("/dev/shm has" in note for note in found["notes"])
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("name", "more", "words"),
-    [
-        ("no_data", (), "is neither a dataset nor a DataLoader"),
-        ("absent", (), "has no function absent"),
-        ("sleeps", ("--workers", "x"), "--workers must be numbers"),
-        ("sleeps", ("--step", "0ms"), "--step must be a time"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_line(sets: Path, name: str, more: tuple[str, ...], words: str) -> None:
-    code, _, errors = loader(sets, name, *more)
-    assert code == 2 and words in errors and errors.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -169,22 +168,6 @@ def test_a_torn_file_is_one_line_and_the_file_is_never_written(
         assert "Traceback" not in captured.err and captured.err.count("\n") <= 1
         assert path.read_bytes() == whole[:length]
     assert not list(tmp_path.glob("*-journal")) and not list(tmp_path.glob("*-wal"))
-
-
-def test_a_name_with_signs_of_an_address_is_still_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = export(tmp_path / "a?mode=rwc#%41.sqlite", NEW, job(NEW))
-    assert main(["trace", str(path), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["ranks"][0]["gpus"][0]["verdict"] == "main_process"
-
-
-def test_a_file_that_another_program_has_locked_is_read(tmp_path: Path) -> None:
-    path = export(tmp_path / "x.sqlite", NEW, job(NEW))
-    other = sqlite3.connect(path)
-    other.execute("BEGIN EXCLUSIVE")
-    try:
-        assert judge(path).verdict.id == "main_process"
-    finally:
-        other.close()
 
 
 WARNED = {**NEW, "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT"}
