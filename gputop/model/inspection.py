@@ -167,11 +167,8 @@ class ProcessAccess(Protocol):
         Blocks: never call it on an event loop.
         """
 
-    def command(self, identity: ProcessIdentity) -> str | None:
-        """Return the command line with its secrets.
-
-        None until it has been read, empty if it cannot be read. Never waits.
-        """
+    def command(self, identity: ProcessIdentity) -> str:
+        """Return the command line with its secrets; empty if it cannot be read."""
 
     def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
         """Return a reader of a process's threads.

@@ -14,8 +14,8 @@ from gputop.model.secret_marks import MASK
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 
-CommandOf = Callable[[ProcessIdentity], str | None]
-"""The command line of a process of this machine: None until it has been read, empty where it cannot be."""
+CommandOf = Callable[[ProcessIdentity], str]
+"""The command line of a process of this machine; empty where it cannot be read."""
 
 
 class Revealed:
@@ -28,17 +28,11 @@ class Revealed:
         self._command_of = command_of
         self._masked: Frame | None = None
         self._shown: Frame | None = None
-        self._awaited: list[ProcessIdentity] = []
 
     def frame(self, masked: Frame) -> Frame:
-        """Return the frame to paint.
-
-        Commands that were not read yet come with a later call.
-        """
-        news = any(self._command_of(identity) is not None for identity in self._awaited)
-        if masked is not self._masked or self._shown is None or news:
+        """Return the frame to paint."""
+        if masked is not self._masked or self._shown is None:
             self._masked = masked
-            self._awaited = []
             processes = tuple(map(self._process, masked.snapshot.processes))
             self._shown = replace(masked, snapshot=replace(masked.snapshot, processes=processes))
         return self._shown
@@ -46,8 +40,5 @@ class Revealed:
     def _process(self, process: ProcessSample) -> ProcessSample:
         if MASK not in (process.static.command or ""):
             return process
-        identity = ProcessIdentity(process.pid, process.starttime)
-        command = self._command_of(identity)
-        if command is None:
-            self._awaited.append(identity)
+        command = self._command_of(ProcessIdentity(process.pid, process.starttime))
         return replace(process, static=replace(process.static, command=command)) if command else process

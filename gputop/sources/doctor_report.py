@@ -31,7 +31,7 @@ from gputop.sources.selection import MachineOptions
 SCHEMA = 1
 INITIAL_PID_NAMESPACE = 4026531836
 """Inode of the first PID namespace (PROC_PID_INIT_INO in linux/proc_ns.h)."""
-DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "psutil")
+DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec")
 KERNEL_FILES = {"schedstat": "self/schedstat", "psi": "pressure/cpu", "wait_channel": "self/wchan"}
 
 

@@ -179,7 +179,7 @@ class ProcessCollector:
             self._groups.begin({pid for pid, _ in self._table.items()})
             with self.shares.lookups(now) as (holds, other_end):
                 groups = self._groups.group_of
-                places.update(find_related(self._table, places, waiting, holds, other_end, command_of, groups))
+                places.update(find_related(self._table, places, waiting, holds, other_end, groups))
             places.update(self.shares.services(now, self._table, places))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)

@@ -10,65 +10,18 @@ import errno
 import os
 import pwd
 import signal
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
+from gputop.sources.patient_reader import PatientReader
 from gputop.sources.processes.process_facts import GONE, command_text, identity_problem
-from gputop.sources.procfs import read_file
-from gputop.system.worker import Worker
 
 if TYPE_CHECKING:
     from gputop.sources.processes.requested_looks import ThreadWatch
 
 
-# Raw command lines may contain secrets: they are read on request only and never part of a snapshot.
-
 MOST_KEPT = 4096
-
-
-class RawCommands:
-    """Reads raw command lines on its own thread.
-
-    The kernel blocks a reader while the process's memory is locked.
-    """
-
-    def __init__(self, proc: str = "/proc") -> None:
-        self._proc = proc
-        self._commands: dict[ProcessIdentity, str | None] = {}
-        self._requests: deque[ProcessIdentity] = deque()
-        self._worker = Worker("commands", self._read_asked)
-
-    def command(self, identity: ProcessIdentity) -> str | None:
-        """Return the command line on one line. Never blocks.
-
-        None until the command line has been read; empty if it is unreadable.
-        """
-        if identity not in self._commands:
-            if len(self._commands) >= MOST_KEPT:
-                self._commands.clear()
-            self._commands[identity] = None
-            self._requests.append(identity)
-            self._worker.ask()
-        return self._commands[identity]
-
-    def _read_asked(self) -> None:
-        while self._requests:
-            identity = self._requests.popleft()
-            self._commands[identity] = self._read(identity)
-
-    def _read(self, identity: ProcessIdentity) -> str:
-        try:
-            line = read_file(f"{self._proc}/{identity.pid}/cmdline")
-        except OSError:
-            return ""
-        # The file was opened by pid: the text is valid only if the pid still belongs to the same process.
-        if not line or identity_problem(self._proc, identity) is not None:
-            return ""
-        return command_text(line, b"", mask=False)
-
-
 LARGEST_ENVIRONMENT = 1 << 20
 """Limit for the size of an environment, in bytes."""
 
@@ -81,7 +34,8 @@ class ProcessControl:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
-        self._commands = RawCommands(proc)
+        self._patient = PatientReader()
+        self._commands: dict[ProcessIdentity, str] = {}
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """Send a signal, if the process still has the same identity."""
@@ -97,40 +51,30 @@ class ProcessControl:
 
     def _send(self, identity: ProcessIdentity, number: int) -> str | None:
         descriptor = _open_process(identity.pid)
-        if descriptor is None:
-            problem = identity_problem(self._proc, identity)
-            if problem is None:
-                self._send_without_descriptor(identity.pid, number)
-            return problem
         try:
             problem = identity_problem(self._proc, identity)
-            if problem is None:
+            if problem is None and descriptor is None:
+                os.kill(identity.pid, number)
+            elif problem is None and descriptor is not None:
                 signal.pidfd_send_signal(descriptor, number)
             return problem
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
 
-    @staticmethod
-    def _send_without_descriptor(pid: int, number: int) -> None:
-        """Send a signal through psutil.
+    def command(self, identity: ProcessIdentity) -> str:
+        """Return the raw command line, secrets included.
 
-        psutil compares the start time once more, right before the signal.
+        Empty if it is unreadable. Waits a quarter of a second for a process whose memory is locked.
         """
-        import psutil
-
-        try:
-            psutil.Process(pid).send_signal(number)
-        except psutil.NoSuchProcess:
-            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from None
-        except psutil.AccessDenied:
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
-
-    def command(self, identity: ProcessIdentity) -> str | None:
-        """Return the raw command line, secrets included. Never blocks.
-
-        None until the command line has been read; empty if it is unreadable.
-        """
-        return self._commands.command(identity)
+        if identity not in self._commands:
+            if len(self._commands) >= MOST_KEPT:
+                self._commands.clear()
+            line = self._patient.read(f"{self._proc}/{identity.pid}/cmdline")
+            # The file was opened by pid: the text is valid only if the pid still belongs to the same process.
+            is_valid = bool(line) and identity_problem(self._proc, identity) is None
+            self._commands[identity] = command_text(line or b"", b"", mask=False) if is_valid else ""
+        return self._commands[identity]
 
     def watch_threads(self, identity: ProcessIdentity) -> ThreadWatch:
         """Return a reader of a process's threads.

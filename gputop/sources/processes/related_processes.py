@@ -7,14 +7,14 @@ socket must connect them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gputop.model.feeders import BESIDE, why_words
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.processes.open_files import HeldInodes
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
 from gputop.sources.processes.process_table import ProcessTable, has_own_pids
-from gputop.sources.processes.process_tree import CommandOf, ProcessPlace
+from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.procfs import Stat
 
 MOST_READ = 512
@@ -66,9 +66,7 @@ class CgroupCache:
 
 
 MOST_CANDIDATES = 24
-"""Limit of relatives of one GPU process whose open files are read."""
-MOST_GENERATIONS = 8
-_SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
+"""Limit of processes beside one GPU process whose open files are read: those with most CPU time."""
 HeldBy = Callable[[int], HeldInodes | None]
 GroupOf = Callable[[int, Stat], str | None]
 OtherEnd = Callable[[int], int | None]
@@ -93,7 +91,6 @@ def find_related(
     roots: Iterable[int],
     holds: HeldBy,
     other_end: OtherEnd,
-    command_of: CommandOf,
     group_of: GroupOf = lambda pid, stat: None,
 ) -> dict[int, ProcessPlace]:
     """Return processes outside all trees that feed one of ``roots``.
@@ -102,69 +99,35 @@ def find_related(
     processes of one job or container share, and None for all others.
     """
     places: dict[int, ProcessPlace] = {}
-    families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
-    members: dict[str, list[tuple[int, Stat]]] = {}
+    beside: dict[tuple[int, str | None], list[tuple[int, Stat]]] = {}
     for root in roots:
         place, mine = trees.get(root), holds(root)
         if place is None or mine is None or not (mine.reads or mine.sockets):
             continue
-        # Ranks of one launcher have the same relatives.
-        family = place.stat.ppid, place.stat.session
-        if family not in families:
-            families[family] = list(_relatives(table, trees, place, command_of))
-        group = group_of(root, place.stat)
-        if group is not None and group not in members:
-            members[group] = _members(table, trees, group, group_of)
+        session, group = place.stat.session, group_of(root, place.stat)
+        # Ranks of one launcher have the same processes beside them.
+        if (session, group) not in beside:
+            beside[session, group] = _beside(table, trees, session, group, group_of)
         peers = {peer for inode in mine.sockets if (peer := other_end(inode)) is not None}
-        for shared, candidates in (("session", families[family]), ("job or container", members.get(group or "", []))):
-            for pid, stat in candidates:
-                theirs = None if pid in places else holds(pid)
-                if theirs is not None and connected(theirs, mine, peers):
-                    why = why_words(BESIDE, f"same {shared}, connected by a pipe or a socket")
-                    places[pid] = ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
+        for pid, stat in beside[session, group]:
+            theirs = None if pid in places else holds(pid)
+            if theirs is not None and connected(theirs, mine, peers):
+                shared = "session" if stat.session == session else "job or container"
+                why = why_words(BESIDE, f"same {shared}, connected by a pipe or a socket")
+                places[pid] = ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
     return places
 
 
-def _members(
-    table: ProcessTable, trees: Mapping[int, ProcessPlace], group: str, group_of: GroupOf
+def _beside(
+    table: ProcessTable, trees: Mapping[int, ProcessPlace], session: int, group: str | None, group_of: GroupOf
 ) -> list[tuple[int, Stat]]:
-    """Return processes of a group that are in no tree.
+    """Return processes of a session or group that are in no tree.
 
     Of very many, those with the most CPU time.
     """
-    candidates = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
-    return sorted(candidates, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
-
-
-def _relatives(
-    table: ProcessTable, trees: Mapping[int, ProcessPlace], root: ProcessPlace, command_of: CommandOf
-) -> Iterator[tuple[int, Stat]]:
-    top, session = root.stat.ppid, root.stat.session
-    ancestor: int | None = None
-    for _ in range(MOST_GENERATIONS):
-        stat = table.get(top)
-        if stat is None or top <= 1 or stat.session != session or _is_interactive(stat, command_of(top, stat)):
-            break
-        ancestor, top = top, stat.ppid
-    if ancestor is None:
-        return
-    queue, count = [ancestor], 0
-    for pid in queue:
-        stat = table.get(pid)
-        if stat is None or pid in trees:
-            continue
-        queue.extend(table.children(pid))
-        yield pid, stat
-        count += 1
-        if count >= MOST_CANDIDATES:
-            return
-
-
-def _is_interactive(stat: Stat, command: bytes) -> bool:
-    """Return whether a process is an interactive shell.
-
-    The children of such a shell have nothing in common.
-    """
-    words = command.rstrip(b"\0").split(b"\0")
-    name = words[0].rsplit(b"/", 1)[-1].lstrip(b"-") or stat.comm
-    return name in _SHELLS and all(word.startswith(b"-") and b"c" not in word for word in words[1:])
+    candidates = [
+        (pid, stat)
+        for pid, stat in table.items()
+        if pid not in trees and (stat.session == session or (group is not None and group_of(pid, stat) == group))
+    ]
+    return sorted(candidates, key=lambda candidate: -candidate[1].cpu_ticks)[:MOST_CANDIDATES]

@@ -442,15 +442,15 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
     ends: dict[int, int] = {}
     groups = CgroupCache(str(fake.proc))
-    found = find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.group_of)
+    found = find_related(table, roots, [ROOT], holds.get, ends.get, groups.group_of)
     assert list(found) == [400]
     assert found[400].reason == "R6 same job or container, connected by a pipe or a socket"
     assert found[400].gpu == 0 and found[400].may_feed
     # Nobody's group is known on a bare machine: then only the session counts.
-    assert find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"") == {}
+    assert find_related(table, roots, [ROOT], holds.get, ends.get) == {}
     fake.write("proc/400/cgroup", other)
     groups.begin({ROOT, 500, 600})
-    assert list(find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.group_of)) == []
+    assert list(find_related(table, roots, [ROOT], holds.get, ends.get, groups.group_of)) == []
 
 
 @pytest.mark.parametrize(("every_s", "most"), [(0.25, 1), (1.0, 6), (3.0, 6)])
