@@ -68,11 +68,11 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
         try:
             paths = [allowed.file(name) for name in files]
             done = finished(our_program("gputop.cli", *words, *paths, "--json", *options), ours(), LIMIT_S)
-            if not done.out.startswith("{"):
-                lines = done.err.strip().splitlines() or ["no result"]
+            if not done.stdout.startswith("{"):
+                lines = done.stderr.strip().splitlines() or ["no result"]
                 # The line may quote the file.
                 raise Refused(f"failed; stderr_untrusted: {allowed.relative(clean_text(lines[-1]))[:300]}")
-            return compact(labelled(allowed.relative(json.loads(done.out))))
+            return compact(labelled(allowed.relative(json.loads(done.stdout))))
         except TooLate:
             raise ToolError(f"{words[0]} did not end within {LIMIT_S:.0f} s") from None
         except Refused as error:

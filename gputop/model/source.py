@@ -5,6 +5,7 @@ Also formats unexpected errors.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from posixpath import basename
 from typing import Protocol
@@ -78,7 +79,7 @@ class Source(Protocol):
         """
 
 
-class PassingOn:
+class PassingOn(ABC):
     """Source that changes the snapshots of another source.
 
     ``passed`` makes the change.
@@ -95,9 +96,9 @@ class PassingOn:
         snapshot = self._source.poll()
         return None if snapshot is None else self.passed(snapshot)
 
+    @abstractmethod
     def passed(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with this source's additions or omissions."""
-        raise NotImplementedError
 
     def close(self) -> None:
         self._source.close()

@@ -5,6 +5,7 @@ The clock may have been set back. Shared by a recording on disk and the past of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,7 +32,7 @@ class TimeSegment(Struct, frozen=True):
         return self.begin <= t <= self.end
 
 
-class RecordedTimeline:
+class RecordedTimeline(ABC):
     """Recorded frames in parts that can be read separately.
 
     ``segments`` are in the order of recording.
@@ -50,15 +51,15 @@ class RecordedTimeline:
         self.end = max(segment.end for segment in segments)
         """Latest time of a frame, Unix seconds."""
 
+    @abstractmethod
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         """Yield the frames of some parts with their parts' numbers.
 
         ``numbers`` must rise.
         """
-        raise NotImplementedError
 
-    def close(self) -> None:
-        """Close the open files, if any."""
+    def close(self) -> None:  # noqa: B027 - not every recording has files
+        """Close the open files; by default there are none."""
 
     @property
     def last_t(self) -> float:

@@ -12,7 +12,6 @@ NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 VENDORS = {NVIDIA: "NVIDIA", AMD: "AMD", INTEL: "Intel"}
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 """Base classes of the PCI code and ID assignment specification. AMD's Instinct cards are of the second one."""
-NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 
 
 class PciCard(Struct, frozen=True):
@@ -26,11 +25,6 @@ class PciCard(Struct, frozen=True):
     device: int
     may_sleep: bool
     """Whether the kernel may switch it off at run time."""
-
-    @property
-    def id(self) -> str:
-        """Return vendor and device, as lspci -n prints them: ``10de:2684``."""
-        return f"{self.vendor:04x}:{self.device:04x}"
 
 
 def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
@@ -70,27 +64,6 @@ def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
     return card.may_sleep and text_of(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
 
 
-def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
-    """Return vendor and name from the system's PCI ids, else the id."""
-    vendor = VENDORS.get(card.vendor, "")
-    for path in names:
-        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as lines:
-            if name := _named(lines.read(), card):
-                return f"{vendor} {name} [{card.id}]".strip()
-    return f"{vendor} GPU [{card.id}]".strip()
-
-
-def _named(text: str, card: PciCard) -> str | None:
-    """Return a device's name from pci.ids.
-
-    Vendors begin at the margin, their devices after a tab.
-    """
-    _, vendor_line, after = f"\n{text}".partition(f"\n{card.vendor:04x}  ")
-    if not vendor_line:
-        return None
-    for line in after.splitlines()[1:]:
-        if line[:1] not in ("\t", "#", ""):
-            return None
-        if line.startswith(f"\t{card.device:04x}  "):
-            return line[7:].strip()
-    return None
+def card_name(card: PciCard) -> str:
+    """Return vendor and id of a card: ``NVIDIA GPU [10de:2684]``."""
+    return f"{VENDORS.get(card.vendor, '')} GPU [{card.vendor:04x}:{card.device:04x}]".strip()

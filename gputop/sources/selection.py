@@ -136,7 +136,7 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
         if word.isascii() and word.isdigit():
             matches = [i for i, gpu in enumerate(gpus) if gpu.mig_parent is None and gpu.index == int(word)]
         elif word.startswith(("GPU-", "MIG-")):
-            matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.startswith(word) or _old_mig_name(gpu) == word]
+            matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.startswith(word)]
         else:
             break
         if len(matches) != 1 or matches[0] in positions:
@@ -144,11 +144,3 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
         positions.append(matches[0])
     visible = {gpus[i].uuid for i in positions}
     return positions + [i for i, gpu in enumerate(gpus) if gpu.mig_parent in visible and i not in positions]
-
-
-def _old_mig_name(gpu: GpuStatic) -> str | None:
-    """Return MIG-GPU-<uuid>/<gpu instance>/<compute instance>.
-
-    The form of drivers before R470.
-    """
-    return None if None in (gpu.mig_parent, gpu.mig_instance) else f"MIG-{gpu.mig_parent}/{gpu.mig_instance}"

@@ -30,8 +30,6 @@ WSL = (
     "under WSL the driver of Windows answers: SM activity is at best a bound, for there are neither GPM nor counters, "
     "and no process can be named; what else it does not answer is n/a; on Linux itself all of it is measured"
 )
-_INTEGRATED = ("orin", "xavier", "tegra", "nvgpu")
-"""Names of integrated GPUs whose drivers answer NVML in part: those before JetPack 7."""
 
 
 def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
@@ -66,22 +64,12 @@ def is_wsl(proc: str = "/proc") -> bool:
     return "microsoft" in text_of(f"{proc}/sys/kernel/osrelease").lower()
 
 
-def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool) -> list[str]:
-    """Describe the limits of virtual and integrated GPUs, by index."""
+def limits_here(virtual: Collection[int], *, wsl: bool) -> list[str]:
+    """Describe the limits of WSL and of virtual GPUs, by index."""
     limits = [WSL] if wsl else []
     if virtual:
         limits.append(
             f"GPU {numbers(virtual)}: a virtual GPU: memory and processes are this machine's own, utilisation may be "
             "other machines' as well, and SM activity is counted by the host alone"
         )
-    if integrated:
-        limits.append(
-            f"GPU {numbers(integrated)}: an integrated GPU whose driver answers NVML in part before JetPack 7: what is "
-            "n/a here tegrastats may show"
-        )
     return limits
-
-
-def answers_in_part(name: str) -> bool:
-    """Whether an integrated GPU's driver answers NVML only in part."""
-    return any(word in name.lower() for word in _INTEGRATED)

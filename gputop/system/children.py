@@ -135,17 +135,6 @@ KILLED_S = 1.0
 """How long a killed program is waited for: one that hangs in a driver's call ends when that does."""
 
 
-class Finished(Struct, frozen=True):
-    """Result of a program: exit status and output as text.
-
-    The status is negative for a signal.
-    """
-
-    status: int
-    out: str
-    err: str
-
-
 def start(
     command: Sequence[str],
     environment: ProgramEnvironment,
@@ -166,18 +155,19 @@ def start(
 
 
 def finished(
-    command: Sequence[str], environment: ProgramEnvironment, limit_s: float, stdin: str | None = None
-) -> Finished:
+    command: Sequence[str], environment: ProgramEnvironment, limit_s: float
+) -> subprocess.CompletedProcess[str]:
     """Run a program to its end.
 
     Raises OSError, and TooLate after ``limit_s``; all that it has started is then ended.
     """
-    child = start(command, environment, stdin=NOTHING if stdin is None else PIPE, stderr=PIPE)
+    child = start(command, environment, stderr=PIPE)
     try:
-        out, err = child.communicate(None if stdin is None else stdin.encode(), limit_s)
+        out, err = child.communicate(timeout=limit_s)
     finally:
         end(child)
-    return Finished(child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+    texts = out.decode(errors="replace"), err.decode(errors="replace")
+    return subprocess.CompletedProcess(command, child.returncode, *texts)
 
 
 async def started(command: Sequence[str], environment: ProgramEnvironment) -> Process:

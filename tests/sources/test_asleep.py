@@ -203,15 +203,6 @@ def test_wsl_is_told_that_the_driver_is_windows(machine: Callable[[], str], tmp_
 
 
 @pytest.mark.nvml
-def test_an_integrated_gpu_before_jetpack_7_says_what_shows_the_rest(nvml_scenario: Callable[..., Scenario]) -> None:
-    scenario = nvml_scenario(1)
-    scenario.gpus[0].name = "Orin (nvgpu)"
-    scenario.gpus[0].gpm.clear()
-    scenario.gpus[0].set(util=None, mem_util=None, power_w=None)
-    assert any("tegrastats" in notice for notice in Run(scenario, "once").last["notices"])
-
-
-@pytest.mark.nvml
 def test_a_virtual_gpu_says_whose_numbers_it_shows(nvml_scenario: Callable[..., Scenario]) -> None:
     scenario = nvml_scenario(2)
     scenario.gpus[1].set(virtualization=2)

@@ -65,7 +65,6 @@ def test_an_unknown_gpu_is_named_beside_what_exists(spec: str, message: str) -> 
         ("2,1", (1, 2)),
         ("GPU-bbbb", (2,)),
         ("MIG-cccc", (3,)),
-        ("MIG-GPU-aaaa1111-0/7/0", (3,)),
         ("0", (0, 3)),
         ("", ()),
         ("-1", ()),

@@ -37,8 +37,8 @@ def test_the_three_environments_differ_in_what_they_hold_and_where_they_are(monk
 def test_what_it_writes_comes_as_text_and_one_that_takes_too_long_is_ended_with_what_it_has_started(
     tmp_path: Path,
 ) -> None:
-    done = finished(["sh", "-c", "cat; echo no >&2; exit 3"], ours(), 20.0, "yes")
-    assert (done.status, done.out, done.err) == (3, "yes", "no\n")
+    done = finished(["sh", "-c", "echo yes; echo no >&2; exit 3"], ours(), 20.0)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "yes\n", "no\n")
     with pytest.raises(TooLate):
         finished(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], ours(), 1.0)
     until(lambda: has_ended(int((tmp_path / "pid").read_text())))

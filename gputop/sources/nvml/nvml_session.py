@@ -23,7 +23,7 @@ from gputop.sources.nvml.gpu_sleep import Sleep
 from gputop.sources.nvml.nvml_errors import cannot_start, reason
 from gputop.sources.nvml.xid_watch import XidWatch
 from gputop.sources.selection import MachineOptions, choose
-from gputop.sources.surroundings import DEMO, answers_in_part, is_wsl, of_gpus
+from gputop.sources.surroundings import DEMO, is_wsl, limits_here
 from gputop.system.worker import Retired
 
 SOON_S = 1.0
@@ -194,12 +194,7 @@ class NvmlSession:
             if device.process_trouble is not None and device.state != "lost":
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
-        chosen = [device for device in self._chosen if device.times_found]
-        notices += of_gpus(
-            [device.static.index for device in chosen if device.vgpu],
-            [device.static.index for device in chosen if answers_in_part(device.static.name)],
-            wsl=self._is_wsl,
-        )
+        notices += limits_here([device.static.index for device in self._chosen if device.vgpu], wsl=self._is_wsl)
         if self._not_chosen is not None:
             notices.append(self._not_chosen)
         elif not self._chosen and self.ready:
@@ -215,19 +210,14 @@ class NvmlSession:
         why = f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s; {remedy}"
         return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
-    def hung_s(self) -> float | None:
-        """Return the age of the call in flight, None without one."""
-        part = self._current
-        return None if part is None or part.handle.call is None else monotonic() - part.handle.call_since
-
     def supersede(self, limit_s: float) -> int | None:
         """Set aside a part whose call hangs longer than ``limit_s``.
 
         Returns the ticket of the next thread, None when no call of a GPU hangs. Called from the watchdog's thread.
         """
         with self._lock:
-            age, part = self.hung_s(), self._current
-            if part is None or age is None or age < limit_s:
+            part = self._current
+            if part is None or part.handle.call is None or monotonic() - part.handle.call_since < limit_s:
                 return None
             if part is self.inventory and not self.inventory.devices:
                 # At the start there is nothing else to read.

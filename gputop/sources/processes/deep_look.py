@@ -99,9 +99,9 @@ class DeepLooker:
         problem = identity_problem(self._proc, identity)
         if problem is not None:
             return NoStack(problem)
-        if done.status != 0:
-            return _failure(done.err)
-        return main_stack(done.out, identity.pid) or NO_MAIN_THREAD
+        if done.returncode != 0:
+            return _failure(done.stderr)
+        return main_stack(done.stdout, identity.pid) or NO_MAIN_THREAD
 
     def _inspected(
         self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], problem: NoStack | None
