@@ -162,12 +162,9 @@ def checked_select(text: str | None) -> str:
     return text.rstrip(", ")
 
 
-def ssh_command(host: str) -> str | None:
-    """The command that opens gputop on a host.
-
-    None for a name that a shell or ssh could misread.
-    """
-    return f"ssh -t {host} gputop" if SSH_HOST.fullmatch(host) and not host.endswith(":") else None
+def is_ssh_host(host: str) -> bool:
+    """Whether neither a shell nor ssh could misread a name."""
+    return SSH_HOST.fullmatch(host) is not None and not host.endswith(":")
 
 
 def is_address(host: str) -> bool:
@@ -215,7 +212,7 @@ def _checked_host(host: str) -> str:
     if not is_address(host):
         if "[" in host and len(host) <= LONGEST_WORD:
             raise UsageError(f"{clean_text(host)!r}: a range of hosts is written like gpu[01-08,12]")
-        if ssh_command(host) is None:
+        if not is_ssh_host(host):
             raise UsageError(f"no host's name for ssh: {clean_text(host)!r}")
         return host
     try:

@@ -16,7 +16,6 @@ from textual.message import Message
 
 from gputop.features.fleet import fleet_view
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, WastedHours
-from gputop.features.fleet.fleet_lists import ticket_text
 from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, help_rows, waiting_screen
 from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, Panel
 from gputop.features.fleet.watch_thread import FleetWatch
@@ -225,29 +224,6 @@ def save_picture(app: FleetApp) -> None:
         app.say(saved_picture(rows, app.look, "gputop-fleet", "gputop fleet", app.frame.t))
 
 
-def _copied(app: FleetApp, text: str) -> None:
-    from gputop.tui.screens.text_page import show_copied
-
-    show_copied(app, text)
-
-
-def copy_ticket(app: FleetApp) -> None:
-    if app.frame is not None:
-        _copied(app, ticket_text(app.frame, app.view))
-
-
-def copy_ssh(app: FleetApp) -> None:
-    """Copy the command that opens gputop on the host."""
-    host = None if app.frame is None else fleet_view.selected_host(app.frame, app.view)
-    if app.frame is None or host is None:
-        app.say("select a host first")
-    elif (command := app.frame.ssh(host)) is not None:
-        _copied(app, command + "\n")
-    else:
-        is_redacted = app.frame.read.is_redacted
-        app.say(f"{'hosts are redacted' if is_redacted else 'a shell or ssh could misread this name'}: no command")
-
-
 def toggle(app: FleetApp, panel: Panel) -> None:
     """Show a panel, or the hosts again where it is shown already."""
     app.show_panel("hosts" if app.view.panel == panel else panel)
@@ -355,8 +331,6 @@ HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "help": lambda app: app.push_screen(FleetHelpScreen(app.table)),
     "palette": FleetApp.press_palette,
     "release": release,
-    "copy": copy_ticket,
-    "copy_ssh": copy_ssh,
     "screenshot": save_picture,
     "theme": FleetApp.press_theme,
     "suspend": FleetApp.press_suspend,

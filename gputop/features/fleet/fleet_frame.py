@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet import gpu_state, group_verdict, straggler
-from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, FleetReading, FleetState, GpuReading, HostShare, JobName
 from gputop.features.fleet.gpu_state import Gpu, gap
@@ -125,13 +124,6 @@ class FleetFrame(Struct, frozen=True, dict=True):
     def most_wasted_gpu_h(self) -> float:
         """The most hours of a job, to which bars are drawn."""
         return max((row.gpu_h for row in self.waste if row.state != "idle"), default=1.0)
-
-    def ssh(self, host: str) -> str | None:
-        """The command that opens gputop on a host.
-
-        None for a redacted name, and for one that ssh could misread.
-        """
-        return None if self.read.is_redacted else ssh_command(host)
 
     def host(self, name: str | None) -> GpuGroup | None:
         """The host of this name."""

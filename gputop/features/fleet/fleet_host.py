@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_data import GPU_COLUMNS, GpuColumn
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, mean
+from gputop.features.fleet.fleet_frame import GpuGroup, mean
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_state import ABSENT, LEVELS, WORDS, Gpu
 from gputop.model.quantity import memory, number, step_time, terminal_safe
@@ -125,12 +125,9 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
     return rows
 
 
-def host_page(frame: FleetFrame, group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
+def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
-    command = frame.ssh(group.name)
-    refused = "redacted" if frame.read.is_redacted else "no ssh command: a shell could misread this name"
-    right = f"c copies: {command}" if command else refused
-    rows = [rule(title_of(group), right, width), *evidence(group, width)]
+    rows = [rule(title_of(group), "", width), *evidence(group, width)]
     steps = any(gpu.read.step_s is not None for gpu in group.gpus)
     columns = [column for column in _COLUMNS if steps or column.key != "step_s"]
     heads = "".join(f"{column.head:>{column.width}}" for column in columns)

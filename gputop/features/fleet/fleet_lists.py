@@ -1,28 +1,23 @@
-"""Stragglers, waste and alerts as rows, and any row as text for a ticket."""
+"""Stragglers, waste and alerts as rows."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, WastedHours
+from gputop.features.fleet.fleet_frame import FleetFrame, WastedHours
 from gputop.features.fleet.fleet_reading import FiringAlert
-from gputop.features.fleet.fleet_view import Entry, FleetView, selected
-from gputop.features.fleet.gpu_state import LEVELS, WORDS
+from gputop.features.fleet.fleet_view import Entry, FleetView
+from gputop.features.fleet.gpu_state import LEVELS
 from gputop.features.fleet.group_verdict import cause_words
 from gputop.features.fleet.straggler import Straggler
-from gputop.model.quantity import count, number, terminal_safe
-from gputop.output.document import text_lines
+from gputop.model.quantity import count, terminal_safe
 from gputop.paint.charts import bar
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, fit
 
-NO_STRAGGLER = "no GPU holds its job up"
 NOTHING = {
-    "stragglers": f"{NO_STRAGGLER}: in every job that is known, all do about the same",
+    "stragglers": "no GPU holds its job up: in every job that is known, all do about the same",
     "waste": "nothing was lost in the last hour",
     "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
 }
-MOST_GPUS_OF_TICKET = 16
 
 
 def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
@@ -101,60 +96,10 @@ def entry_line(entry: Entry, most_hours: float, view: FleetView, width: int) -> 
     return alert_line(entry, width)
 
 
-def not_read(frame: FleetFrame) -> str:
-    """The reason why there is no last hour."""
-    return frame.read.hour.note or "the last hour is being read…"
-
-
-def no_straggler(frame: FleetFrame) -> str:
-    """Words where no straggler was found."""
-    return "no alert fires for one: only alerts tell of jobs out of sight" if frame.read.shares else NO_STRAGGLER
-
-
 def nothing(frame: FleetFrame, view: FleetView) -> str:
     """Words of an empty panel."""
     if view.panel == "stragglers" and frame.read.shares:
-        return no_straggler(frame)
+        return "no alert fires for one: only alerts tell of jobs out of sight"
     if view.panel == "waste" and frame.read.hour.lost is None:
-        return not_read(frame)
+        return frame.read.hour.note or "the last hour is being read…"
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")
-
-
-def ticket_text(frame: FleetFrame, view: FleetView) -> str:
-    """A selected row for a ticket: place, time, owner, evidence, remedy."""
-    lines = _ticket_lines(frame, selected(frame, view))
-    moment = datetime.fromtimestamp(frame.t, timezone.utc)
-    lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
-    return text_lines(lines)
-
-
-def _ticket_lines(frame: FleetFrame, entry: Entry | None) -> list[str]:
-    if entry is None:
-        return ["nothing is selected"]
-    if isinstance(entry, Straggler):
-        return [f"{entry.where} holds up {entry.job} ({entry.kind}): {entry.words}, {count(entry.gpus, 'GPU')}"]
-    if isinstance(entry, WastedHours):
-        owner = " ".join(part for part in (entry.job, entry.user) if part) or "nobody's job"
-        cause = f"{cause_words(entry.cause)}, {count(entry.gpus, 'GPU')}"
-        return [f"{owner}: {entry.gpu_h:.1f} GPU-hours of the last hour were no work: {cause}"]
-    if isinstance(entry, FiringAlert):
-        return [f"alert {entry.name} fires: {entry.about}"]
-    return _group_lines(frame, entry)
-
-
-def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
-    owners = ", ".join((*group.jobs, *group.users)) or "no job known"
-    lines = [f"{group.title or 'no job'}: {group.verdict.text}", f"whose: {owners}"]
-    for gpu in group.gpus[:MOST_GPUS_OF_TICKET]:
-        read = gpu.read
-        lines.append(
-            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.state_by}); util {number(read.util_pct)}, "
-            f"SM {number(read.sm_active_pct)} ({read.names or 'n/a'}); {read.uuid}"
-        )
-    if (more := len(group.gpus) - MOST_GPUS_OF_TICKET) > 0:
-        lines.append(f"and {more} more GPUs")
-    if group.remedy:
-        lines.append(f"what helps: {group.remedy}")
-    if (command := frame.ssh(group.name)) is not None and group.hosts == (group.name,):
-        lines.append(f"look: {command}")
-    return lines

@@ -259,8 +259,6 @@ class FleetReading(Struct, frozen=True):
     """What hosts call themselves that are known by another name."""
     repeated: Mapping[str, str] = {}
     """Hosts whose GPUs all count under another host."""
-    is_redacted: bool = False
-    """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""
 
 
 def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:

@@ -200,9 +200,9 @@ _HINTS: dict[Panel, tuple[tuple[str, str], ...]] = {
     "host": (_BACK, *_LISTS),
 }
 """The keys that the last row names beside help and those that do something anywhere: those that do something there."""
-_ANYWHERE = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "quit"))
-LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS, LEAST_FOR_LISTS = 8, 8, 40, 30
-"""Rows that the list keeps; rows of the charts below it; heights of the screen from which charts and lists show."""
+_ANYWHERE = (("pause", "pause"), ("jump", "time"), ("quit", "quit"))
+LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS = 8, 8, 40
+"""Rows that the list keeps; rows of the charts below it; height of the screen from which they show."""
 _TOP = 2
 
 
@@ -225,7 +225,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     if view.panel == "host":
         group, page = frame.host(view.host), room
         gone = f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back"
-        body = [_dim(gone, width)] if group is None else fleet_host.host_page(frame, group, view, width, room)
+        body = [_dim(gone, width)] if group is None else fleet_host.host_page(group, view, width, room)
         targets: list[Target | None] = []
     else:
         body, targets, page = _listed(frame, view, width, room)
@@ -246,7 +246,7 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     """Rows of the list and below it, click targets, and rows per page."""
     listed, is_grouped = entries(frame, view), view.panel in ("hosts", *GROUPED)
     at = position([entry.key for entry in listed], view)
-    below = _below(frame, view, width, room, listed[at] if listed else None)
+    below = _below(view, width, room, listed[at] if listed else None)
     if room - 2 - len(below) < min(LEAST_ROWS, len(listed)):
         below = []
     title = TITLES[view.panel] + f" {len(listed):,}" * (view.panel != "waste")
@@ -275,41 +275,14 @@ def _entry_row(frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, 
     return line.row(width, "select" if selected else None)
 
 
-def _below(frame: FleetFrame, view: FleetView, width: int, room: int, selected: Entry | None) -> list[Row]:
-    """The selected host's hour, waste and stragglers, if there is room."""
-    if view.panel != "hosts" or width < 80:
+def _below(view: FleetView, width: int, room: int, selected: Entry | None) -> list[Row]:
+    """The selected host's hour, if there is room."""
+    if view.panel != "hosts" or width < 80 or room < LEAST_FOR_CHARTS - 4:
         return []
-    rows: list[Row] = []
-    if room >= LEAST_FOR_CHARTS - 4 and isinstance(selected, GpuGroup) and selected.gpus:
-        title = f"{fleet_host.title_of(selected)}   last hour"
-        rows.append(fleet_host.rule(title, "enter: all of it   c: copy the ssh command", width))
-        rows += fleet_host.charts(selected, view, width, TALL_CHARTS)
-        rows += fleet_host.evidence(selected, width)
-    if room >= LEAST_FOR_LISTS - 4:
-        rows += _lists(frame, view, width, 6 if room >= LEAST_FOR_CHARTS - 4 else 4)
-    return rows
-
-
-def _lists(frame: FleetFrame, view: FleetView, width: int, most: int) -> list[Row]:
-    """Waste and stragglers, side by side where the screen is wide."""
-    wasted, is_wide = [row for row in frame.waste if row.state != "idle"][:most], width >= 130
-    if not is_wide and not wasted:
+    if not isinstance(selected, GpuGroup) or not selected.gpus:
         return []
-    half = width // 2 if is_wide else width + 1
-    lefts = [fleet_host.rule("waste by job, last hour", "w: all" + "   s: stragglers" * (not is_wide), half - 1)]
-    lefts += [_entry_row(frame, row, view, half - 1, selected=False) for row in wasted]
-    if not is_wide:
-        return lefts
-    if frame.read.hour.lost is None:
-        lefts.append(_dim(f"  {shorten(fleet_lists.not_read(frame), half - 3)}", half - 1))
-    size, late = width - half, frame.stragglers
-    alerts = f"A: alerts {len(frame.read.alerts)}" if frame.read.alerts else "no alerts"
-    rights = [fleet_host.rule(f"stragglers {len(late) or ''}".rstrip(), f"s: all   {alerts}", size)]
-    rights += [_entry_row(frame, straggler, view, size, selected=False) for straggler in late[:most]]
-    if not late:
-        rights.append(_dim(f"  {fleet_lists.no_straggler(frame)}", size))
-    pairs = zip([*lefts, *[()] * most][: most + 1], [*rights, *[()] * most][: most + 1], strict=True)
-    return [Line().add_all(left).to(half).add_all(right).row(width) for left, right in pairs]
+    head = fleet_host.rule(f"{fleet_host.title_of(selected)}   last hour", "enter: all of it", width)
+    return [head, *fleet_host.charts(selected, view, width, TALL_CHARTS), *fleet_host.evidence(selected, width)]
 
 
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:

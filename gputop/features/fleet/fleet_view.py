@@ -220,8 +220,6 @@ FLEET_KEYS = tuple(Key(*row) for row in table_rows("""
     help        question_mark,h,f1  this help  everywhere
     palette     ctrl+p,colon       every command by name  everywhere
     release     escape             back to the hosts; clear the filter  everywhere
-    copy        y                  copy the row as text for a ticket  everywhere
-    copy_ssh    c                  copy the command that opens gputop on the host  everywhere
     screenshot  f8                 save a picture of the screen to this directory  everywhere
     theme       T                  choose a theme with a live preview; Esc cancels  everywhere
     suspend     ctrl+z             suspend to the shell  everywhere

@@ -70,7 +70,7 @@ class RedactedFleet(FleetSource):
             # The redactor gives returning names the same numbers.
             self._hosts.clear()
             self._shown.clear()
-        return replace(self._row(read), opens={}, own_names={}, is_redacted=True)
+        return replace(self._row(read), opens={}, own_names={})
 
     def hour(self, t: float) -> LastHour | None:
         hour = self._asked(self._fleet.hour, t)

@@ -11,7 +11,7 @@ from gputop.cli import main
 from gputop.commands.config import assignment
 from gputop.config import ConfigError, Settings, load
 from gputop.features.fleet import queries
-from gputop.features.fleet.address import address_of, checked_select, cluster_of, expanded, ssh_command
+from gputop.features.fleet.address import address_of, checked_select, cluster_of, expanded, is_ssh_host
 from gputop.features.fleet.last_hour import hour_questions
 from gputop.model.fleet_settings import hosts_of
 from gputop.model.source import UsageError
@@ -80,8 +80,8 @@ def test_a_selector_reaches_every_name() -> None:
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "a;b", "a$(b)", "", "a\n", "ä", "x:"])
-def test_a_host_that_ssh_or_a_shell_could_misread_gets_no_command(host: str) -> None:
-    assert ssh_command(host) is None and ssh_command("node-1.example:22") == "ssh -t node-1.example:22 gputop"
+def test_a_host_that_ssh_or_a_shell_could_misread_is_none_for_ssh(host: str) -> None:
+    assert not is_ssh_host(host) and is_ssh_host("node-1.example:22")
 
 
 @pytest.mark.parametrize(("words", "hosts"), [

@@ -172,7 +172,7 @@ def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None
     assert passes(parse("gpus>7"), hosts["n2"])
     (row,) = [row for row in frame.waste if row.job == "job 2"]
     assert row.gpu_h == 3.0 and row.gpus == 7
-    text = text_of(fleet_screen(frame, FleetView(), 160, 48).rows)
+    text = text_of(fleet_screen(frame, FleetView(panel="stragglers"), 160, 48).rows)
     assert "no alert fires for one" in text and "no GPU holds" not in text, "nobody looked at every job"
     assert "sums of the rules" in text and "4 hosts" in text and "32 GPUs" in text
 
