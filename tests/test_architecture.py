@@ -26,10 +26,6 @@ from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gputop"
-SCREENS_OF_FEATURES = (
-    "gputop.features.fleet.fleet_app",
-    "gputop.features.web.served",
-)
 PRIVATE_OF_TEXTUAL = {
     "_fatal_error": "a crash would print a page of traceback with local values",
     "_xterm_parser": "no public class turns escape sequences into events",
@@ -47,22 +43,6 @@ def _run(code: str, **environment: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_nothing_outside_the_screen_imports_textual() -> None:
-    _run(
-        "import pkgutil, sys\n"
-        "from importlib import import_module\n"
-        "import gputop\n"
-        "for module in pkgutil.walk_packages(gputop.__path__, 'gputop.'):\n"
-        "    if module.name.startswith(('gputop.tui', 'gputop.integrations.')) or module.name.endswith('__main__'):\n"
-        "        continue\n"
-        f"    if module.name in {SCREENS_OF_FEATURES!r}:\n"
-        "        continue\n"
-        "    import_module(module.name)\n"
-        "    assert 'textual' not in sys.modules, module.name\n"
-    )
 
 
 @pytest.mark.slow
@@ -142,17 +122,6 @@ def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_nee
         if "\ndef run(args: argparse.Namespace, settings: Settings) -> int:" in path.read_text(encoding="utf-8")
     }
     assert files == {Path(module.__file__ or "") for module in modules}
-
-
-def test_no_command_runs_another() -> None:
-    commands = {module_of(name).__name__ for name in (*COMMANDS_AND_PARTS, LIVE)}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if "gputop.commands" in text else ():
-            if isinstance(node, ast.ImportFrom) and node.module in commands:
-                assert not {alias.name for alias in node.names} & {"run", "arguments", "NEEDS"}, path
-            elif isinstance(node, ast.ImportFrom):
-                assert not {f"{node.module}.{alias.name}" for alias in node.names} & commands, path
 
 
 def test_every_line_of_the_features_table_names_something_that_is_there() -> None:

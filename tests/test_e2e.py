@@ -6,7 +6,6 @@ The cases are the files of ``tests/e2e/cases``; ``python -m tests.e2e`` prints w
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,8 +34,6 @@ Results = Mapping[tuple[str, bool], Result]
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, nvml_dir: Path) -> Results:
     """What was said of each case that is asked for: they run together, in as few groups as the cores take."""
-    if shutil.which("openssl") is None:
-        pytest.skip("a source that speaks TLS needs openssl")
     asked = {
         (item.callspec.params.get("case"), item.get_closest_marker("alone") is not None)
         for item in request.session.items

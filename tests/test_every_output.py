@@ -56,7 +56,6 @@ from tests.support.hostile import (
     trace,
 )
 from tests.support.poisoned import SECRETS, PoisonedMachine, S, holds_a_secret
-from tests.support.private import assert_private, private_snapshot
 from tests.support.recording_frames import read_back
 from tests.support.scripted_engine import answers
 from tests.support.scripted_engine import engine as scripted
@@ -173,8 +172,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
     with scripted() as server:
         server.answer = answers(HostileFleet(24))
         words = {
-            "FILE": recording(folder / "r.jsonl.gz"), "PRIVATE": recording(folder / "p.jsonl", make=private_snapshot),
-            "URL": server.url, "ALERTS": str(folder / "alerts.toml"),
+            "FILE": recording(folder / "r.jsonl.gz"), "URL": server.url, "ALERTS": str(folder / "alerts.toml"),
             "TRACE": str(written(folder / "t.json", trace(planted("small_kernels")))),
         }  # fmt: skip
         yield lambda word: words.get(word, str(folder / word.lower()) if word.startswith("OUT.") else word)
@@ -184,7 +182,7 @@ CASES = [words for each in OUTPUTS.values() for words in each]
 QUICK = ("once --json", "report FILE", "dump FILE --csv", "screenshot FILE -o OUT.txt", "diagnose FILE")
 
 
-@pytest.mark.parametrize("mode", ["plain", "redacted", "private"])
+@pytest.mark.parametrize("mode", ["plain", "redacted"])
 @pytest.mark.parametrize(
     "words", [pytest.param(words, marks=[pytest.mark.slow] * (" ".join(words) not in QUICK)) for words in CASES],
     ids=" ".join,
@@ -193,10 +191,8 @@ def test_an_output_is_harmless_and_a_redacted_one_names_nobody(
     words: tuple[str, ...], mode: str, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """``private``: redacted, of a machine whose names stand in the middle of texts as well."""
-    found = private_snapshot() if mode == "private" else snapshot(40.0, clean=True)
-    monkeypatch.setattr("gputop.sources.local.open_local", lambda *_: Live(found))
-    said = [place("PRIVATE" if word == "FILE" and mode == "private" else word) for word in words]
+    monkeypatch.setattr("gputop.sources.local.open_local", lambda *_: Live(snapshot(40.0, clean=True)))
+    said = list(map(place, words))
     for word in words:
         if word.startswith("OUT."):
             Path(place(word)).unlink(missing_ok=True)
@@ -211,8 +207,6 @@ def test_an_output_is_harmless_and_a_redacted_one_names_nobody(
         harmless(name, text)
         if mode == "redacted":
             assert MARK not in text, text[text.index(MARK) - 200 : text.index(MARK) + 100]
-        if mode == "private":
-            assert_private(text)
 
 
 def frames() -> Frame:

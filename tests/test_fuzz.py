@@ -141,19 +141,6 @@ def test_any_filter_is_understood_or_refused_with_its_place(text: str, seed: int
         assert passes(chosen, process, processes, "starved") in (True, False)
 
 
-NAMES_OF_PROCESSES = st.binary(max_size=15) | st.sampled_from([b") R 1", b"a (b) c\n", b"\n", b"((", b"))", b" "])
-
-
-@looks(50)
-@given(NAMES_OF_PROCESSES, st.sampled_from("RSDZT"), st.lists(st.integers(0, 2**63), min_size=22, max_size=50))
-def test_a_stat_line_is_read_whatever_the_name_holds(name: bytes, state: str, numbers: list[int]) -> None:
-    line = b"1234 (%b) %b %b\n" % (name, state.encode(), " ".join(map(str, numbers)).encode())
-    stat = parse_stat(line)
-    assert stat is not None
-    assert (stat.comm, stat.state, stat.ppid) == (name, state, numbers[0])
-    assert (stat.cpu_ticks, stat.starttime) == (numbers[10] + numbers[11], numbers[18])
-
-
 @looks(50)
 @given(st.binary(max_size=200), st.integers(0, 300))
 def test_files_of_proc_that_are_cut_anywhere_are_read_or_refused(garbage: bytes, cut: int) -> None:

@@ -32,8 +32,8 @@ from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.kept import kept
 
 LATE = 1_780_000_000.0
-SCENARIOS = {"node": 420.0, "straggler": 120.0, "half_working": 120.0}
-"""The past of each, seconds: on the whole node a GPU holds its memory for five minutes."""
+SCENARIOS = {"node": 120.0, "idle_holding_memory": 420.0, "straggler": 120.0}
+"""The past of each, seconds: one that holds its memory is told so after five minutes."""
 
 
 class Told:

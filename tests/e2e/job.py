@@ -1,4 +1,4 @@
-"""One job of a case, run as ``python -m tests.e2e.job NAME CLOCK SLOT PORT TLS_PORT OWN_PORT FIFO``.
+"""One job of a case, run as ``python -m tests.e2e.job NAME CLOCK SLOT PORT OWN_PORT FIFO``.
 
 As with CUDA, the main thread sleeps or spins until its pretended GPU has done the step.
 """
@@ -26,14 +26,14 @@ MOUNT = "E2E_MOUNT"
 class Gpu:
     """The pretended GPU of one job, and where the job finds its slow sources.
 
-    ``port`` and ``tls_port`` send batches at a slow pace to whoever connects, ``fifo`` is a path to read them from, and
+    ``port`` sends batches at a slow pace to whoever connects, ``fifo`` is a path to read them from, and
     ``own_port`` is where a job that serves is asked.
     """
 
-    def __init__(self, clock: str, slot: str, port: str, tls_port: str, own_port: str, fifo: str) -> None:
+    def __init__(self, clock: str, slot: str, port: str, own_port: str, fifo: str) -> None:
         self._clock = BusyClock(Path(clock))
         self._slot = int(slot)
-        self.port, self.tls_port, self.own_port, self.fifo = int(port), int(tls_port), int(own_port), fifo
+        self.port, self.own_port, self.fifo = int(port), int(own_port), fifo
         self.mount = Path(os.environ.get(MOUNT, ""))
         """A file on a slow file system of its own, where the case asks for one."""
         self.began = 0.0

@@ -10,7 +10,6 @@ import multiprocessing
 import multiprocessing.queues
 import os
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,14 +26,9 @@ def compute(seconds: float) -> bytes:
     return os.urandom(BATCH_BYTES)
 
 
-def connect(port: int, *, timeout: float | None = None, tls: bool = False) -> socket.socket:
+def connect(port: int, *, timeout: float | None = None) -> socket.socket:
     """A connection to a slow source. With a timeout Python waits in poll, without one in the socket itself."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout)
-    if not tls:
-        return connection
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context.wrap_socket(connection)
+    return socket.create_connection(("127.0.0.1", port), timeout)
 
 
 def receive(connection: socket.socket) -> bytes:

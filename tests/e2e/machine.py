@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -21,8 +19,9 @@ from types import TracebackType
 from tests.e2e.busy_clock import BusyClock
 from tests.e2e.case import Case
 from tests.e2e.job import MOUNT
-from tests.e2e.sources import SlowServer, certificate, feed_fifos, visit
+from tests.e2e.sources import SlowServer, feed_fifos, visit
 from tests.nvml.stand_in import GIB, Process, Scenario
+from tests.support.engines import free_port
 from tests.support.hung_mount import HungMount
 
 TELL_EVERY_S = 0.25
@@ -39,9 +38,7 @@ class Machine:
         self._directory, self._scenario, self._cases = directory, scenario, cases
         self._clock = BusyClock(directory / "busy", slots=len(cases))
         self._stop = threading.Event()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate(directory))
-        self._servers = [SlowServer(self._stop), SlowServer(self._stop, context)]
+        self._server = SlowServer(self._stop)
         self._log = (directory / "jobs.log").open("wb")
         self._mounts = ExitStack()
         self._jobs: list[subprocess.Popen[bytes]] = []
@@ -52,7 +49,7 @@ class Machine:
         for slot, (name, case) in enumerate(self._cases.items()):
             fifos.append(str(self._directory / f"fifo-{slot}"))
             os.mkfifo(fifos[-1])
-            own_port = _free_port()
+            own_port = free_port()
             if case.visited:
                 self._threads.append(threading.Thread(target=visit, args=(own_port, self._stop), daemon=True))
             environ = dict(os.environ)
@@ -61,7 +58,7 @@ class Machine:
                 environ[MOUNT] = str(mount.file)
                 if case.hangs_s is not None:
                     self._threads.append(threading.Thread(target=self._hang, args=(mount, case.hangs_s), daemon=True))
-            ports = [str(port) for port in (self._servers[0].port, self._servers[1].port, own_port)]
+            ports = [str(self._server.port), str(own_port)]
             command = [sys.executable, "-m", "tests.e2e.job", name, str(self._clock.path), str(slot)]
             self._jobs.append(
                 subprocess.Popen(
@@ -96,8 +93,7 @@ class Machine:
             job.wait()
         for thread in self._threads:
             thread.join()
-        for server in self._servers:
-            server.close()
+        self._server.close()
         self._clock.close()
         self._log.close()
 
@@ -132,8 +128,3 @@ class Machine:
                 pid = self._clock.pid(slot)
                 gpu.processes = [Process(pid, 20 * GIB, sm=util)] if pid else []
             self._scenario.write()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

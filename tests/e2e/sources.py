@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
-import ssl
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 from tests.e2e.loads import BATCH_BYTES
 
@@ -19,19 +16,11 @@ VISITS_S = (2.0, 1.0)
 """A visitor asks for so long, then is silent for so long: bursts, as a server has them."""
 
 
-def certificate(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that nobody has signed, and its key."""
-    cert, key = directory / "cert.pem", directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
-
-
 class SlowServer:
     """Sends one batch after the other to whoever connects, at its pace."""
 
-    def __init__(self, stop: threading.Event, context: ssl.SSLContext | None = None) -> None:
-        self._stop, self._context = stop, context
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -52,9 +41,8 @@ class SlowServer:
     def _feed(self, connection: socket.socket) -> None:
         try:
             with connection:
-                stream = self._context.wrap_socket(connection, server_side=True) if self._context else connection
                 while not self._stop.wait(FEED_EVERY_S):
-                    stream.sendall(bytes(BATCH_BYTES))
+                    connection.sendall(bytes(BATCH_BYTES))
         except OSError:
             return
 

@@ -1,7 +1,7 @@
 """Run as a script: becomes the root of a real process tree, writes ``ready`` to stdout and lives until killed.
 
-``tree.py METHOD COUNT ACTION [ARGUMENT]``: multiprocessing workers. METHOD is fork, spawn or forkserver; ACTION is
-burn, sleep, queue, fifo PATH, socket PORT, torch (names itself as PyTorch's workers do) or crowd (all on one core).
+``tree.py METHOD COUNT ACTION``: multiprocessing workers. METHOD is fork, spawn or forkserver; ACTION is
+burn, queue or crowd (all on one core).
 ``tree.py orphan``: a worker whose parent dies.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 import time
 from typing import Any
@@ -25,31 +24,20 @@ def name_thread(name: str) -> None:
         file.write(name)
 
 
-def work(action: str, argument: str, inbox: Any, born: Any) -> None:
-    if action == "torch":
-        name_thread("pt_data_worker")
+def work(action: str, inbox: Any, born: Any) -> None:
     if action == "crowd":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     born.release()
     if action in ("burn", "crowd"):
         burn()
-    elif action == "fifo":
-        with open(argument) as fifo:
-            fifo.read()
-    elif action == "socket":
-        with socket.create_connection(("127.0.0.1", int(argument))) as connection:
-            connection.recv(1)
-    elif action == "queue":
-        inbox.get(timeout=600)
-    else:
-        time.sleep(600)
+    inbox.get(timeout=600)
 
 
-def workers(method: str, count: int, action: str, argument: str) -> None:
+def workers(method: str, count: int, action: str) -> None:
     context: Any = multiprocessing.get_context(method)
     inboxes = [context.Queue() for _ in range(count)]
     born = context.Semaphore(0)
-    started = [context.Process(target=work, args=(action, argument, inbox, born), daemon=True) for inbox in inboxes]
+    started = [context.Process(target=work, args=(action, inbox, born), daemon=True) for inbox in inboxes]
     for worker in started:
         worker.start()
     for _ in started:
@@ -66,7 +54,7 @@ def main(arguments: list[str]) -> None:
             time.sleep(600)
         os.read(named, 1)
     else:
-        workers(kind, int(arguments[1]), arguments[2], arguments[3] if len(arguments) > 3 else "")
+        workers(kind, int(arguments[1]), arguments[2])
     print("ready", flush=True)
     time.sleep(600)
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +18,9 @@ from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
+from gputop.sources.nvml.gpu_sleep import Sleep
 from gputop.sources.surroundings import is_wsl, no_driver
+from tests.faults.row import Watcher
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_reader import Run
 from tests.support.scenes import gpu, snap, train
@@ -87,42 +84,8 @@ def test_one_that_sleeps_is_not_asked_and_its_neighbour_is_measured(
     assert "nvmlDeviceGetHandleByIndex" not in " ".join(scenario.calls()), "an index may mean any of them"
 
 
-@pytest.mark.nvml
-@pytest.mark.parametrize("spoilt", ["runtime_status", "control"])
-def test_a_status_that_cannot_be_read_is_awake(nvml_scenario: MakeScenario, tmp_path: Path, spoilt: str) -> None:
-    bus = Bus(tmp_path)
-    bus.sleeps()
-    next(bus.sys.rglob(spoilt)).unlink()
-    assert Run(nvml_scenario(1), "once", sys=str(bus.sys)).gpu(0)["util_pct"] == 90.0
-    assert Run(nvml_scenario(1), "once", sys=str(tmp_path / "nothing")).gpu(0)["util_pct"] == 90.0
-
-
-@contextmanager
-def watching(scenario: Scenario, **options: Any) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], Any]]:
-    """A reader that runs on: what it yields waits for a snapshot whose first GPU is as asked for."""
-    scenario.write()
-    options = {"interval_s": 0.25, "least": 0, **options}
-    reader = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.local_reader", "live", "60", json.dumps(options)],
-        env=scenario.environment(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    watchdog = threading.Timer(60.0, reader.kill)
-    watchdog.start()
-
-    def until(holds: Callable[[dict[str, Any]], bool]) -> Any:
-        assert reader.stdout is not None
-        for line in reader.stdout:
-            snapshot = json.loads(line)
-            if snapshot.get("gpus") and holds(snapshot["gpus"][0]):
-                return snapshot["gpus"][0]
-        raise AssertionError("it has ended")
-
-    try:
-        yield until
-    finally:
-        reader.kill()
-        reader.wait()
-        watchdog.cancel()
+def is_asleep(snapshot: dict[str, Any]) -> bool:
+    return bool(snapshot["gpus"]) and bool(snapshot["gpus"][0]["asleep"])
 
 
 @pytest.mark.nvml
@@ -131,21 +94,33 @@ def test_a_gpu_that_wakes_is_measured_and_one_that_falls_asleep_is_left_alone(
 ) -> None:
     bus, scenario = Bus(tmp_path), nvml_scenario(1)
     bus.sleeps()
-    with watching(scenario, sys=str(bus.sys)) as until:
-        until(lambda gpu: bool(gpu["asleep"]))
+    with Watcher(scenario, sys=str(bus.sys)) as watcher:
+        watcher.until(is_asleep)
         assert scenario.calls() == {}
         bus.wakes()
-        awake = until(lambda gpu: gpu["util_pct"] == 90.0)
+        awake = watcher.until(lambda s: s["gpus"][0]["util_pct"] == 90.0)["gpus"][0]
         assert awake["static"]["uuid"].startswith("GPU-")
         bus.sleeps()
-        until(lambda gpu: bool(gpu["asleep"]))
+        watcher.until(is_asleep)
         asked = scenario.calls()["nvmlDeviceGetUtilizationRates"]
-        again = until(lambda gpu: bool(gpu["asleep"]))
+        again = watcher.until(is_asleep)["gpus"][0]
         assert again["static"]["uuid"] == awake["static"]["uuid"], "it is still that GPU"
         assert scenario.calls()["nvmlDeviceGetUtilizationRates"] == asked
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("spoilt", ["runtime_status", "control"])
+def test_a_status_that_cannot_be_read_is_awake(tmp_path: Path, spoilt: str) -> None:
+    bus = Bus(tmp_path)
+    bus.sleeps()
+    found = []
+    for spoil in (False, True):
+        if spoil:
+            next(bus.sys.rglob(spoilt)).unlink()
+        sleep = Sleep(str(bus.sys))
+        sleep.find()
+        sleep.read()
+        found.append(len(sleep.asleep))
+    assert found == [1, 0]
 
 
 def asleep() -> GpuSample:
@@ -206,41 +181,34 @@ def test_wsl_is_told_that_the_driver_is_windows(machine: Callable[[], str], tmp_
 def test_a_virtual_gpu_says_whose_numbers_it_shows(nvml_scenario: Callable[..., Scenario]) -> None:
     scenario = nvml_scenario(2)
     scenario.gpus[1].set(virtualization=2)
-    run = Run(scenario, "once")
-    (said,) = [notice for notice in run.last["notices"] if "virtual GPU" in notice]
+    notices = Run(scenario, "once").last["notices"]
+    (said,) = [notice for notice in notices if "virtual GPU" in notice]
     assert said.startswith("GPU 1: ") and "counted by the host alone" in said
 
 
 HOST = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def unified(scenario: Scenario) -> Scenario:
-    """The one GPU as a GB10 answers: no memory, no power limit, PCIe x1, an engine counter that stays 0."""
-    scenario.gpus[0].set(mem_used_bytes=None, mem_total_bytes=None, power_limit_w=None, pcie_width=1)
-    scenario.gpus[0].gpm[1] = 0
+@pytest.mark.nvml
+def test_unified_memory_is_what_processes_hold_of_the_host_s_where_all_of_them_tell(
+    nvml_scenario: MakeScenario,
+) -> None:
+    """As a GB10 answers: no memory, no power limit, PCIe x1, an engine counter that stays 0."""
+    scenario = nvml_scenario(2)
+    for device in scenario.gpus:
+        device.set(mem_used_bytes=None, mem_total_bytes=None, power_limit_w=None, pcie_width=1)
+        device.gpm[1] = 0
     scenario.error("nvmlDeviceGetMemoryInfo", 3)
-    return scenario
-
-
-@pytest.mark.nvml
-def test_its_memory_is_what_its_processes_hold_of_the_host_s(nvml_scenario: MakeScenario) -> None:
-    scenario = unified(nvml_scenario(1))
     scenario.gpus[0].processes = [Process(1, 3 * GIB), Process(os.getpid(), 2 * GIB)]
-    sample = Run(scenario, "once").gpu(0)
-    assert sample["static"]["unified_memory"] is True
-    assert (sample["mem_used_bytes"], sample["mem_total_bytes"]) == (5 * GIB, HOST)
-    assert sample["power_limit_w"] is None and "mem_used_bytes" not in sample["unavailable"]
-    assert sample["graphics_active_pct"] is None
-    assert "stays 0" in sample["unavailable"]["graphics_active_pct"]
-
-
-@pytest.mark.nvml
-def test_where_one_process_does_not_tell_there_is_no_sum(nvml_scenario: MakeScenario) -> None:
-    scenario = unified(nvml_scenario(1))
-    scenario.gpus[0].processes = [Process(1, 3 * GIB), Process(os.getpid(), None)]
-    sample = Run(scenario, "once").gpu(0)
-    assert (sample["mem_used_bytes"], sample["mem_total_bytes"]) == (None, HOST)
-    assert "does not say what each process holds" in sample["unavailable"]["mem_used_bytes"]
+    scenario.gpus[1].processes = [Process(1, 3 * GIB), Process(os.getpid(), None)]
+    told, untold = Run(scenario, "once").last["gpus"]
+    assert told["static"]["unified_memory"] is True
+    assert (told["mem_used_bytes"], told["mem_total_bytes"]) == (5 * GIB, HOST)
+    assert told["power_limit_w"] is None and "mem_used_bytes" not in told["unavailable"]
+    assert told["graphics_active_pct"] is None
+    assert "stays 0" in told["unavailable"]["graphics_active_pct"]
+    assert (untold["mem_used_bytes"], untold["mem_total_bytes"]) == (None, HOST)
+    assert "does not say what each process holds" in untold["unavailable"]["mem_used_bytes"]
 
 
 def sample(**changes: Any) -> GpuSample:

@@ -34,12 +34,12 @@ def rows_of(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.nvml
 def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) -> None:
-    report = doctor(nvml_scenario(2))
+    report = doctor(nvml_scenario(4))
     assert report["schema"] == 1
     assert report["driver"] == "570.86.15"
     assert report["nvml"] == "12.570.86.15"
     assert report["library"].endswith(LIBRARY)
-    assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
+    assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm"] * 4
     found = rows_of(report["gpus"][0])
     assert next(iter(found)) == "gpm" and [*found][-2:] == ["bound", "none"], "best first"
     assert {"dcgm-exporter", "dcgmi", "counters"} < set(found)
@@ -47,19 +47,12 @@ def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) ->
     assert found["gpm"]["fix"] is None
     assert found["bound"]["ok"]
     assert not any("SM activity" in problem for problem in report["problems"])
-
-
-@pytest.mark.nvml
-def test_a_gpu_without_gpm_says_what_would_help(nvml_scenario: Callable[..., Scenario]) -> None:
-    report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
-    (gpu,) = report["gpus"]
-    assert gpu["sm_source"] == "bound"
-    found = rows_of(gpu)
-    assert not found["gpm"]["ok"]
-    assert "Ampere has no GPM counters" in found["gpm"]["reason"]
-    assert not found["dcgm-exporter"]["ok"]
-    assert "DCGM_FI_PROF_SM_ACTIVE" in found["dcgm-exporter"]["fix"]
-    assert any("SM activity is not measured" in problem for problem in report["problems"])
+    report["gpus"][2]["sm_active_pct"] = 3.0
+    text = doctor_text(report)
+    assert [line for line in text.splitlines() if line.startswith("GPU")] == [
+        "GPUs 0-3   4 × NVIDIA H100 80GB HBM3   hopper"
+    ]
+    assert text.count("SM activity from GPM: measured over") == 1 and "always" not in text
 
 
 @pytest.mark.nvml
@@ -72,7 +65,7 @@ def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., 
     scenario.gpus[2].set(encoder=2_147_483_632)
     report = doctor(scenario)
     parent, lost, refused, instance = report["gpus"]
-    assert "instances" in rows_of(parent)["gpm"]["fix"]
+    assert {row["reason"] for row in parent["rungs"][:3]} == {"split into MIG instances: see each instance"}
     assert lost["lost_reason"]
     assert rows_of(instance)["gpm"]["ok"]
     first, *others = [problem for problem in report["problems"] if problem.startswith("GPU")]
@@ -97,7 +90,7 @@ def test_without_a_driver_there_are_problems_and_no_gpus(tmp_path: Any) -> None:
 
 
 @pytest.mark.nvml
-def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
+def test_a_gpu_without_gpm_says_what_would_help_and_denied_counters_the_command_that_gives_the_right(
     nvml_scenario: Callable[..., Scenario], nvperf_dir: Path, tmp_path: Path
 ) -> None:
     params = tmp_path / "driver/nvidia"
@@ -108,28 +101,23 @@ def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
     counters = counters_here("580.65", str(tmp_path), str(nvperf_dir))
     assert (counters["library"], counters["missing"]) == (str(nvperf_dir), None)
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
+    (gpu,) = report["gpus"]
+    found = rows_of(gpu)
+    assert gpu["sm_source"] == "bound" and not found["gpm"]["ok"] and not found["dcgm-exporter"]["ok"]
+    assert "Ampere has no GPM counters" in found["gpm"]["reason"]
+    assert "DCGM_FI_PROF_SM_ACTIVE" in found["dcgm-exporter"]["fix"]
+    assert any("SM activity is not measured" in problem for problem in report["problems"])
     assert counters_here(None, str(tmp_path), str(tmp_path))["missing"].startswith("no libnvperf_host.so")
     denied = {**counters, "allowed": False, "advice": list(advice(Rights(True, False, True, False)))}
-    report["gpus"][0]["rungs"] = source_rows(gpu_sample(), Exporter(), (), denied)
+    sample = GpuSample(GpuStatic(0, "GPU-0", "NVIDIA A100"), sm_source="bound")
+    gpu["rungs"] = source_rows(sample, Exporter(), (), denied)
     report["counters"] = denied
     text = doctor_text(report)
     assert "\ncounters\n  SM not measured: this driver lets only administrators read GPU counters.\n" in text
     assert f"    {WITH_PERFMON}\n" in text, "one line, to be copied"
 
 
-def gpu_sample() -> GpuSample:
-    return GpuSample(GpuStatic(0, "GPU-0", "NVIDIA A100"), sm_source="bound")
-
-
-@pytest.mark.nvml
-def test_equal_gpus_are_one_entry_and_a_cards_health_is_a_problem(nvml_scenario: Callable[..., Scenario]) -> None:
-    report = doctor(nvml_scenario(4))
-    report["gpus"][2]["sm_active_pct"] = 3.0
-    text = doctor_text(report)
-    assert [line for line in text.splitlines() if line.startswith("GPU")] == [
-        "GPUs 0-3   4 × NVIDIA H100 80GB HBM3   hopper"
-    ]
-    assert text.count("SM activity from GPM: measured over") == 1 and "always" not in text
+def test_a_card_s_health_is_a_problem() -> None:
     static = GpuStatic(3, "GPU-3", "NVIDIA H100 80GB HBM3")
     sick = GpuSample(static, sm_active_pct=80.0, remap_pending=True, ecc_uncorrected_volatile=1)
     problems = gpu_problems(Snapshot(1.0, Machine("n1"), gpus=(sick, replace(sick, static=replace(static, index=4)))))

@@ -27,6 +27,7 @@ from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
 from gputop.sources.readers import HURRIES_EVERY_S, LOOK_AGAIN_S, NOTHING_READ, Readers
 from gputop.sources.selection import MachineOptions
+from tests.support.waiting import until
 
 PATIENCE_S = 5.0
 
@@ -103,6 +104,36 @@ def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_ans
     finally:
         source.close()
     assert (reading.complete, reading.snapshot.notices) == (True, ("reading 3",))
+
+
+def test_values_of_a_driver_that_is_late_have_their_age(host_is_read: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "LATE_S", 0.0)
+    numbers, comes, seen = count(), threading.Event(), list[Snapshot]()
+
+    def read(*_: object) -> GpusReading:
+        if next(numbers) == 2:
+            comes.wait(PATIENCE_S)
+        return GpusReading(time.time(), (), ())
+
+    def taken(enough: Callable[[], bool]) -> bool:
+        if (snapshot := source.poll()) is not None:
+            seen.append(snapshot)
+        return bool(seen) and enough()
+
+    monkeypatch.setattr(MachineReader, "read_gpus", read)
+    source = LocalSource(MachineOptions(interval_s=0.05), own_process=False)
+    source._reader.looked.set()
+    source.start(lambda: None)
+    try:
+        until(lambda: taken(lambda: sum("nvml" in s.stale for s in seen) >= 3))
+        comes.set()
+        until(lambda: taken(lambda: not seen[-1].stale))
+    finally:
+        comes.set()
+        source.close()
+    late = [s for s in seen if "nvml" in s.stale]
+    ages = [s.stale["nvml"] for s in late]
+    assert ages == sorted(set(ages)) and all("nvml" in s.repeats for s in late)
 
 
 # What a command that looks once has when the driver is slow: all of it, or what is missing by name.

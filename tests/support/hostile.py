@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,11 @@ def snapshot(t: float, *, clean: bool = False) -> Snapshot:
     return replace(made, machine=machine, notices=tuple(islice(fact, 12)), events=events, host=host)
 
 
-def recording(path: Path, frames: int = 40, make: Callable[[float], Snapshot] = snapshot) -> str:
+def recording(path: Path, frames: int = 40) -> str:
     """A recording that nobody cleaned."""
     writer = RecordingWriter(str(path))
     for t in range(frames):
-        writer.write(make(float(t)))
+        writer.write(snapshot(float(t)))
     writer.close()
     return str(path)
 

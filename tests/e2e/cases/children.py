@@ -68,26 +68,6 @@ def shell_fetches(gpu: Gpu) -> None:
     gpu.train(fed_by([fetched]), 0.05)
 
 
-DECODE = """
-import os, time
-end = time.monotonic() + 2.2
-while time.monotonic() < end:
-    sum(range(200))
-os.write(1, bytes(4096))
-"""
-
-
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0, never=("fetch", "network", "disk"))
-def slow_steps(gpu: Gpu) -> None:
-    """A program for each item, and a step every few seconds: judged before its first minute has passed."""
-
-    def decoded() -> bytes:
-        done = subprocess.run([sys.executable, "-c", DECODE], stdout=subprocess.PIPE, check=True)
-        return done.stdout[:BATCH_BYTES]
-
-    gpu.train(fed_by([lambda: endless(decoded)]), 0.15)
-
-
 COMPILES_S = 26.0
 
 

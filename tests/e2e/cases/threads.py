@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
 from tests.e2e.case import case
@@ -38,27 +37,6 @@ def threads_sockets(gpu: Gpu) -> None:
     for _ in range(2):
         threading.Thread(target=prefetch, name="prefetch", daemon=True).start()
     gpu.train(endless(queue.get), 0.05)
-
-
-@case(("dataloader_io",), ("fetch", "network"), 1, ("thread",), cores=0.2)
-def threads_timeout(gpu: Gpu) -> None:
-    """A ThreadPoolExecutor whose clients have timeouts, as requests and boto3 have: they wait in poll."""
-    local = threading.local()
-
-    def fetch() -> bytes:
-        if not hasattr(local, "connection"):
-            local.connection = connect(gpu.port, timeout=30.0)
-        return receive(local.connection)
-
-    with ThreadPoolExecutor(2) as executor:
-
-        def batches() -> Iterator[bytes]:
-            waiting = [executor.submit(fetch) for _ in range(2)]
-            while True:
-                waiting.append(executor.submit(fetch))
-                yield waiting.pop(0).result()
-
-        gpu.train(batches(), 0.05)
 
 
 @case(("dataloader_io",), ("network",), 1, ("thread",), cores=0.2, never=("cpu", "lock", "disk"))

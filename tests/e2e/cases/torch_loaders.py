@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import socket
 import tempfile
 import threading
 import time
@@ -62,19 +61,6 @@ def torch_epochs(gpu: Gpu) -> None:
     gpu.train(epochs(), 0.08)
 
 
-@case(("dataloader_io",), ("network",), 2, ("network",), cores=0.2, needs="torch")
-def torch_sockets(gpu: Gpu) -> None:
-    """A DataLoader whose workers read a slow socket."""
-    connections: list[socket.socket] = []
-
-    def fetch(index: int) -> bytes:
-        if not connections:
-            connections.append(connect(gpu.port))
-        return receive(connections[0])
-
-    gpu.train(iter(loader(fetch)), 0.05)
-
-
 @case(("healthy",), only=CALM, cores=1.0, needs="torch")
 def torch_spinning_main(gpu: Gpu) -> None:
     """A healthy job: its workers keep up, and its main thread spins until the GPU is done, as CUDA's does."""
@@ -92,13 +78,6 @@ def torch_uneven(gpu: Gpu) -> None:
         return compute(0.6)
 
     gpu.train(iter(loader(decode_large, workers=4)), 0.04)
-
-
-@case(("dataloader_cpu",), ("queued", "cpu"), 4, cores=1.0, needs="torch", never=("disk", "network", "fetch"))
-def one_core(gpu: Gpu) -> None:
-    """Four workers that compute on the one core of their job, as under ``taskset -c 0``: more of them help nobody."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    gpu.train(iter(loader(workers=4)), 0.05)
 
 
 @case(("main_process",), ("sleep",), says=("sleep",), cores=0.3, needs="torch", never=("network", "fetch"))

@@ -9,7 +9,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import count
 from multiprocessing import get_context
 from multiprocessing.managers import BaseManager
 from random import randrange
@@ -19,39 +18,12 @@ from tests.e2e.job import Gpu
 from tests.e2e.loads import BATCH_BYTES, compute, connect, endless, fed_by, receive
 
 
-def decode(number: int) -> bytes:
-    return compute(0.3)
-
-
-@case(("dataloader_cpu",), ("cpu", "queued"), 2, cores=2.0)
-def pool_decode(gpu: Gpu) -> None:
-    """A multiprocessing.Pool that decodes: no DataLoader far and wide."""
-
-    def batches():  # type: ignore[no-untyped-def]
-        # imap would take an endless iterable in at once.
-        waiting = [pool.apply_async(decode, (number,)) for number in range(4)]
-        for number in count():
-            waiting.append(pool.apply_async(decode, (number,)))
-            yield waiting.pop(0).get()
-
-    with get_context("fork").Pool(2) as pool:
-        gpu.train(batches(), 0.05)
-
-
 @case(("healthy",), only=CALM, cores=0.2)
 def pool_idle(gpu: Gpu) -> None:
     """A healthy job with a pool that has nothing to do: waiting for a task is no fault."""
     with get_context("fork").Pool(4) as pool:
         pool.map(abs, range(8))
         gpu.train(endless(lambda: bytes(4096)), 0.4)
-
-
-@case(("main_process",), ("cpu", "queued"), cores=1.0)
-def pool_idle_main_works(gpu: Gpu) -> None:
-    """The main thread does all the work beside an idle pool: its workers wait on a pipe for tasks, not for data."""
-    with get_context("fork").Pool(4) as pool:
-        pool.map(abs, range(8))
-        gpu.train(endless(lambda: compute(0.3)), 0.08)
 
 
 CHANGES_AFTER_S = 32.0
@@ -230,17 +202,6 @@ def socket_timeout(gpu: Gpu) -> None:
 
     def fetched() -> Iterator[bytes]:
         connection = connect(gpu.port, timeout=30.0)
-        return endless(lambda: receive(connection))
-
-    gpu.train(fed_by([fetched, fetched]), 0.05)
-
-
-@case(("dataloader_io",), ("fetch", "network"), 2, cores=0.2)
-def tls(gpu: Gpu) -> None:
-    """A worker that reads over TLS with a timeout, as from any object store."""
-
-    def fetched() -> Iterator[bytes]:
-        connection = connect(gpu.tls_port, timeout=30.0, tls=True)
         return endless(lambda: receive(connection))
 
     gpu.train(fed_by([fetched, fetched]), 0.05)

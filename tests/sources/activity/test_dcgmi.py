@@ -6,10 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from gputop.model.sm import SmOptions
+from gputop.model.snapshot import GpuStatic
+from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.activity.dcgmi import Dmon, parse_discovery, parse_row
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
 from tests.dcgm.exporter import TEXTS
@@ -150,26 +152,15 @@ def test_without_the_program_it_is_given_up_at_once() -> None:
     reader.stop()
 
 
-# dcgmi and an exporter under programs of gputop: asked only when allowed, and outlived by nothing.
-
-
-def local(scenario: Scenario, mode: str, **options: Any) -> dict[str, Any]:
-    """One snapshot, or the doctor's report, with the stand-in dcgmi in PATH."""
-    path = f"{TEXTS}:{os.environ['PATH']}"
-    return dict(read(scenario, mode, environ={"PATH": path}, **options)[0])
-
-
-NO_EXPORTER = "http://127.0.0.1:1/metrics"
-
-
 @pytest.mark.nvml
 def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(host: Host, nvml_scenario: MakeScenario) -> None:
-    assert [gpu["sm_source"] for gpu in local(nvml_scenario(2, A100), "once", dcgm_url=NO_EXPORTER)["gpus"]] == [
-        "bound",
-        "bound",
-    ]
-    assert host.started("dmon") == []
-    gpus = local(nvml_scenario(2, A100), "once", dcgm_url=NO_EXPORTER, dcgmi=True)["gpus"]
+    gpu = GpuStatic(0, uuid_of(0), A100)
+    unasked, asked = (SmReaders(1.0, "/proc", SmOptions(dcgmi=dcgmi)) for dcgmi in (False, True))
+    assert [reader.name for reader in unasked.readers_for(lambda: gpu)] == ["dcgm-exporter"]
+    assert [reader.name for reader in asked.readers_for(lambda: gpu)] == ["dcgm-exporter", "dcgmi"]
+    path = f"{TEXTS}:{os.environ['PATH']}"
+    options = {"dcgm_url": "http://127.0.0.1:1/metrics", "dcgmi": True}
+    gpus = read(nvml_scenario(2, A100), "once", environ={"PATH": path}, **options)[0]["gpus"]
     assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in gpus] == [("dcgmi", 37.5), ("dcgmi", 88.8)]
     assert gpus[0]["sm_window_s"] == 1.0
     assert all(is_gone(pid) for pid in host.started("dmon"))

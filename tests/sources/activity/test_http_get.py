@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -14,6 +15,20 @@ from gputop.sources.activity import http_get
 from gputop.sources.activity.http_get import MOST_BYTES, get, trouble
 
 TEXT = "DCGM_FI_PROF_SM_ACTIVE 0.5\n"
+
+
+LENGTH = {"Content-Length": len(TEXT)}
+CHUNKS = [f"{len(piece):x}\r\n{piece}\r\n" for piece in (TEXT[:9], TEXT[9:], "")]
+ANSWERS: dict[str, tuple[int, str | None, dict[str, object], list[str]]] = {
+    "metrics": (200, None, LENGTH, [TEXT]), "endless": (200, None, {}, [TEXT]),
+    "chunked": (200, None, {"Transfer-Encoding": "chunked"}, CHUNKS),
+    "torn": (200, None, {"Content-Length": len(TEXT) + 10}, [TEXT]),
+    "huge": (200, None, {}, ["x" * (MOST_BYTES + 10)]), "drips": (200, None, LENGTH, list(TEXT)),
+    "zipped": (200, None, {"Content-Encoding": "gzip", "Content-Length": 1}, ["x"]),
+    "elsewhere": (302, None, {"Location": "/metrics", "Content-Length": 0}, []),
+    "absent": (404, "Not\x1b[2JFound", {}, []),
+}  # fmt: skip
+"""Status, reason, headers and the pieces of the body by path."""
 
 
 class Server:
@@ -31,69 +46,19 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server_has.asked.append((self.path, dict(self.headers)))
         self.close_connection = True
-        answer = getattr(self, "answer_" + self.path.strip("/").partition("?")[0], None)
-        if answer is None:
-            self.head(404, reason="Not\x1b[2JFound")
-        else:
-            answer()
-
-    def head(self, status: int, reason: str | None = None, **headers: object) -> None:
+        path = self.path[1:].partition("?")[0]
+        if path == "garbage":
+            self.wfile.write(b"no HTTP at all\r\n\r\n")
+            return
+        status, reason, headers, pieces = ANSWERS[path]
         self.send_response(status, reason)
         for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), str(value))
+            self.send_header(name, str(value))
         self.end_headers()
-
-    def answer_metrics(self) -> None:
-        self.head(200, Content_Length=len(TEXT))
-        self.wfile.write(TEXT.encode())
-
-    def answer_endless(self) -> None:
-        """No length: the body ends where the connection does."""
-        self.head(200)
-        self.wfile.write(TEXT.encode())
-
-    def answer_chunked(self) -> None:
-        self.head(200, Transfer_Encoding="chunked")
-        for piece in (TEXT[:9], TEXT[9:], ""):
-            self.wfile.write(f"{len(piece):x}\r\n{piece}\r\n".encode())
-
-    def answer_torn(self) -> None:
-        self.head(200, Content_Length=len(TEXT) + 10)
-        self.wfile.write(TEXT.encode())
-
-    def answer_huge(self) -> None:
-        self.head(200)
-        self.wfile.write(b"x" * (MOST_BYTES + 10))
-
-    def answer_zipped(self) -> None:
-        self.head(200, Content_Encoding="gzip", Content_Length=4)
-        self.wfile.write(b"\x1f\x8b\x08\x00")
-
-    def answer_elsewhere(self) -> None:
-        self.head(302, Location="/metrics", Content_Length=0)
-
-    def answer_stalls(self) -> None:
-        self.head(200, Content_Length=len(TEXT))
-        self.wfile.write(TEXT[:5].encode())
-        self.wfile.flush()
-        time.sleep(0.6)
-
-    def answer_drips(self) -> None:
-        self.head(200, Content_Length=len(TEXT))
-        for char in TEXT:
-            try:
-                self.wfile.write(char.encode())
-                self.wfile.flush()
-            except OSError:
-                return
-            time.sleep(0.5)
-
-    def answer_garbage(self) -> None:
-        self.wfile.write(b"no HTTP at all\r\n\r\n")
-
-    def answer_bytes(self) -> None:
-        self.head(200, Content_Length=3)
-        self.wfile.write(b"\xff\xfe\n")
+        with suppress(OSError):
+            for piece in pieces:
+                self.wfile.write(piece.encode())
+                time.sleep(0.5 if path == "drips" else 0.0)
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the test's output clean."""
@@ -144,7 +109,7 @@ def test_what_cannot_be_metrics_is_refused_in_printable_words(server: Server, pa
 
 
 def test_neither_one_wait_nor_all_together_take_long(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failure(f"{server.url}/stalls", 0.1) == "timed out"
+    assert failure(f"{server.url}/drips", 0.1) == "timed out"
     monkeypatch.setattr(http_get, "LONGEST_S", 0.2)
     begun = time.monotonic()
     assert "for one answer" in failure(f"{server.url}/drips", 20.0)

@@ -39,7 +39,7 @@ def served(does: str) -> Iterator[tuple[int, int]]:
             server.kill()
 
 
-@pytest.mark.parametrize("does", ["computes", "rests"])
+@pytest.mark.parametrize("does", ["computes", pytest.param("rests", marks=pytest.mark.slow)])
 def test_a_service_is_named_while_it_computes(does: str) -> None:
     import socket
 

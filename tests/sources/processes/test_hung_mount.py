@@ -48,6 +48,7 @@ def hung(tmp_path: Path) -> Iterator[HungMount]:
         mount.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 def test_a_mount_that_hangs_under_a_job_is_named_and_hangs_no_reading_of_it_or_of_others(hung: HungMount) -> None:
     words = [sys.executable, "-c", READS, str(hung.file)]
     with running("fork", "1", "burn") as tree, subprocess.Popen(words, stdout=subprocess.PIPE) as job:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +26,10 @@ def _all_wait_on(samples: Samples, count: int, *waits: str) -> bool:
     return [sample.waiting_on in waits for sample in loaders(samples)] == [True] * count
 
 
-@pytest.mark.parametrize(("method", "rule"), [("fork", "R3"), ("spawn", "R2"), ("forkserver", "R2")])
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in (("fork", "R3"), ("forkserver", "R2"))]
+
+
+@pytest.mark.parametrize(("method", "rule"), [("spawn", "R2"), *SLOW])
 def test_python_workers_are_found_under_each_start_method(collector: ProcessCollector, method: str, rule: str) -> None:
     with running(method, "2", "queue") as tree:
         samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 2, "queue", "pipe"))
@@ -52,24 +53,6 @@ def test_workers_that_share_one_core_are_seen_to_queue(collector: ProcessCollect
 
     with running("fork", "3", "crowd") as tree:
         watch(collector, tree.pid, queue)
-
-
-def test_a_worker_on_a_slow_fifo_waits_for_a_pipe(collector: ProcessCollector, tmp_path: Path) -> None:
-    fifo = tmp_path / "slow"
-    os.mkfifo(fifo)
-    with running("fork", "1", "fifo", str(fifo)) as tree:
-        watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "pipe"))
-        with open(fifo, "w"):
-            samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "pipe"))
-    assert loaders(samples)[0].state == "S"
-
-
-def test_a_worker_on_a_silent_socket_waits_for_the_network(collector: ProcessCollector) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        with running("fork", "1", "socket", port) as tree:
-            samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 1, "network"))
-    assert loaders(samples)[0].state == "S"
 
 
 def test_a_worker_whose_job_died_is_an_orphan_and_belongs_to_no_gpu(collector: ProcessCollector) -> None:

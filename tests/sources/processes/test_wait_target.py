@@ -155,8 +155,10 @@ while True: queue.get()
 @pytest.mark.parametrize(
     "waits",
     [
-        "queue.get(timeout=30)",
-        "os.dup2(queue._reader.fileno(), 99); select.select([99], [], []); queue.get()",
+        pytest.param("queue.get(timeout=30)", marks=pytest.mark.slow),
+        pytest.param(
+            "os.dup2(queue._reader.fileno(), 99); select.select([99], [], []); queue.get()", marks=pytest.mark.slow
+        ),
         "epoll = select.epoll(); epoll.register(queue._reader, 1); epoll.poll(); queue.get()",
     ],
 )
