@@ -27,7 +27,7 @@ NEEDS = Needs(configuration=False)
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
 # Environment variables (GPUTOP_INTERVAL=2) and flags (--interval 2) win over this file. `gputop config --check` says
-# what is wrong with it. A running screen takes up theme, density and columns when the file is saved.
+# what is wrong with it. A running screen takes up theme and columns when the file is saved.
 """
 EXAMPLE = """\
 #quit = "q,x"

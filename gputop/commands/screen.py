@@ -29,7 +29,7 @@ from gputop.paint.keys import KEYS, rebound, wanted_keys
 from gputop.paint.main_screen import main_screen
 from gputop.paint.process_columns import NO_FILTER, existing_columns
 from gputop.paint.theme import THEMES
-from gputop.paint.view import View, density
+from gputop.paint.view import View
 from gputop.system.worker import once
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ def first_view(
     return View(
         glyphs=terminal.glyphs,
         columns=existing_columns(settings.columns),
-        density=density(settings.density),
         filter=passing or NO_FILTER,
         hint=hint_of(keys, tour=tour) if settings.hint else (),
         span_s=settings.span,

@@ -82,8 +82,6 @@ class Settings(Struct, frozen=True):
     """Where SM activity comes from: the best source that works, or this one and no other."""
     bell: bool = False
     """Ring the terminal's bell on a new red verdict."""
-    density: Literal["standard", "compact"] = "standard"
-    """standard, or compact: smaller panes, more rows for processes."""
     columns: tuple[str, ...] = ()
     """Columns of the process table by their keys, in this order. Empty: the usual ones."""
     hint: bool = True

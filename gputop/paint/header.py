@@ -15,7 +15,7 @@ from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.monitor import Frame
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, shorten
-from gputop.paint.view import Hint, View, selected_count
+from gputop.paint.view import Hint, View
 from gputop.paint.words import count_words, gpu_label, model_name, product, sm_provenance, split_gpus
 
 LEAST_WASTE_S = 10.0
@@ -158,13 +158,12 @@ def summary(frame: Frame, view: View, width: int) -> Line:
     line = Line().add(" " * (2 if width >= LEAST_INDENTED else 1))
     if view.message:
         return line.add(shorten(view.message, width - 2), "level.yellow")
-    selected = selected_count(frame, view)
     for text, style, group in count_words(frame.snapshot, frame.diagnoses, width - 2):
         if line.width + len(text) > width:
             break
         count_text = text.lstrip()
         line.add(" " * (len(text) - len(count_text)))
-        line.add(count_text, f"{style}|select" if group == selected else style, group)
+        line.add(count_text, style, group)
     text = waste_words(frame)
     if text and line.width + 3 + len(text) <= width:
         line.add("   ").add(text, "text", WASTE)

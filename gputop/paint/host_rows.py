@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
-from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT
 from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis
-from gputop.model.feeders import Feeders, MainWaits
-from gputop.model.quantity import GIB, gb_per_s, number, rate, share, terminal_safe
+from gputop.model.quantity import GIB, gb_per_s, number, rate, terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort, GpuSample, HostSample
 from gputop.monitor import HOST, Frame
@@ -140,8 +138,8 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
 def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     """Return the host's activity during a GPU's idle time.
 
-    Two rows for the selected GPU, else for the most idle one that is explained. None where no GPU waits for the
-    host, one where what it did is not known.
+    A row for the selected GPU, else for the most idle one that is explained, or why nothing is known. None where no
+    GPU waits for the host.
     """
     explained = _explained(frame, view)
     if explained is None:
@@ -175,7 +173,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if size:
             line.add_all(bar(value, 100.0, size, view.glyphs, "bar.run"))
         line.add(f" {number(value, 3)} %", "text")
-    return [line.row(width), _second(attribution, width)]
+    return [line.row(width)]
 
 
 def _least_width(lead: str, running: str) -> int:
@@ -198,19 +196,6 @@ def _unknown(frame: Frame, view: View) -> str:
     return f"what the host did while GPU {d.index} was idle is unknown: {reason}"
 
 
-def _second(a: Attribution, width: int) -> Row:
-    pin = "" if a.pin_memory is None else f"pin_memory {'on' if a.pin_memory else 'off'}"
-    parts: list[Field] = feeder_fields(a)
-    if not a.loaders:
-        parts.append(("no dataloader workers", "dim"))
-    elif a.feeders is None:
-        kind = f"{terminal_safe(a.loader_kind)} " if a.loader_kind else ""
-        parts.append((f"{a.loaders} {kind}worker{'s' if a.loaders > 1 else ''}", "dim"))
-    if pin and a.loaders:
-        parts.append((pin, "dim"))
-    return Line().to(2).add_all(fields(parts, width - 3, "     ")).row(width)
-
-
 def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
     if not frame.diagnoses:
         return None
@@ -223,8 +208,6 @@ def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
     gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
     return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None
 
-
-# Feeders in the words of the screen: the busiest one beside the mean, the main thread's waits, who takes the cores.
 
 LANE_STATES = {
     "loader_run_pct": "run",
@@ -246,41 +229,6 @@ def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
         return None
     busiest: float = getattr(feeders.busiest, state)
     return busiest if busiest - getattr(feeders.mean, state) >= FEEDER_STANDS_OUT else None
-
-
-def feeder_fields(a: Attribution) -> list[Field]:
-    """Return the feeders, their waits and other CPU users."""
-    parts: list[Field] = []
-    if a.feeders is not None and a.feeders.count:
-        parts.append((terminal_safe(f"{_feeder_group(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
-    if a.main_waits is not None:
-        waits = _waits(a.main_waits)
-        if waits:
-            parts.append((f"main waits: {waits}", "dim"))
-    taken = taken_by(a)
-    if taken is not None:
-        parts.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
-    return parts
-
-
-def _feeder_group(a: Attribution, feeders: Feeders) -> str:
-    """Return the feeders' number and kind.
-
-    ``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``.
-    """
-    kind = kind_of(feeders)
-    if a.loader_kind and feeders.kind == "workers":
-        kind = f"{a.loader_kind} {kind}"
-    if feeders.uneven:
-        return f"{feeders.active} of {feeders.count} {kind}"
-    return f"{feeders.count} {kind}" + (", the busiest" if feeders.count > 1 else "")
-
-
-def _waits(waits: MainWaits) -> str:
-    """The two things that the main thread waited for most."""
-    parts = [(getattr(waits, name), name) for name in MainWaits.__struct_fields__]
-    largest = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
-    return ", ".join(f"{name} {share(value)}" for value, name in largest)
 
 
 # The ports of the fabric between machines, a row each, where there is room for them.

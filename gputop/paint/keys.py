@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import nearest
-from gputop.model.text_table import table_rows
 
 ALSO = ("equals_sign", "insert", "f15", "f18")
 """What keyboards and terminals send for a key that is named before it; it is not shown beside that."""
@@ -21,16 +20,17 @@ ALSO = ("equals_sign", "insert", "f15", "f18")
 class Key(Struct, frozen=True):
     """A binding.
 
-    Id (stable, for remapping), keys in Textual's names, its effect, section of the help. Without keys a command is
-    in the palette alone, until the user or a preset gives it one. ``call`` is what a key of a page makes the page
-    do, where that is not what its id ends in.
+    Id (stable, for remapping), keys in Textual's names, its effect, and that in a few words for the help's first page,
+    where equal ones share a line. Without keys a command is in the palette alone, until the user or a preset gives it
+    one. ``call`` is what a key of a page makes the page do, where that is not what its id ends in.
     """
 
     id: str
     keys: str
     does: str
-    section: str
+    short: str = ""
     call: str = ""
+    section: str = ""
 
     @property
     def action(self) -> str:
@@ -54,176 +54,190 @@ def _shown(keys: str) -> str:
     return "  ".join(shown_key(name) for name in names if name not in ALSO or name == names[0])
 
 
-def _table(text: str) -> tuple[Key, ...]:
-    """Parse keys from a table.
-
-    A section's name, then a row for each key with at least two blanks between the columns. They are id, keys, the
-    call of a page's key, and its effect; a dash means nothing.
-    """
-    keys, section = [], ""
-    for line in text.strip().split("\n"):
-        if not line.startswith(" "):
-            section = line
-            continue
-        ((key_id, names, *call, does),) = table_rows(line)
-        keys.append(Key(key_id, _or_none(names), does, section, *map(_or_none, call)))
-    return tuple(keys)
+def _section(name: str, *keys: Key) -> tuple[Key, ...]:
+    return tuple([replace(key, section=name) for key in keys])
 
 
-def _or_none(text: str) -> str:
-    return "" if text == "-" else text
-
-
-KEYS = _table("""
-everywhere
-  quit                 q,Q,f10            quit; close another screen
-  interrupt            ctrl+c             quit, from any screen
-  help                 question_mark,h,f1  this help
-  palette              ctrl+p,colon       every command by name
-  copy                 y                  copy what is selected for a ticket: verdict, evidence, remedy, the process
-  copy_json            Y                  copy them as JSON
-  tour                 f7                 in the demo: its tour, GPU by GPU
-  theme                T                  choose a theme with a live preview; Esc cancels
-  redraw               ctrl+l             redraw the whole screen
-  suspend              ctrl+z             suspend to the shell
-  layout               c                  layout: automatic, panes, list
-  layout_auto          1                  layout: automatic
-  layout_panes         2                  layout: panes
-  layout_list          3                  layout: a line a GPU
-  pause                p                  pause and look back over this run; resume
-  findings             A                  findings: every change, acknowledged here; alerts
-  record               R                  start or stop recording to this directory
-  screenshot           f8                 save a picture of the screen to this directory
-  release              escape             go back; follow what needs attention
-GPUs
-  counted              w                  next GPU that needs attention, like a click on a count
-  previous_gpu         left_square_bracket  previous GPU
-  next_gpu             right_square_bracket  next GPU
-  gpu_details          D                  the selected GPU in full: all charts, verdicts, origin of each value
-  release_counters     P                  release the hardware counters for another tool, or take them back
-  section              tab                switch between the counts, the GPUs and the processes
-  section_back         shift+tab          the same, the other way round
-  to_counts            S                  to the counts of states in the second row
-  to_gpus              V                  to the GPUs and their verdicts
-  to_processes         L                  to the list of processes
-charts
-  longer               plus,equals_sign   show a longer time in charts
-  shorter              minus              show a shorter time in charts
-processes
-  up                   up,k               up
-  down                 down,j             down
-  page_up              pageup,ctrl+b      a page up
-  page_down            pagedown,ctrl+f    a page down
-  half_up              ctrl+u             half a page up
-  half_down            ctrl+d             half a page down
-  first                home,g             first row
-  last                 end,G              last row
-  command_left         left,shift+left    scroll long commands back; while paused with shift
-  command_right        right,shift+right  scroll long commands; while paused with shift
-  details              enter              the process in full; after Tab, the next GPU of a count or the GPU
-  tree                 t,f5               show loaders and helpers: automatic, all, none
-  sort                 o,f6               sort: a letter, or the list (g GPU, m memory, c CPU, n name)
-  sort_next            full_stop          sort by the next column
-  sort_previous        comma,shift+f6,f18  sort by the column before
-  sort_memory          M                  sort by GPU memory
-  sort_cpu             -                  sort by CPU
-  sort_time            -                  sort by age
-  invert               I                  reverse the order
-  filter               f,f4               filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D
-  search               slash              search in command, user, pid, job
-  match_next           n,f3               next match
-  match_previous       N,shift+f3,f15     previous match
-  tag                  space,insert       tag for the next signal and move down
-  tag_tree             B                  tag or untag a process with everything below it: its branch
-  untag                U                  untag all
-  signal               f9,K               send a signal to the tagged or the selected process; asks first
-  terminate            -                  end the tagged or the selected process (SIGTERM); asks first
-  kill                 -                  kill the tagged or the selected process (SIGKILL); asks first
-  interrupt_process    -                  interrupt the tagged or the selected process (SIGINT); asks first
-  environment          e                  environment variables, secrets masked
-  stacks               d                  deep look: Python stacks, threads, commands for profilers
-  users                u                  GPU use by user and by job
-  columns              f2,C               choose and order the columns
-""")
-REPLAY_KEYS = _table("""
-paused or replaying
-  play                 space              play, pause
-  back                 left               one frame back
-  on                   right              one frame on
-  jump                 J                  jump to a time: 12:03, -10m, +1h
-  next_change          n                  next change of a verdict
-  previous_change      N                  previous change of a verdict
-  slower               comma              slower
-  faster               full_stop          faster
-  begin                g                  to the beginning
-  end                  G                  to the end
-""")
-"""Keys that count only while the screen shows the past, before all others of the same name."""
+_COPY, _SCROLL = "copy the verdict, as JSON", "scroll long commands"
 FAR = 10**6
 """More rows than any page has."""
-PAGE_KEYS = _table("""
-every page of rows
-  list_close           escape,q           -               close the page
-  list_down            down,j             scroll(1)       down
-  list_up              up,k               scroll(-1)      up
-  list_page_down       pagedown,space,ctrl+f  page(1)     a page down
-  list_page_up         pageup,ctrl+b      page(-1)        a page up
-  list_half_down       ctrl+d             page(0.5)       half a page down
-  list_half_up         ctrl+u             page(-0.5)      half a page up
-  list_first           home,g             scroll(-1000000)  to the first row
-  list_last            end,G              scroll(1000000)  to the last row
-help
-  help_close           question_mark,h,f1,enter  -        close the help
-  help_find            slash,f3           -               find a word in the help
-  help_next            n                  -               find the word again
-findings
-  findings_close       A                  -               close the findings
-  findings_acknowledge  a                 -               acknowledge the finding under the cursor
-users and jobs
-  users_close          u                  -               close the table of users
-  users_regroup        tab                -               by user, or by job
-  users_take           enter              -               show only the processes of the one under the cursor
-environment
-  environment_close    e                  -               close the environment
-  environment_reveal   v                  -               show or hide secrets
-  environment_find     slash,f3           -               find in names and values
-deep look
-  stacks_again         d                  -               look again
-  stacks_copy_1        1                  copy(1)         copy the command number 1
-  stacks_copy_2        2                  copy(2)         copy the command number 2
-  stacks_copy_3        3                  copy(3)         copy the command number 3
-signals
-  signals_choose       enter              -               choose the signal under the cursor
-  signals_send         y                  -               send it
-  signals_back         n                  -               do not send it
-columns
-  columns_toggle       space              show_or_hide    show or hide the column
-  columns_back         less_than_sign,left,shift+up  move(-1)  move the column to the left
-  columns_on           greater_than_sign,right,shift+down  move(1)  move the column to the right
-  columns_reset        r                  -               the usual columns
-  columns_take         enter              -               take these columns
-the tour of the demo
-  tour_close           f7                 -               close the tour
-  tour_next            right,l,n,enter,space  step(1)     next GPU
-  tour_back            left,backspace,p   step(-1)        previous GPU
-the page of a GPU or a process
-  details_close        escape,q,enter     -               close the page
-  details_up           up,k               change('up')    up
-  details_down         down,j             change('down')  down
-  details_page_up      pageup,ctrl+b      change('page_up')  a page up
-  details_page_down    pagedown,space,ctrl+f  change('page_down')  a page down
-  details_left         left               change('left')  read an earlier moment
-  details_right        right              change('right')  read a later moment
-  details_far_left     shift+left         change('far_left')  read a much earlier moment
-  details_far_right    shift+right        change('far_right')  read a much later moment
-  details_oldest       home               change('oldest')  read the oldest moment
-  details_newest       end                change('newest')  read what is now
-  details_longer       plus,equals_sign   change('longer')  show a longer time
-  details_shorter      minus              change('shorter')  show a shorter time
-the page of a GPU
-  onegpu_previous      left_square_bracket  other(-1)     the GPU before
-  onegpu_next          right_square_bracket  other(1)     the next GPU
-""") + tuple(Key(f"tour_go_{n}", str(n), f"page {n}", "the tour of the demo", f"go({n - 1})") for n in range(1, 9))
+KEYS = (
+    *_section(
+        "everywhere",
+        Key("quit", "q,Q,f10", "quit; close another screen", "quit"),
+        Key("interrupt", "ctrl+c", "quit, from any screen"),
+        Key("help", "question_mark,h,f1", "this help", "this help; / searches in it"),
+        Key("palette", "ctrl+p,colon", "every command by name", "every command by name"),
+        Key("copy", "y", "copy what is selected for a ticket: verdict, evidence, remedy, the process", _COPY),
+        Key("copy_json", "Y", "copy them as JSON", _COPY),
+        Key("tour", "f7", "in the demo: its tour, GPU by GPU"),
+        Key("theme", "T", "the next theme of colours", "theme"),
+        Key("redraw", "ctrl+l", "redraw the whole screen", "draw everything again"),
+        Key("suspend", "ctrl+z", "suspend to the shell", "suspend"),
+        Key("layout", "c", "layout: panes, or a line a GPU", "panes, a line a GPU"),
+        Key("pause", "p", "pause and look back over this run; resume", "pause and look back"),
+        Key("findings", "A", "findings: every change, acknowledged here; alerts", "findings"),
+        Key("record", "R", "start or stop recording to this directory", "record"),
+        Key("screenshot", "f8", "save a picture of the screen to this directory", "save a picture"),
+        Key("release", "escape", "go back; follow what needs attention", "go back"),
+    ),
+    *_section(
+        "GPUs",
+        Key("counted", "w", "next GPU that needs attention, like a click on a count", "next GPU in need of a look"),
+        Key("previous_gpu", "left_square_bracket", "previous GPU", "previous, next GPU"),
+        Key("next_gpu", "right_square_bracket", "next GPU", "previous, next GPU"),
+        Key(
+            "gpu_details",
+            "D",
+            "the selected GPU in full: all charts, verdicts, origin of each value",
+            "the GPU in full",
+        ),
+        Key("release_counters", "P", "release the hardware counters for another tool, or take them back"),
+    ),
+    *_section(
+        "charts",
+        Key("longer", "plus,equals_sign", "show a longer time in charts", "longer, shorter charts"),
+        Key("shorter", "minus", "show a shorter time in charts", "longer, shorter charts"),
+    ),
+    *_section(
+        "processes",
+        Key("up", "up,k", "up", "up, down"),
+        Key("down", "down,j", "down", "up, down"),
+        Key("page_up", "pageup,ctrl+b", "a page up", "a page up, down"),
+        Key("page_down", "pagedown,ctrl+f", "a page down", "a page up, down"),
+        Key("half_up", "ctrl+u", "half a page up"),
+        Key("half_down", "ctrl+d", "half a page down"),
+        Key("first", "home,g", "first row", "first, last row"),
+        Key("last", "end,G", "last row", "first, last row"),
+        Key("command_left", "left,shift+left", "scroll long commands back; while paused with shift", _SCROLL),
+        Key("command_right", "right,shift+right", "scroll long commands; while paused with shift", _SCROLL),
+        Key("details", "enter", "the process in full; without one the GPU", "the process in full"),
+        Key("tree", "t,f5", "show loaders and helpers: automatic, all, none", "loaders and helpers"),
+        Key("sort", "o,f6", "sort: a letter, or the list (g GPU, m memory, c CPU, n name)", "sort"),
+        Key("sort_next", "full_stop", "sort by the next column", "sort: next, previous column"),
+        Key("sort_previous", "comma,shift+f6,f18", "sort by the column before", "sort: next, previous column"),
+        Key("sort_memory", "M", "sort by GPU memory"),
+        Key("sort_cpu", "", "sort by CPU"),
+        Key("sort_time", "", "sort by age"),
+        Key("invert", "I", "reverse the order", "reverse the order"),
+        Key("filter", "f,f4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D", "filter"),
+        Key("search", "slash", "search in command, user, pid, job", "search"),
+        Key("match_next", "n,f3", "next match", "next, previous match"),
+        Key("match_previous", "N,shift+f3,f15", "previous match", "next, previous match"),
+        Key("tag", "space,insert", "tag for the next signal and move down", "tag, untag all"),
+        Key("tag_tree", "B", "tag or untag a process with everything below it: its branch"),
+        Key("untag", "U", "untag all", "tag, untag all"),
+        Key(
+            "signal",
+            "f9,K",
+            "send a signal to the tagged or the selected process; asks first",
+            "send a signal, asks first",
+        ),
+        Key("terminate", "", "end the tagged or the selected process (SIGTERM); asks first"),
+        Key("kill", "", "kill the tagged or the selected process (SIGKILL); asks first"),
+        Key("interrupt_process", "", "interrupt the tagged or the selected process (SIGINT); asks first"),
+        Key("environment", "e", "environment variables, secrets masked", "environment variables"),
+        Key("stacks", "d", "deep look: Python stacks, threads, commands for profilers", "Python stacks, threads"),
+        Key("users", "u", "GPU use by user and by job", "by user and by job"),
+        Key("columns", "f2,C", "choose and order the columns", "choose columns"),
+    ),
+)
+REPLAY_KEYS = _section(
+    "paused or replaying",
+    Key("play", "space", "play, pause", "paused: play"),
+    Key("back", "left", "one frame back", "paused: a frame back, on"),
+    Key("on", "right", "one frame on", "paused: a frame back, on"),
+    Key("jump", "J", "jump to a time: 12:03, -10m, +1h", "paused: jump to a time"),
+    Key("next_change", "n", "next change of a verdict", "paused: next, last verdict"),
+    Key("previous_change", "N", "previous change of a verdict", "paused: next, last verdict"),
+    Key("slower", "comma", "slower", "paused: slower, faster"),
+    Key("faster", "full_stop", "faster", "paused: slower, faster"),
+    Key("begin", "g", "to the beginning", "paused: to begin, to end"),
+    Key("end", "G", "to the end", "paused: to begin, to end"),
+)
+"""Keys that count only while the screen shows the past, before all others of the same name."""
+_DETAILS = (
+    ("up", "up,k", "up"), ("down", "down,j", "down"), ("page_up", "pageup,ctrl+b", "a page up"),
+    ("page_down", "pagedown,space,ctrl+f", "a page down"), ("left", "left", "read an earlier moment"),
+    ("right", "right", "read a later moment"), ("far_left", "shift+left", "read a much earlier moment"),
+    ("far_right", "shift+right", "read a much later moment"), ("oldest", "home", "read the oldest moment"),
+    ("newest", "end", "read what is now"), ("longer", "plus,equals_sign", "show a longer time"),
+    ("shorter", "minus", "show a shorter time"),
+)  # fmt: skip
+"""What ``detail_page.after_key`` knows, its keys, and what it does."""
+PAGE_KEYS = (
+    *_section(
+        "every page of rows",
+        Key("list_close", "escape,q", "close the page"),
+        Key("list_down", "down,j", "down", call="scroll(1)"),
+        Key("list_up", "up,k", "up", call="scroll(-1)"),
+        Key("list_page_down", "pagedown,space,ctrl+f", "a page down", call="page(1)"),
+        Key("list_page_up", "pageup,ctrl+b", "a page up", call="page(-1)"),
+        Key("list_half_down", "ctrl+d", "half a page down", call="page(0.5)"),
+        Key("list_half_up", "ctrl+u", "half a page up", call="page(-0.5)"),
+        Key("list_first", "home,g", "to the first row", call=f"scroll({-FAR})"),
+        Key("list_last", "end,G", "to the last row", call=f"scroll({FAR})"),
+    ),
+    *_section(
+        "help",
+        Key("help_close", "question_mark,h,f1,enter", "close the help"),
+        Key("help_find", "slash,f3", "find a word in the help"),
+        Key("help_next", "n", "find the word again"),
+    ),
+    *_section(
+        "findings",
+        Key("findings_close", "A", "close the findings"),
+        Key("findings_acknowledge", "a", "acknowledge the finding under the cursor"),
+    ),
+    *_section(
+        "users and jobs",
+        Key("users_close", "u", "close the table of users"),
+        Key("users_regroup", "tab", "by user, or by job"),
+        Key("users_take", "enter", "show only the processes of the one under the cursor"),
+    ),
+    *_section(
+        "environment",
+        Key("environment_close", "e", "close the environment"),
+        Key("environment_reveal", "v", "show or hide secrets"),
+        Key("environment_find", "slash,f3", "find in names and values"),
+    ),
+    *_section(
+        "deep look",
+        Key("stacks_again", "d", "look again"),
+        *[Key(f"stacks_copy_{n}", n, f"copy the command number {n}", call=f"copy({n})") for n in "123"],
+    ),
+    *_section(
+        "signals",
+        Key("signals_choose", "enter", "choose the signal under the cursor"),
+        Key("signals_send", "y", "send it"),
+        Key("signals_back", "n", "do not send it"),
+    ),
+    *_section(
+        "columns",
+        Key("columns_toggle", "space", "show or hide the column", call="show_or_hide"),
+        Key("columns_back", "less_than_sign,left,shift+up", "move the column to the left", call="move(-1)"),
+        Key("columns_on", "greater_than_sign,right,shift+down", "move the column to the right", call="move(1)"),
+        Key("columns_reset", "r", "the usual columns"),
+        Key("columns_take", "enter", "take these columns"),
+    ),
+    *_section(
+        "the tour of the demo",
+        Key("tour_close", "f7", "close the tour"),
+        Key("tour_next", "right,l,n,enter,space", "next GPU", call="step(1)"),
+        Key("tour_back", "left,backspace,p", "previous GPU", call="step(-1)"),
+        *[Key(f"tour_go_{n}", str(n), f"page {n}", call=f"go({n - 1})") for n in range(1, 9)],
+    ),
+    *_section(
+        "the page of a GPU or a process",
+        Key("details_close", "escape,q,enter", "close the page"),
+        *[Key(f"details_{name}", keys, does, call=f"change('{name}')") for name, keys, does in _DETAILS],
+    ),
+    *_section(
+        "the page of a GPU",
+        Key("onegpu_previous", "left_square_bracket", "the GPU before", call="other(-1)"),
+        Key("onegpu_next", "right_square_bracket", "the next GPU", call="other(1)"),
+    ),
+)
 """Keys of the screens that open above the main one. Each section is a table of its own: the same key may stand in all.
 
 Questions and prompts have none: what is typed there is text, and Enter and Esc answer.
@@ -256,73 +270,48 @@ def _ids(table: Iterable[Key]) -> set[str]:
 
 # The keys of other programs, for people used to them. A preset only rebinds actions.
 
-PRESETS: dict[str, dict[str, str]] = {"gputop": {}, "nvitop": {}, "htop": {}}
-for _preset, _action, _keys in table_rows("""
-    nvitop  signal             f9
-    nvitop  terminate          T
-    nvitop  kill               K
-    nvitop  interrupt_process  I
-    nvitop  theme              -
-    nvitop  layout             a,f,c
-    nvitop  invert             slash
-    nvitop  sort_next          full_stop
-    nvitop  sort_previous      comma
-    nvitop  slower             <
-    nvitop  faster             >
-    nvitop  search             f3
-    nvitop  filter             f4,backslash
-    nvitop  command_left       left,[
-    nvitop  command_right      right,]
-    nvitop  previous_gpu       {
-    nvitop  next_gpu           }
-    htop    quit               q,f10
-    htop    signal             k,f9
-    htop    up                 up
-    htop    sort               f6,<,>,o
-    htop    search             slash,f3
-    htop    filter             backslash,f4
-    htop    columns            f2,S,C
-    htop    sort_cpu           P
-    htop    sort_time          T
-    htop    theme              -
-    htop    release_counters   -
-    htop    to_counts          -
-    htop    tag_tree           c,B
-    htop    layout             a
-"""):
-    PRESETS[_preset][_action] = _or_none(_keys)
+PRESETS: Mapping[str, Mapping[str, str]] = {
+    "gputop": {},
+    "nvitop": {
+        "signal": "f9", "terminate": "T", "kill": "K", "interrupt_process": "I", "theme": "", "layout": "a,f,c",
+        "invert": "slash", "sort_next": "full_stop", "sort_previous": "comma", "slower": "<", "faster": ">",
+        "search": "f3", "filter": "f4,backslash", "command_left": "left,[", "command_right": "right,]",
+        "previous_gpu": "{", "next_gpu": "}",
+    },
+    "htop": {
+        "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "search": "slash,f3",
+        "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T", "theme": "",
+        "release_counters": "", "tag_tree": "c,B", "layout": "a",
+    },
+}  # fmt: skip
 """Preset -> action -> keys, for the actions whose keys differ."""
 
 
-ELSEWHERE = dict(
-    table_rows("""
-    a  c, or 1, 2 and 3, change the layout
-    s  o and a letter sort; --interval sets how often gputop measures
-    <  o and a letter, or , and ., choose the order
-    >  o and a letter, or , and ., choose the order
-    l  open files are not shown; e shows the environment, enter the process in full
-    m  o m, or M, sorts by GPU memory
-    r  I reverses the order; priorities are not changed from here
-    v  space tags one process after the other
-    x  the column that is sorted by is brighter; o and a letter sort
-    z  T changes the colours
-    H  the threads of a process: enter
-    F  the cursor follows its process; esc lets it go
-    W  settings are kept in a file: gputop config --init
-    4  1, 2, 3 choose a layout; D shows one GPU in full
-    J  jumps through the past; p shows it
-    Z  p pauses
-    i  all processes on the GPUs are shown; f filters them
-    0  [ and ] choose a GPU; ctrl+p finds one by number
-    *  t opens and closes all branches
-""")
-)
+ELSEWHERE: Mapping[str, str] = {
+    "a": "c changes the layout",
+    "s": "o and a letter sort; --interval sets how often gputop measures",
+    "<": "o and a letter, or , and ., choose the order",
+    ">": "o and a letter, or , and ., choose the order",
+    "l": "open files are not shown; e shows the environment, enter the process in full",
+    "m": "o m, or M, sorts by GPU memory",
+    "r": "I reverses the order; priorities are not changed from here",
+    "v": "space tags one process after the other",
+    "x": "the column that is sorted by is brighter; o and a letter sort",
+    "z": "T changes the colours",
+    "H": "the threads of a process: enter",
+    "F": "the cursor follows its process; esc lets it go",
+    "W": "settings are kept in a file: gputop config --init",
+    "J": "jumps through the past; p shows it",
+    "Z": "p pauses",
+    "i": "all processes on the GPUs are shown; f filters them",
+    "0": "[ and ] choose a GPU; ctrl+p finds one by number",
+    "*": "t opens and closes all branches",
+}
 """What people expect of letters that have no command here, and where to find it."""
 
 
 def unknown_key(key: str) -> str:
     """Return the message for a key without a command."""
-
     shown = shown_key(key)
     return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
 

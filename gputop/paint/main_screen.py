@@ -15,7 +15,7 @@ from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, panes, process_table, screen_division
 from gputop.paint.header import LEAST_HEIGHT, hint_line, last_hint
 from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten, text_row
-from gputop.paint.panes import LABEL_WIDTH, ShownGpu
+from gputop.paint.panes import ShownGpu
 from gputop.paint.process_columns import NO_FILTER
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label, verdict_lines
@@ -151,30 +151,13 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     out.add(bar.row(width), bar.target())
     out.add(counts.row(width), counts.target("count"))
     gpus = [ShownGpu(frame, view, position) for position in range(len(frame.snapshot.gpus))]
-    if not gpus:
-        return out
-    if view.layout != "list" and view.density == "standard" and screen_division.are_few(len(gpus), width, height):
-        _add_big_panes(out, gpus, width)
-    elif view.layout == "list" or not _add_panes(out, gpus, width):
+    if gpus and (view.layout == "list" or not _add_panes(out, gpus, width)):
         _add_list(out, gpus, width)
     return out
 
 
 def _target(g: ShownGpu) -> Target:
     return Target("gpu", g.gpu.static.uuid)
-
-
-def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
-    """Add one or two GPUs over the whole width.
-
-    The host follows on one line.
-    """
-    frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
-    host = [host_rows.load(frame, view, width), *host_rows.attribution_rows(frame, view, width)[:1]]
-    rows = screen_division.rows_of_few(count, out.left - len(host) - 2, out.height)
-    for g in gpus:
-        out.extend(panes.full_pane(g, width, rows), _target(g))
-    out.extend(host)
 
 
 def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
@@ -195,7 +178,7 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
     rows_below = out.left - 9
     rows = screen_division.chart_below_list(len(gpus), out.left, rows_below)
-    has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard"
+    has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS
     if has_chart or out.left >= 8:
         named = gpu_list.list_title(selected, room, width)
         out.add(named.row(width), named.target())
@@ -209,72 +192,38 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
 
 
 def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
-    """Add panes as tall as the height allows.
+    """Add panes as tall as the height allows, and the host.
 
     False when even one row a GPU beside one small pane does not fit.
     """
-    if width < screen_division.LEAST_PANE_WIDTH:
-        return False
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
     # The host in one row; with a heading and what it did meanwhile where a GPU waits for it, or there is much room.
-    has_title = bool(attribution) or (width >= host_rows.LEAST_TOTALS and out.height >= LEAST_TITLED)
-    host = [host_rows.title(frame, width, [g.mean for g in gpus]), load, *attribution] if has_title else [load]
-    free = out.left - len(host) - 2
-    per_line = screen_division.panes_per_line(width, count)
-    if per_line > 1:
-        heights = screen_division.side_by_side(count, per_line, free, view.density)
-        if not heights:
-            return False
-        _add_grid(out, gpus, width, per_line, heights)
-    else:
-        sizes = screen_division.stacked(count, free, view.density)
-        if sizes is None:
-            return False
-        _add_stack(out, gpus, width, *sizes)
-    out.extend(host)
-    return True
-
-
-def _add_stack(out: ScreenRows, gpus: list[ShownGpu], width: int, tall: int, other: int) -> None:
-    """Add the selected GPU's pane among the other GPUs.
-
-    The first GPU of one row has heads above.
-    """
-    widths = panes.title_widths(gpus[0].frame)
-    chart = round((width - LABEL_WIDTH) * 0.3)
-    has_heads = False
-    for g in gpus:
-        rows = tall if g.selected else other
-        if rows > 1:
-            out.extend(_pane(g, width, rows, widths), _target(g))
-            continue
-        if not has_heads:
-            out.add(gpu_list.list_header(width, chart, widths[0], g.view.span_s))
-            has_heads = True
-        out.add(gpu_list.list_row(g, width, chart, widths[0], selected=False), _target(g))
-
-
-def _pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
-    """One pane with its words beside the chart."""
-    return [panes.title(g, width, widths), *panes.body(g, width, rows - 1)]
-
-
-def _add_grid(out: ScreenRows, gpus: list[ShownGpu], width: int, per_line: int, heights: list[int]) -> None:
-    """Add panes side by side, row by row.
-
-    If the last row has fewer panes, they are wider.
-    """
-    title_widths = panes.title_widths(gpus[0].frame)
+    has_title = count > 2 and (bool(attribution) or (width >= host_rows.LEAST_TOTALS and out.height >= LEAST_TITLED))
+    host = [load, *attribution]
+    if has_title:
+        host.insert(0, host_rows.title(frame, width, [g.mean for g in gpus]))
+    heights = screen_division.pane_heights(count, selected_gpu(frame, view), width, out.left - len(host) - 2)
+    per_line = -(-count // max(1, len(heights)))
+    title_widths = panes.title_widths(frame)
+    chart = round((width - panes.LABEL_WIDTH) * 0.3)
     for line, rows in enumerate(heights):
         group = gpus[line * per_line : (line + 1) * per_line]
+        if rows == 1:
+            if 1 not in heights[:line]:
+                out.add(gpu_list.list_header(width, chart, title_widths[0], view.span_s))
+            out.add(gpu_list.list_row(group[0], width, chart, title_widths[0], selected=False), _target(group[0]))
+            continue
+        # If the last line has fewer panes, they are wider.
         widths = [width // len(group) + (i < width % len(group)) for i in range(len(group))]
-        pane = panes.full_pane if rows >= panes.LEAST_FULL else _pane
+        is_full = rows >= screen_division.LEAST_FULL and (per_line > 1 or count <= 2)
+        pane = panes.full_pane if is_full else panes.pane
         painted = [pane(g, wide, rows, title_widths) for g, wide in zip(group, widths, strict=True)]
         ends = tuple((sum(widths[: i + 1]), g.gpu.static.uuid) for i, g in enumerate(group))
-        target = Target("gpu", group[0].gpu.static.uuid, ends)
         for row in range(rows):
             beside = Line()
             for pane_rows in painted:
                 beside.add_all(pane_rows[row])
-            out.add(beside.row(width), target)
+            out.add(beside.row(width), Target("gpu", ends[0][1], ends))
+    out.extend(host if heights else [])
+    return bool(heights)

@@ -133,11 +133,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     labels, names = widths or title_widths(g.frame)
     mark = " " if alarm else "─"
     line = Line()
-    if g.view.focus == "gpus" and g.selected:
-        line.add("▸", "alarm.title" if alarm else "strong")
-    else:
-        line.add(mark, ruler)
-    line.add(" ", ruler)
+    line.add(f"{mark} ", ruler)
     line.add(f"{gpu_label(g.gpu):<{labels}}  {model_name(g.gpu.static.name):<{min(names, 20)}}", level)
     line.add("   ", ruler)
     figure = figure_words(g.told)
@@ -219,11 +215,12 @@ def figure_words(told: GpuSummary) -> str:
     return f"{number.measure} {NOT_MEASURED:>5}" if number.value is None else f"{number.measure} {number.value:3.0f} %"
 
 
-def body(g: ShownGpu, width: int, rows: int) -> list[Row]:
-    """Return the rows under the title.
+def pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None) -> list[Row]:
+    """Return a pane with its words beside the chart.
 
-    Labels, gap chart and text side by side; ``rows`` is at least 2.
+    Title, and below it labels, gap chart and text side by side: ``rows`` rows, at least 3.
     """
+    painted, rows = [title(g, width, widths)], rows - 1
     columns = max(12, round((width - LABEL_WIDTH) * 0.415))
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
@@ -234,7 +231,6 @@ def body(g: ShownGpu, width: int, rows: int) -> list[Row]:
         charts.append(axis_spans(axis, g.view.utc_offset_s, None))
     labels = number_labels(g.mean, g.d, rows)
     texts = (_tall_info if rows >= LEAST_TALL else _short_info)(g, info_width, rows)
-    painted = []
     for row in range(rows):
         line = Line()
         if row < len(labels):
@@ -422,8 +418,8 @@ def numbers(g: ShownGpu, width: int) -> Row:
     return line.add_all(fields(listed, width - line.width - 1)).row(width)
 
 
-LEAST_FULL, LEAST_WORDY, LEAST_WITH_LANES = 9, 11, 18
-"""Rows from which a pane has its words below a chart of its whole width; four rows of words; the host's lanes."""
+LEAST_WORDY, LEAST_WITH_LANES = 11, 18
+"""Rows from which a pane with its words below the chart has four rows of them; and the host's lanes."""
 
 
 def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None) -> list[Row]:

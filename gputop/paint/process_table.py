@@ -242,8 +242,7 @@ def title(view: View, width: int, count: int) -> Line:
 
     Number of processes, filter and tags, order, keys.
     """
-    strong = "title" if view.focus == "processes" else "dim"
-    line = Line().add("─ ", "rule").add(f"processes {count}", strong)
+    line = Line().add("─ ", "rule").add(f"processes {count}", "title")
     if view.filter:
         # A forgotten filter hides what one looks for, so it stands out.
         text = shorten(terminal_safe(view.filter.text), max(8, width // 2))

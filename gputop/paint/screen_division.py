@@ -6,54 +6,26 @@ starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gputop.paint.panes import LEAST_WITH_LANES
-from gputop.paint.view import Density
 
-STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = {
-    "standard": ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2)),
-    "compact": ((6, 1, 3), (3, 1, 2)),
-}  # fmt: skip
+STACKED = ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 1, 3), (3, 1, 2))
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
-LEAST_GRID, COMPACT_GRID, TALLEST_GRID = 3, 3, 24
-"""Rows of a pane side by side with others."""
-TALLEST = 14
-"""No chart of a single column grows beyond this."""
-LEAST_PROCESSES = 8
-"""Process rows that a chart leaves before it grows."""
-LEAST_PROCESSES_OF_FEW, MOST_PROCESSES = 5, 24
-"""Process rows that a chart of one or two GPUs leaves on a low screen, and those reserved on a high one."""
-PROCESSES_OF_NONE, PROCESSES_OF_A_GPU = 4, 2
-"""Process rows that are kept beside those of each GPU, and of each GPU: what is more is worth more in charts."""
+LEAST_PANE_WIDTH, LEAST_CHART_WIDTH = 96, 80
+"""Cells of a pane with its words beside the chart, and below it."""
+LEAST_FULL, LEAST_BESIDE = 9, 3
+"""Rows of a pane with its words below the chart, and beside it."""
+TALLEST, TALLEST_FULL = 14, 24
+"""A chart with its words beside it grows no higher, nor do panes with charts of their whole width beyond this or
+three fifths of the room."""
+MOST_PROCESSES, LEAST_PROCESSES, LEAST_OF_FEW = 24, 8, 5
+"""Process rows that are kept at most, and on a low screen at least; the host's lanes of one or two GPUs are worth more
+than the sixth process."""
 LEAST_LISTED = 8
 """Fewer GPUs than this keep their panes even if that leaves less room for processes."""
 KEPT_IN_THE_PAST = 7
 """Rows of the process table beside the time line of the past: title, heads and five processes."""
 WORDS_ROWS, TABLE_ROWS = 3, 5
 """Rows left below a list of GPUs: a title and two rows of words; the process table's heads and three rows."""
-
-
-LEAST_PANE_WIDTH = 96
-
-
-def are_few(gpus: int, width: int, height: int) -> bool:
-    """Return whether one or two GPUs get a chart over the whole width."""
-    return width >= 80 and ((gpus == 1 and height >= 28) or (gpus == 2 and height >= 46))
-
-
-def rows_of_few(gpus: int, room: int, height: int) -> int:
-    """Return the rows of the pane of each of one or two GPUs.
-
-    The host's lanes are worth more than the sixth process.
-    """
-    with_lanes = min(gpus * LEAST_WITH_LANES, room - LEAST_PROCESSES_OF_FEW)
-    return min(max(room - kept_processes(room // 2, gpus), with_lanes) // gpus, max(TALLEST_GRID, height * 3 // 5))
-
-
-def chart_below_list(gpus: int, free: int, room: int) -> int:
-    """Return the rows of the selected GPU's chart below a list of GPUs; below 1 where there is none."""
-    return min(room - (LEAST_PROCESSES_OF_FEW if gpus <= 2 else kept_processes(free, gpus)), TALLEST)
 
 
 def panes_per_line(width: int, gpus: int) -> int:
@@ -67,33 +39,34 @@ def panes_per_line(width: int, gpus: int) -> int:
     return next((columns for columns in range(most, 1, -1) if gpus % columns == 0), most)
 
 
-def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
-    """Return the rows of the selected GPU and of others.
+def pane_heights(gpus: int, selected: int, width: int, free: int) -> list[int]:
+    """Return the rows of each line of panes in ``free`` rows.
 
-    In ``free`` rows; None where not even the least fits. Where GPUs take one line each, the row of column heads is
-    counted too.
+    A GPU of one row is a line of a list, whose heads take one row more. Empty where not even the least fits.
     """
-    for tall, other, process_rows in STACKED[density]:
-        heads = 1 if other == 1 and gpus > 1 else 0
-        if tall + heads + (gpus - 1) * other <= free - process_rows:
-            if density == "compact":
-                return tall, other
-            return grown(tall, free - heads - (gpus - 1) * other, kept_processes(free, gpus)), other
-    return None
-
-
-def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> list[int]:
-    """Return the rows of each line of panes.
-
-    Empty where not even the least fits. What the lines cannot share evenly goes to the first ones, so that no row
-    stays empty.
-    """
+    per_line = panes_per_line(width, gpus)
     lines = -(-gpus // per_line)
-    if density == "compact":
-        return [COMPACT_GRID] * lines if lines * COMPACT_GRID <= free - LEAST_PROCESSES else []
-    # Beside each other GPUs take fewer rows: a sixth of the room is enough for their processes.
     rows, more = divmod(free - kept_processes(free // 2, gpus), lines)
-    return [min(TALLEST_GRID, rows + (line < more)) for line in range(lines)] if rows >= LEAST_GRID else []
+    if gpus <= 2 and rows < LEAST_WITH_LANES <= (free - LEAST_OF_FEW) // lines:
+        rows, more = LEAST_WITH_LANES, 0
+    if rows >= LEAST_FULL and width >= LEAST_CHART_WIDTH and (gpus <= 2 or per_line > 1):
+        # What the lines cannot share evenly goes to the first ones, so that no row stays empty.
+        return [min(max(TALLEST_FULL, free * 3 // 5), rows + (line < more)) for line in range(lines)]
+    if width < LEAST_PANE_WIDTH:
+        return []
+    if per_line > 1:
+        return [rows + (line < more) for line in range(lines)] if rows >= LEAST_BESIDE else []
+    for tall, other, process_rows in STACKED:
+        room = free - (gpus - 1) * other - (other == 1 and gpus > 1)
+        if tall <= room - process_rows:
+            tall = max(tall, min(room - kept_processes(free, gpus), TALLEST))
+            return [tall if i == selected else other for i in range(gpus)]
+    return []
+
+
+def chart_below_list(gpus: int, free: int, room: int) -> int:
+    """Return the rows of the selected GPU's chart below a list of GPUs; below 1 where there is none."""
+    return min(room - (LEAST_OF_FEW if gpus <= 2 else kept_processes(free, gpus)), TALLEST)
 
 
 def kept_processes(free: int, gpus: int) -> int:
@@ -102,15 +75,7 @@ def kept_processes(free: int, gpus: int) -> int:
     A third of the room, and no more than so many GPUs need as a rule. Whatever runs, so that nothing moves when a
     job starts.
     """
-    return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
-
-
-def grown(least: int, room: int, process_rows: int) -> int:
-    """Return a block's rows, at least ``least``.
-
-    It is taller where ``process_rows`` rows of processes leave some of the ``room``.
-    """
-    return max(least, min(room - process_rows, TALLEST))
+    return max(LEAST_OF_FEW if gpus <= 2 else LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, 4 + 2 * gpus))
 
 
 def listed(gpus: int, rows_left: int) -> int:

@@ -15,14 +15,12 @@ from gputop.model.expression import Expression
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.process_columns import BY_VERDICT, DEFAULT, NO_FILTER
-from gputop.paint.words import counted_groups, split_gpus
+from gputop.paint.words import split_gpus
 
 ProcessKey = tuple[int, int | None, int | None]
 """Identity of a process row: pid, start time, GPU."""
 TreeMode = Literal["auto", "all", "none"]
-Layout = Literal["auto", "panes", "list"]
-Focus = Literal["counts", "gpus", "processes"]
-Density = Literal["standard", "compact"]
+Layout = Literal["panes", "list"]
 Hint = tuple[tuple[str, str, str], ...]
 """(key as shown, what it does, its id), the most useful first."""
 
@@ -50,16 +48,13 @@ class Replay(Struct, frozen=True):
 class View(Struct, frozen=True):
     """The state of the main screen.
 
-    ``gpu`` is a UUID; None follows the GPU that needs attention most. ``count`` is the word of a count of the
-    summary, while the focus is on the counts; None is the first of them. ``columns`` are keys of
+    ``gpu`` is a UUID; None follows the GPU that needs attention most. ``columns`` are keys of
     ``process_columns.COLUMNS``; ``tagged`` processes are those that the next signal is for.
     """
 
     glyphs: Glyphs = COLOUR
     gpu: str | None = None
     process: ProcessKey | None = None
-    focus: Focus = "processes"
-    count: str | None = None
     scroll: int = 0
     command_at: int = 0
     sort: str = BY_VERDICT
@@ -70,8 +65,7 @@ class View(Struct, frozen=True):
     search: str = ""
     tagged: frozenset[ProcessKey] = frozenset()
     span_s: float = 120.0
-    layout: Layout = "auto"
-    density: Density = "standard"
+    layout: Layout = "panes"
     replay: Replay | None = None
     recording: tuple[float, int] | None = None
     stale_s: float | None = None
@@ -81,17 +75,6 @@ class View(Struct, frozen=True):
     utc_offset_s: float = 0.0
     read_only: bool = False
     demo: bool = False
-
-
-def selected_count(frame: Frame, view: View) -> str | None:
-    """Return the word of the count under the cursor.
-
-    None where the focus is elsewhere or there is no GPU.
-    """
-    if view.focus != "counts":
-        return None
-    groups = counted_groups(frame.snapshot, frame.diagnoses)
-    return view.count if view.count in groups else next(iter(groups), None)
 
 
 def selected_gpu(frame: Frame, view: View) -> int:
@@ -113,8 +96,3 @@ def zoomed(view: View, step: int) -> View:
     """
     at = min(range(len(SPANS_S)), key=lambda i: abs(SPANS_S[i] - view.span_s))
     return replace(view, span_s=SPANS_S[max(0, min(len(SPANS_S) - 1, at + step))])
-
-
-def density(name: str) -> Density:
-    """The density of a setting; standard for every name but ``compact``."""
-    return "compact" if name == "compact" else "standard"

@@ -24,7 +24,7 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import BY_VERDICT, column_at, existing_columns
 from gputop.paint.process_table import ShownProcess, order_words
 from gputop.paint.theme import THEMES, Theme
-from gputop.paint.view import View, density
+from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key, next_counted
 from gputop.paint.words import gpu_label
 from gputop.session.playback import Playback
@@ -42,9 +42,7 @@ RIGHT = 3
 """The number of the right mouse button."""
 DRAGGED = 3
 """Cells between pressing and releasing a button that are no click."""
-LAYOUT_WORDS: Mapping[str, str] = {
-    "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
-}  # fmt: skip
+LAYOUT_WORDS: Mapping[str, str] = {"panes": "panes, where they fit", "list": "a line a GPU"}
 DRAWN_AFTER = 0.75
 """Share of an interval after which a frame that is one of several in it is drawn, too."""
 LEAST_WATCH_S = 0.5
@@ -243,9 +241,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         if (settings := change.settings) is not None:
             self._bind(wanted_keys(settings.key_preset, settings.keys))
             self._show_secrets(settings.show_secrets)
-            self.view = replace(
-                self.view, columns=existing_columns(settings.columns), density=density(settings.density)
-            )
+            self.view = replace(self.view, columns=existing_columns(settings.columns))
             if settings.theme in THEMES and not self.look.colourless:
                 self.apply_theme(THEMES[settings.theme])
         self.say("; ".join(change.messages) or "configuration reloaded")
@@ -336,7 +332,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         elif self.frame is not None:
             rows = self._node_view.process_rows(self.frame, self.view)
             self.see(after_key(self.view, key_id, self.frame, self._node_view.page, rows))
-            if key_id.startswith("layout"):
+            if key_id == "layout":
                 self.say(f"layout: {LAYOUT_WORDS[self.view.layout]}")
             if key_id in ("longer", "shorter"):
                 self.say(f"charts show the last {duration(self.view.span_s)}")

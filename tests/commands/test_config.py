@@ -29,10 +29,9 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_pa
 
 
 def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
-    text = 'columns = ["pid", "cpu_pct", "command"]\ndensity = "compact"\n[keys]\nquit = "x"\n'
+    text = 'columns = ["pid", "cpu_pct", "command"]\n[keys]\nquit = "x"\n'
     settings, _ = load(str(_file(tmp_path, text)), {}, {})
     assert settings.columns == ("pid", "cpu_pct", "command")
-    assert settings.density == "compact"
     assert dict(settings.keys) == {"quit": "x"}
     assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_COLUMNS": "pid, user"}, {})[0].columns == ("pid", "user")
     assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_KEYS": "x", "GPUTOP_FLEET": "x"}, {}) == (Settings(), [])
@@ -50,11 +49,10 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
         ("price = inf", "must be a number"),
         ("interval = nan", "must be a number"),
         ("theme = 'darc'", "did you mean dark"),
-        ("density = 'compct'", "did you mean compact"),
         ("bell = 'perhaps'", "true or false"),
         ("gpus = 3", "must be a text"),
         ("theme = 'pink'", "colour-blind"),
-        ("density = 'loose'", "standard, compact"),
+        ("key_preset = 'vim'", "gputop, nvitop, htop"),
         ("columns = ['pid', 'comand']", "did you mean command"),
         ("columns = ['pid', 'pid']", "twice"),
         ("columns = 3", "list of texts"),

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.host_side import program_of
+from gputop.diagnosis.rules.feeding_rules import taken_by
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import OTHER_RANKS, SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic
-from gputop.paint.host_rows import feeder_fields
 from tests.support.scenes import HOST, Watch, assert_told, gpu, snap, steady, told, train, workers
 
 STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
@@ -476,8 +476,7 @@ def test_the_numbers_of_the_host_panel() -> None:
     assert ray is not None and ray.count == 2
     taken = said(20.0, job(), *QUEUED, outsiders=SMALL, cpu_outsiders_pct=2000.0).attribution
     assert taken is not None
-    pane = " ".join(text for text, _ in feeder_fields(taken))
-    assert "taken by others: all programs outside the GPU jobs 20.0 cores" in pane
+    assert taken_by(taken) == "all programs outside the GPU jobs 20.0 cores"
     hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, outsiders=(EVE, STRESS)))).host
     assert hidden.cpu_outsiders == "user1 ffmpeg 812; user2 stress 3000"
 

@@ -18,7 +18,6 @@ from tests.support.frames import MOMENT, demo_frame
 LIVE = View(hint=hint_of(KEYS))
 VIEWS = (
     LIVE,
-    replace(LIVE, density="compact"),
     replace(LIVE, layout="list", tree="all"),
     replace(LIVE, replay=Replay(MOMENT - 60, MOMENT, MOMENT, False, 1.0, own_past=True)),
 )

@@ -1,4 +1,4 @@
-"""Feeders on the screen: the busiest beside the mean, threads in LOADERS, what main waits for, who takes the cores."""
+"""Feeders on the screen: the busiest beside the mean, threads in LOADERS."""
 
 from __future__ import annotations
 
@@ -44,17 +44,6 @@ def test_the_busiest_feeder_stands_beside_the_mean_of_all() -> None:
     even = replace(UNEVEN, mean=UNEVEN.busiest)
     rows_even = _text(panes.lanes(ShownGpu(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0), 160))
     assert "max" not in rows_even
-
-
-def test_the_hosts_row_says_which_of_how_many_and_who_takes_the_cores() -> None:
-    rows = _text(host_rows.attribution_rows(_frame(ATTRIBUTION), View(COLOUR), 160))
-    for words in (
-        "1 of 4 torch workers: queued 64 %, run 36 %",
-        "main waits: lock 96 %",
-        "taken by others: make (ann) 1.8 cores, x (bob) 1.4 cores",
-        "pin_memory on",
-    ):
-        assert words in rows
 
 
 def test_where_the_host_is_unknown_its_own_reason_is_said_and_no_other_note_that_has_the_word() -> None:

@@ -59,15 +59,15 @@ def _ground(app: App[int]) -> str:
     return app.get_css_variables()["surface"].lower()
 
 
-async def test_a_box_has_the_colours_of_the_screen_below_and_a_theme_that_is_tried_colours_it() -> None:
+async def test_a_box_has_the_colours_of_the_screen_below_after_a_change_too() -> None:
     app, _ = app_on(theme="light")
     async with shown(app, (120, 40)) as pilot:
         for key in ("o", "f", "y", "colon"):
             await pilot.press(key)
             assert _ground(app) == PALETTES["light"].palette["bar"], key
             await pilot.press("escape")
-        await pilot.press("T", "up")
-        assert app.look.name == "dark" and _ground(app) != PALETTES["light"].palette["bar"]
+        await pilot.press("T", "o")
+        assert app.look.name == "high-contrast" and _ground(app) == PALETTES["high-contrast"].palette["bar"]
 
 
 async def test_in_an_ascii_terminal_frames_and_texts_are_of_its_characters() -> None:

@@ -59,7 +59,7 @@ def test_every_key_of_the_view_does_something_to_some_view(key_id: str) -> None:
     frame = demo_frame()
     rows = app_on()[0]._node_view.process_rows(frame, View())
     views = [View(process=None), View(gpu=frame.snapshot.gpus[3].static.uuid, scroll=4)]
-    views += [View(command_at=1, sort="pid"), View(layout="list"), View(focus="gpus")]
+    views += [View(command_at=1, sort="pid"), View(layout="list")]
     views += [after_key(View(), move, frame, 10, rows) for move in ("last", "down")]
     assert any(after_key(view, key_id, frame, 10, rows) != view for view in views)
 

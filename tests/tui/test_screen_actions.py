@@ -117,6 +117,17 @@ def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_wi
     assert len(taken) == len(set(taken)), "no key does two things"
 
 
+def test_the_help_begins_with_the_keys_and_has_every_word_of_the_screen() -> None:
+    from gputop.output.ansi import plain_text
+    from gputop.paint.glyphs import COLOUR
+    from gputop.paint.help_rows import SCREEN_WORDS, help_rows
+
+    lines = plain_text(help_rows(COLOUR, 80)).splitlines()
+    first = "\n".join(lines[:23])
+    assert not lines[22] and all(f" {key.short}" in first for key in (*KEYS, *REPLAY_KEYS)), "on one page of 80×24"
+    assert all(any(line.startswith(f"  {word}") for line in lines) for word in SCREEN_WORDS)
+
+
 async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
     app, _ = app_on()
     async with shown(app, (120, 40)) as pilot:

@@ -113,19 +113,6 @@ def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
     assert first_rows(words[:1] + words[:1], 1, 9) == words[:1]
 
 
-@pytest.mark.parametrize("gpus", [8, *(pytest.param(gpus, marks=pytest.mark.slow) for gpus in GPUS if gpus != 8)])
-def test_the_compact_density_leaves_processes_at_least_as_much_room(gpus: int) -> None:
-    for size in SIZES:
-        rooms = []
-        for density in ("standard", "compact"):
-            painter = Painter()
-            painted = painter.paint(matrix_frame(gpus, 500), View(density=density), *size)  # type: ignore[arg-type]
-            assert {cells(row) for row in _texts(painted)} == {size[0]}
-            rooms.append(painter.process_room)
-        assert rooms[0] <= rooms[1]
-        assert rooms[0] < rooms[1] or size[1] < 30 or gpus > 8 or (gpus == 8 and size[1] == 30)
-
-
 @pytest.mark.parametrize(
     ("width", "words"),
     [(100, "self <1 % +  2 % "), (120, "cpu  41 MiB + counters  2 % "), (160, "MiB + counters  2 % 136 MiB ")],

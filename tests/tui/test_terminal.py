@@ -21,7 +21,7 @@ from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.help_rows import Selected, help_rows
+from gputop.paint.help_rows import help_rows
 from gputop.recording.reader import read_snapshots
 from gputop.tui.terminal.guard import ENDING, RESTORE
 from tests.nvml.stand_in import Process, Scenario
@@ -216,10 +216,7 @@ def test_ascii_means_ascii() -> None:
 def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole() -> None:
     with _started("demo", "--interval", "0.25", columns=120, rows=40) as program:
         program.press("?")
-        wanted = [
-            line.rstrip()
-            for line in plain_text(help_rows(COLOUR, 120, selected=Selected("small_kernels"))[:39]).splitlines()
-        ]
+        wanted = [line.rstrip() for line in plain_text(help_rows(COLOUR, 120)[:39]).splitlines()]
         program.read_screen_until(lambda screen: screen[:39] == wanted, 120, 40)
         program.read_for(1.0)
         assert program.screen(120, 40)[:39] == wanted

@@ -83,7 +83,7 @@ async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
     app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
     async with shown(app, (120, 40)) as pilot:
         await pilot.press("x", "c")
-        assert app.view.layout == "panes", "one of the two keys counts before"
+        assert app.view.layout == "list", "one of the two keys counts before"
         changes.append(Reload(wanted, []))
         app._watch()
         await pilot.pause(0.1)
@@ -91,4 +91,4 @@ async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
         assert "configuration reloaded" in screen_rows(app)[1]
         assert app.look.name == "light"
         await pilot.press("c", "x")
-        assert app.view.layout == "list", "and the other afterwards"
+        assert app.view.layout == "panes", "and the other afterwards"

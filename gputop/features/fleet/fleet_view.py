@@ -214,14 +214,14 @@ def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
     return None if entry is None or isinstance(entry, WastedHours) else entry.host or None
 
 
-FLEET_KEYS = tuple(Key(*row) for row in table_rows("""
+FLEET_KEYS = tuple(Key(key_id, keys, does, section=name) for key_id, keys, does, name in table_rows("""
     quit        q,Q,f10            quit  everywhere
     interrupt   ctrl+c             quit, from any screen  everywhere
     help        question_mark,h,f1  this help  everywhere
     palette     ctrl+p,colon       every command by name  everywhere
     release     escape             back to the hosts; clear the filter  everywhere
     screenshot  f8                 save a picture of the screen to this directory  everywhere
-    theme       T                  choose a theme with a live preview; Esc cancels  everywhere
+    theme       T                  the next theme of colours  everywhere
     suspend     ctrl+z             suspend to the shell  everywhere
     open        enter              details of the host; the hosts of a job or user  what is shown
     jobs        u                  by job; again by user; again by host  what is shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from gputop.paint.theme import THEMES
 from gputop.tui.painted_app import PaintedApp, Shown
 
 if TYPE_CHECKING:
@@ -32,10 +33,14 @@ class CommonKeys(PaintedApp[Shown]):
         self.action_suspend_process()
 
     def press_theme(self) -> None:
-        """Ask for a theme, on a screen that previews it."""
-        from gputop.tui.screens.menu import choose_theme
-
-        choose_theme(self)
+        """Draw in the next theme."""
+        names = [name for name, theme in THEMES.items() if not theme.colourless]
+        if self.look.colourless:
+            self.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
+            return
+        name = names[(names.index(self.look.name) + 1) % len(names)]
+        self.apply_theme(THEMES[name])
+        self.say(f"theme {name}; the palette (:) saves it in the configuration")
 
     def press_palette(self) -> None:
         """Open the command palette, unless it is open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.summary import HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
 from gputop.paint.process_table import chosen_process, key_of, selected_process
-from gputop.paint.view import selected_count, selected_gpu
+from gputop.paint.view import selected_gpu
 from gputop.paint.view_changes import next_counted
 from gputop.tui.main_screen import MainScreen
 
@@ -26,18 +26,9 @@ class ScreenKeys(MainScreen):
         self.refresh(layout=True)
 
     def press_help(self) -> None:
-        from gputop.paint.help_rows import Selected
         from gputop.tui.screens.pages import HelpScreen
 
-        frame, view = self.frame, self.view
-        selected = Selected(
-            frame.diagnoses[selected_gpu(frame, view)].verdict if frame is not None and frame.diagnoses else None,
-            None if frame is None else chosen_process(frame, view),
-            view.columns,
-            view.sort,
-            self.playback.shows_past,
-        )
-        self.push_screen(HelpScreen(self.keys, selected))
+        self.push_screen(HelpScreen(self.keys))
 
     def press_release_counters(self) -> None:
         toggle = self.toggle_counters
@@ -82,14 +73,8 @@ class ScreenKeys(MainScreen):
         self.push_screen(TourScreen(self, self.remedied))
 
     def press_details(self) -> None:
-        """Open details of the selected process, GPU or count.
-
-        A count leads to its next GPU; without a listed process the GPU opens."""
-        frame, view = self.frame, self.view
-        counted = None if frame is None else selected_count(frame, view)
-        if frame is not None and counted is not None:
-            self.see(next_counted(view, frame, counted))
-        elif view.focus == "gpus" or frame is None or selected_process(frame, view) is None:
+        """Open details of the selected process, without one of the GPU."""
+        if self.frame is None or selected_process(self.frame, self.view) is None:
             self.press_gpu_details()
         else:
             self.open_process()

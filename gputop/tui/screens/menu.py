@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events
@@ -12,12 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
 
-from gputop.paint.theme import THEMES
-from gputop.tui.screens.box import coloured, framed
+from gputop.tui.screens.box import framed
 from gputop.tui.screens.scrolling import ClosesOnce
-
-if TYPE_CHECKING:
-    from gputop.tui.painted_app import PaintedApp
 
 Choice = tuple[str, str, str]
 """(letter, words, what is returned)."""
@@ -26,9 +22,7 @@ Answer = tuple[str, bool] | None
 
 
 class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
-    """Asks for one of some choices.
-
-    ``preview`` is called with each choice under the cursor."""
+    """Asks for one of some choices."""
 
     CSS = """
     Menu { align: center middle; background: transparent; }
@@ -49,19 +43,10 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
         Binding("down", "move(1)", priority=True),
     ]
 
-    def __init__(
-        self,
-        title: str,
-        choices: Sequence[Choice],
-        chosen: int = 0,
-        *,
-        footer: str = "",
-        preview: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, title: str, choices: Sequence[Choice], chosen: int, footer: str) -> None:
         super().__init__()
         self._choices = choices
         self._chosen = chosen
-        self._preview = preview
         # Kept here, because a screen that is closed before it is composed is mounted without it.
         self._box = OptionList(*[Text(f"{letter or ' '}  {words}") for letter, words, _ in choices])
         self._box.can_focus = False
@@ -96,31 +81,9 @@ class Menu(ModalScreen[Answer], ClosesOnce[Answer]):
 
     def action_move(self, step: int) -> None:
         self._chosen = self._box.highlighted = (self._chosen + step) % len(self._choices)
-        if self._preview is not None:
-            self._preview(self._choices[self._chosen][2])
-            coloured(self.app)
 
     def action_take(self) -> None:
         self.dismiss((self._choices[self._chosen][2], False))
 
     def action_cancel(self) -> None:
         self.dismiss(None)
-
-
-def choose_theme(screen: PaintedApp[Any]) -> None:
-    """Ask for a theme, with a live preview."""
-    before = screen.look
-    if before.colourless:
-        screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
-        return
-    names = [name for name, theme in THEMES.items() if not theme.colourless]
-
-    def answered(chosen: Answer) -> None:
-        screen.apply_theme(before if chosen is None else THEMES[chosen[0]])
-        if chosen is not None:
-            screen.say(f"theme {chosen[0]}; the palette (:) saves it in the configuration")
-
-    choices, at = [(name[0], name, name) for name in names], names.index(before.name)
-    footer = "the arrows try one, esc leaves it"
-    menu = Menu("theme", choices, at, footer=footer, preview=lambda name: screen.apply_theme(THEMES[name]))
-    screen.push_screen(menu, answered)

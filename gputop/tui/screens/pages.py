@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gputop.diagnosis.types import Finding
 from gputop.monitor import Frame
-from gputop.paint.help_rows import Selected, help_rows
+from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import FAR, Key
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden_words, summary_head, summary_row
@@ -22,10 +22,9 @@ class HelpScreen(RowsScreen, keys="help"):
 
     KEYS = (("find", "help_find"),)
 
-    def __init__(self, keys: Sequence[Key], selected: Selected) -> None:
+    def __init__(self, keys: Sequence[Key]) -> None:
         super().__init__()
         self._keys = keys
-        self._selected = selected
         self._search = ""
         self._match = -1
         """The row that was found last."""
@@ -49,7 +48,7 @@ class HelpScreen(RowsScreen, keys="help"):
             self._paint_keys()
 
     def rows(self, width: int) -> list[Row]:
-        return help_rows(self._glyphs, width, self._keys, self._selected)
+        return help_rows(self._glyphs, width, self._keys)
 
 
 # The tour of the demo, a page for each GPU. The charts keep moving while it is read.
