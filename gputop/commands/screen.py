@@ -136,7 +136,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return ProcessControl() if screen.redactor is None else RedactedAccess(ProcessControl(), screen.redactor)
 
     watched = redacted_source(Marked(with_servers_of(source, settings)), screen.redactor)
-    return show(screen, watched, access=access, counters=source.toggle_counters, alerts=alerts)
+    return show(screen, watched, access=access, alerts=alerts)
 
 
 def show(
@@ -145,7 +145,6 @@ def show(
     *,
     session: Session | None = None,
     access: Callable[[], ProcessAccess] | None = None,
-    counters: Callable[[], str] | None = None,
     alerts: RunWatcher | None = None,
     remedied: Callable[[], Frame] | None = None,
     begins_with: str = "",
@@ -153,9 +152,8 @@ def show(
     """Run the screen on a source until the user leaves it, and end the process.
 
     Measuring begins before the screen library is imported, and the first frame is drawn before that. A ``session`` that
-    has taken a snapshot already gives the first frame. ``counters`` releases the GPUs' hardware counters or takes them
-    again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour; ``begins_with`` is the
-    id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
+    has taken a snapshot already gives the first frame. ``remedied`` gives the demo's node after its remedies, for its
+    tour; ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
     """
     from gputop.tui.terminal.guard import dropped
 
@@ -198,7 +196,7 @@ def show(
 
         playback = Playback(source=source, session=session, replay_past=replay_past)
         app = app_of(screen, playback, guard, access() if access else None)
-        app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
+        app.remedied, app.begins_with = remedied, begins_with
         app.run(mouse=screen.settings.mouse)
     end(app, guard)
 

@@ -47,7 +47,6 @@ VIRTUAL = (
 _VGPU_NAME = re.compile(r"^GRID |-\d+[ABCQ]$")
 """Names of vGPU profiles end with memory in GiB and a letter: ``NVIDIA A40-48Q``."""
 DENIED = f"to measure SM here: {RIGHT}"
-RELEASED = "P takes the counters again, once no profiler needs them"
 SHORT = "measure SM: gputop doctor"
 
 
@@ -97,8 +96,6 @@ def _advice(name: str, architecture: str | None, is_mig: bool, is_instance: bool
         return OF_THIS_INSTANCE
     if is_mig:
         return OF_INSTANCES
-    if lack == "released":
-        return RELEASED
     if lack == "virtual" or _VGPU_NAME.search(name):
         return VIRTUAL
     if lack == "denied":

@@ -83,7 +83,7 @@ SM_SOURCES: Mapping[str, SmSourceRow] = {
     "counters": SmSourceRow(
         "counters (exclusive)", measured=True, program=True,
         works_on="Turing and newer, with the counters free and readable; not MIG, vGPU or WSL",
-        asks="the hardware counters, only with `--perf`: no profiler can use them meanwhile; `P` releases them",
+        asks="the hardware counters, only with `--perf`: no profiler can use them meanwhile",
         shown="`SM measured · counters (exclusive)`",
     ),
     "bound": SmSourceRow(
@@ -106,20 +106,15 @@ COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
 
 `gputop doctor` prints the remedy.
 """
-COUNTERS_RELEASED = "GPU counters released for other tools"
-"""Reason if the user released the hardware counters.
-
-The screen names the key that resumes them.
-"""
-LackKind = Literal["collecting", "denied", "released", "virtual"]
+LackKind = Literal["collecting", "denied", "virtual"]
 
 
 class SmLack(Struct, frozen=True, omit_defaults=True):
     """Reasons for missing SM activity, and a fix if known.
 
     There is one reason per source, the best source first. ``kind`` is the reason for code: the source in use waits for
-    the second of two samples, or the hardware counters are denied to this user (``COUNTERS_DENIED``) or released by
-    them (``COUNTERS_RELEASED``). All other reasons are None.
+    the second of two samples, the hardware counters are denied to this user (``COUNTERS_DENIED``), or the GPU is a
+    virtual one. All other reasons are None.
     """
 
     reasons: Annotated[tuple[Text, ...], Meta(max_length=64)]

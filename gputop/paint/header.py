@@ -179,10 +179,7 @@ WORDS = (
     ("help", "help"),
     ("palette", "every command"),
     ("quit", "quit"),
-    ("release_counters", "release counters"),
 )
-COUNTERS = "release_counters"
-"""The key that is shown, in second place, only while the hardware counters are held or were released by it."""
 GAP = "   "
 """What stands between the keys of a last row."""
 TOUR = ("tour", "the tour")
@@ -205,9 +202,8 @@ def last_hint(frame: Frame, view: View) -> Hint:
 
     A click selects that GPU.
     """
-    keys = hint_now(view.hint, frame.snapshot.gpus)
     words = look_first_words(frame)
-    return ((LOOK_FIRST, words, "release"), *keys) if words else keys
+    return ((LOOK_FIRST, words, "release"), *view.hint) if words else view.hint
 
 
 LOOK_FIRST, IDLE = "look first:", STATE_WORDS["idle"]
@@ -228,22 +224,6 @@ def look_first_words(frame: Frame) -> str:
     held = f", holds {gib(gpu.mem_used_bytes)} GiB" if words == IDLE else ""
     lasts = f" for {duration(d.lasted_s, whole=True)}" if d.lasted_s else ""
     return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"
-
-
-def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
-    """Return the hint for a frame.
-
-    The key of the hardware counters is named while gputop keeps others from using them.
-    """
-    entry = next((entry for entry in hint if entry[2] == COUNTERS), None)
-    if entry is None:
-        return hint
-    rest = tuple(other for other in hint if other is not entry)
-    if any(gpu.sm_source == "counters" for gpu in gpus):
-        return (*rest[:1], entry, *rest[1:])
-    if any(gpu.sm_lack is not None and gpu.sm_lack.kind == "released" for gpu in gpus):
-        return (*rest[:1], (entry[0], "take counters", COUNTERS), *rest[1:])
-    return rest
 
 
 def hint_line(hint: Hint, width: int) -> Line:

@@ -92,7 +92,6 @@ KEYS = (
             "the selected GPU in full: all charts, verdicts, origin of each value",
             "the GPU in full",
         ),
-        Key("release_counters", "P", "release the hardware counters for another tool, or take them back"),
     ),
     *_section(
         "charts",
@@ -281,7 +280,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
     "htop": {
         "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "search": "slash,f3",
         "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T", "theme": "",
-        "release_counters": "", "tag_tree": "c,B", "layout": "a",
+        "tag_tree": "c,B", "layout": "a",
     },
 }  # fmt: skip
 """Preset -> action -> keys, for the actions whose keys differ."""

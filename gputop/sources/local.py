@@ -164,10 +164,6 @@ class LocalSource:
             self._reader.sm_readers.stop()
             self._readers.stop(CLOSE_S)
 
-    def toggle_counters(self) -> str:
-        """Release or retake the hardware counters; return a message."""
-        return self._reader.sm_readers.toggle_counters()
-
     @property
     def nvml_version(self) -> str | None:
         """Version of the NVML library, once it is open."""

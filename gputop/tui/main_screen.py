@@ -18,8 +18,6 @@ class MainScreen(PaintedApp[View]):
 
     playback: Playback
     access: ProcessAccess | None
-    toggle_counters: Callable[[], str] | None = None
-    """Releases the GPUs' hardware counters or takes them again; None where they are not this machine's."""
     remedied: Callable[[], Frame] | None = None
     """The node of the demo after every remedy, for its tour; None where there is no tour."""
     keys: Sequence[Key] = ()

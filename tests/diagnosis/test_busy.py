@@ -254,9 +254,8 @@ TABLE: dict[str, tuple[Mapping[str, Any], list[Row]]] = {
             ("Some future board", None, ("gputop doctor",)),
         )
     ]),
-    "counters that are denied or released need no other advice": (BLIND, [
+    "counters that are denied need no other advice": (BLIND, [
         ({"sm_lack": SmLack(("no counter",), kind="denied")}, {"says": "CAP_PERFMON", "never": "--perf"}),
-        ({"sm_lack": SmLack(("no counter",), kind="released")}, {"says": "P takes the counters again"}),
     ]),
     "power is the witness where SM is not measured": ({**BLIND, "static": ADA, "util": 99.0}, [
         ({"power_w": 665.0}, {"level": "grey-green", "confidence": "medium", "says": ("works hard", "--perf")}),

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.diagnosis.summary import LOST_TITLE
-from gputop.model.sm import LackKind, SmLack, SmSource
 from gputop.paint.glyphs import COLOUR, Terminal
 from gputop.paint.header import hint_line, hint_of, last_hint
 from gputop.paint.keys import KEYS
@@ -50,20 +49,6 @@ def test_a_low_screen_keeps_its_last_row() -> None:
         rows = main_screen(demo_frame(), view, 80, height).rows
         assert len(rows) == height
         assert ("look first: GPU 0, busy, not working for 11 min" in "".join(text for text, _ in rows[-1])) is there
-
-
-def test_the_key_of_the_counters_is_named_while_they_are_held_or_were_let_go() -> None:
-    frame = demo_frame()
-
-    def last_row(source: SmSource, kind: LackKind | None = None) -> str:
-        lack = SmLack(("no SM counter on this GPU",), kind=kind)
-        gpus = tuple(replace(gpu, sm_source=source, sm_lack=lack) for gpu in frame.snapshot.gpus)
-        shown = replace(frame, snapshot=replace(frame.snapshot, gpus=gpus))
-        return "".join(text for text, _ in main_screen(shown, View(hint=hint_of(KEYS)), 80, 24).rows[-1])
-
-    assert "P release counters" in last_row("counters")
-    assert "P take counters" in last_row("bound", "released")
-    assert "counters" not in last_row("gpm") + last_row("bound", "denied")
 
 
 async def test_no_key_takes_the_line_away_and_a_click_on_it_is_its_key() -> None:

@@ -91,12 +91,6 @@ class SmReaders:
             return True
         return any(SM_SOURCES[gpu.sm_source].program and gpu.sm_active_pct is None for gpu in gpus)
 
-    def toggle_counters(self) -> str:
-        """Release or retake the hardware counters; return a message."""
-        if self._counters is None:
-            return "the GPU counters are not in use: start gputop with --perf"
-        return self._counters.toggle()
-
     def helper_cost(self) -> tuple[float, float] | None:
         """Return the counter helper's CPU (percent of one core) and bytes."""
         cost = self._counters.cost if self._counters is not None else None

@@ -64,8 +64,8 @@ class SmReadFailed(Exception):
     """No value this time.
 
     ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help. ``resting`` when the source
-    pauses on purpose: lower sources are then asked at once, and asking it again costs nothing. ``kind`` is "denied" or
-    "released" for the hardware counters.
+    pauses on purpose: lower sources are then asked at once, and asking it again costs nothing. ``kind`` is "denied"
+    for the hardware counters.
     """
 
     def __init__(

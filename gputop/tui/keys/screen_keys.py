@@ -30,10 +30,6 @@ class ScreenKeys(MainScreen):
 
         self.push_screen(HelpScreen(self.keys))
 
-    def press_release_counters(self) -> None:
-        toggle = self.toggle_counters
-        self.say("GPU counters are held only by a live screen of this machine" if toggle is None else toggle())
-
     def press_copy(self) -> None:
         self._copy(as_json=False)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters import counters_client
 from gputop.sources.activity.counters.counters_client import CountersClient
@@ -130,15 +129,8 @@ def _ask(reader: CountersClient) -> Answer:
         return failure
 
 
-def test_counters_are_released_on_request_and_where_nobody_asks(reader: CountersClient, counters: Scripted) -> None:
+def test_counters_that_nobody_asks_for_are_given_back(reader: CountersClient, counters: Scripted) -> None:
     until(reader, measured)
-    assert reader.toggle() == COUNTERS_RELEASED
-    left = _ask(reader)
-    assert isinstance(left, SmReadFailed) and left.kind == "released"
-    settle(lambda: not counters.is_locked())
-    assert "again" in reader.toggle()
-    until(reader, measured)
-    assert counters.is_locked()
     reader.forget(GPU)
     settle(lambda: not counters.is_locked())
 
@@ -184,7 +176,6 @@ def test_no_helper_is_left_and_no_lock_however_it_ends(counters: Scripted) -> No
 
 PARENT = """
 import sys, time
-from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters.counters_client import CountersClient
 from gputop.sources.activity.fallback_chain import MeasuredActivity

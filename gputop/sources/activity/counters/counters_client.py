@@ -14,7 +14,6 @@ from time import monotonic
 from msgspec import Struct
 
 from gputop.model.quantity import clean_text
-from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters.access import rights, shortest_fix
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find
@@ -108,7 +107,6 @@ class CountersClient:
         self._known_addresses: frozenset[str] | None = None
         self._trouble: str | None = None
         self._given_up: SmReadFailed | None = None
-        self._released = False
         self.cost: CostLine | None = None
         """The running helper's own cost, as last reported."""
 
@@ -128,8 +126,6 @@ class CountersClient:
             known = self._gpus.setdefault(pci, _Gpu())
         if known.hung:
             raise SmReadFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
-        if self._released:
-            raise SmReadFailed(COUNTERS_RELEASED, resting=True, kind="released")
         with self._lock:
             known.asked_at = monotonic()
             if self._library is None:
@@ -173,16 +169,6 @@ class CountersClient:
         with self._lock:
             if (known := self._gpus.get(kernel_address(gpu.pci_bus_id) or "")) is not None:
                 known.asked_at = -inf
-
-    def toggle(self) -> str:
-        """Release the counters or take them again; return a message.
-
-        May be called from any thread; the helper gets the command at the next look.
-        """
-        if self._given_up is not None:
-            return f"no GPU counters to release: {self._given_up.reason}"
-        self._released = not self._released
-        return COUNTERS_RELEASED if self._released else "taking the GPU counters again"
 
     def stop(self) -> None:
         """End the helper within 0.3 s, by force if needed."""
@@ -267,7 +253,7 @@ class CountersClient:
         with self._lock:
             for pci, gpu in self._gpus.items():
                 is_due = pci in known and now - gpu.asked_at <= self._unused_s
-                wanted = is_due and not gpu.hung and not self._released
+                wanted = is_due and not gpu.hung
                 if wanted == gpu.taken:
                     continue
                 gpu.taken, gpu.heard_at = wanted, now
