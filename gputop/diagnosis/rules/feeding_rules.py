@@ -306,7 +306,7 @@ def proof(f: Feeders) -> str | None:
     None where that was plain.
     """
     if f.feeder_kind == "children":
-        return "by the time of children that have ended"
+        return "by what its children do"
     return {
         "child": "waits for its own child process, which works",
         "peer": "waits for another process of the job, by a local socket",

@@ -247,7 +247,7 @@ class ProcessCollector:
                 self._throttling[group[0]] = member.throttling = shared
             self._members[pid] = member
         for pid, member in former.items():
-            self.shares.forget(member, self._members)
+            self.shares.forget(member)
             member.watched.close()
             now_there = self._table.get(pid)
             if pid in self._listed and (now_there is None or now_there.starttime != member.place.stat.starttime):
@@ -283,7 +283,7 @@ class ProcessCollector:
             reading = member.reading = member.watched.read(now)
             if reading is None:
                 self._changed.add(pid)
-                self.shares.forget(member, self._members)
+                self.shares.forget(member)
                 continue
             stat, place_stat = reading.stat, member.place.stat
             # Children of a zombie get another parent, and need not run for this to happen.

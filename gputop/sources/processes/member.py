@@ -112,7 +112,7 @@ class Member:
             run, queued = reading.run_pct, reading.wait_pct or 0.0
             if self.is_gpu and reading.main_run_pct is not None:
                 run, queued = reading.main_run_pct, reading.main_wait_pct or 0.0
-            shares, evidence = waits.shares(now, run, queued, reading.children_pct or 0.0)
+            shares, evidence = waits.shares(now, run, queued)
             threads = reading.stat.threads - 1 if evidence == "thread" else None
             self.shares = replace(self.shares, shares=shares, evidence=evidence, threads=threads)
             self._known = reading, self.shares

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.model.feeders import FeederShares
 from gputop.sources.processes.wait_observation import WaitObservation
-from gputop.sources.processes.wait_shares import CHILD, WaitCounts, count_waits, partly, shares_of
+from gputop.sources.processes.wait_shares import CHILD, WaitCounts, count_waits, shares_of
 from gputop.sources.processes.wait_state import RAN, STOPPED, UNREAD, WaitState
 from gputop.sources.procfs import Stat
 
@@ -19,38 +19,9 @@ LINE_S = 30.0
 """Children awaited one after the other within this time count as one worker."""
 FETCHED_S = 30.0
 """For this long after data arrived, a wait in an unidentified socket counts as network."""
-LEAST_PART = 0.05
-"""CPU time of exited children counts from this share of the time on."""
-MOST_COUNTED_S, MOST_CARRIED_S = 600.0, 10.0
-"""Limits for the CPU time of children: already counted from samples, and still to be counted after an exit."""
-
 
 NO_CHANNEL = "the kernel names no wait channel"
 NOT_SAMPLED = "not sampled yet: waits are sampled between readings, of a GPU process while its GPU waits"
-
-
-class ChildTime:
-    """CPU time of exited children, which arrives at once, when they exit."""
-
-    def __init__(self) -> None:
-        self._counted_s = self._carried_s = 0.0
-
-    def count(self, used_s: float) -> None:
-        """Subtract CPU time that was counted while the child lived."""
-        self._counted_s = min(MOST_COUNTED_S, self._counted_s + used_s)
-
-    def share(self, elapsed: float, rest: float, children_pct: float) -> float:
-        """Return the share of time in which exited children ran.
-
-        ``rest`` is the share of the time that is not accounted for.
-        """
-        arrived = children_pct / 100.0 * elapsed
-        new = max(0.0, arrived - self._counted_s)
-        self._counted_s = max(0.0, self._counted_s - arrived)
-        self._carried_s = min(MOST_CARRIED_S, self._carried_s + new)
-        share = min(rest, self._carried_s / elapsed) if elapsed > 0.0 else 0.0
-        self._carried_s -= share * elapsed
-        return share
 
 
 class ProcessTracker:
@@ -63,7 +34,6 @@ class ProcessTracker:
         self.latest: WaitObservation | None = None
         """The latest observation of a wait of the main thread."""
         self.counts = WaitCounts()
-        self.child_time = ChildTime()
         self.own = FeederShares()
         """The process's own shares, waits unresolved."""
         self.useful = self.own_useful = 0.0
@@ -73,7 +43,7 @@ class ProcessTracker:
         self.fetched_at = float("-inf")
         """Time at which data last arrived over the process's own sockets."""
         self.stat: Stat | None = None
-        """Latest counters. When the process exits, its CPU time is added to its parent's counter."""
+        """Latest counters."""
         self._awaited: dict[int, float] = {}
         self._counted: tuple[int, float, bool] | None = None
         self._shared_at: float | None = None
@@ -107,30 +77,21 @@ class ProcessTracker:
             self._counted = key
             self.counts = count_waits(counted, moves=moves, holds_gpu=holds_gpu)
 
-    def shares(self, now: float, run: float, queued: float, children_pct: float) -> tuple[FeederShares, str | None]:
+    def shares(self, now: float, run: float, queued: float) -> tuple[FeederShares, str | None]:
         """Return shares since the last reading, and the resolving evidence.
 
         The shares include the wait target's activity in place of the wait. ``run`` and ``queued`` are percent of one
-        core; ``children_pct`` is the CPU time of exited children.
+        core.
         """
         counts = self.counts
-        own = shares = self.own = shares_of(run, queued, counts.own)
+        shares = self.own = shares_of(run, queued, counts.own)
         if counts.evidence is not None:
             shares = shares_of(run, max(queued, 100.0 * counts.runs_inside - run), counts.activity)
-        by_children = max(0.0, shares.run - own.run)
-        elapsed = 0.0 if self._shared_at is None else max(0.0, now - self._shared_at)
-        self._shared_at = now
-        self.child_time.count(by_children * elapsed)
-        weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
-        self.useful += weight * (shares.useful - self.useful)
-        self.own_useful += weight * (own.useful - self.own_useful)
-        ended = self.child_time.share(elapsed, max(0.0, 1.0 - own.cpu - by_children), children_pct)
-        if ended >= LEAST_PART:
-            return partly(shares, ended, FeederShares(run=1.0)), CHILD
+        self.sleep_on(now, shares.useful)
         return shares, counts.evidence
 
     def sleep_on(self, now: float, useful: float) -> None:
-        """Add the time since the last reading, if nothing has changed since."""
+        """Add the time since the last reading to the means."""
         weight = 1.0 if self._shared_at is None else min(1.0, max(0.0, (now - self._shared_at) / MEAN_S))
         self._shared_at = now
         self.useful += weight * (useful - self.useful)

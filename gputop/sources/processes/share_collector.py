@@ -26,7 +26,6 @@ from gputop.sources.processes.wait_sampler import SamplingPlan, WaitingGpus, Wai
 from gputop.sources.processes.wait_shares import TimeShares, looks_of, main_waits, targets_of
 from gputop.sources.processes.wait_state import WaitClassifier
 from gputop.sources.processes.wait_target import WaitResolver
-from gputop.sources.procfs import TICKS_PER_S
 
 EXPLAINS = 0.6
 """A process with at least this useful share needs no other explanation."""
@@ -147,14 +146,9 @@ class ShareCollector:
         with self.sampler.lock:
             yield lambda pid: self._files.held_by(now, pid), lambda inode: self._peers.peer_of(now, inode)
 
-    def forget(self, member: Member, members: Mapping[int, Member]) -> None:
-        """Forget an exited process: its pid may be reused soon.
-
-        Its CPU time is not new when its parent's counter receives it.
-        """
-        stat, member.waits = member.waits.stat, ProcessTracker()
-        if stat is not None and stat.ppid in members:
-            members[stat.ppid].waits.child_time.count((stat.cpu_ticks + stat.children_ticks) / TICKS_PER_S)
+    def forget(self, member: Member) -> None:
+        """Forget an exited process: its pid may be reused soon."""
+        member.waits = ProcessTracker()
         with self.sampler.lock:
             self._resolver.forget(member.pid)
             self._sockets.forget(member.pid)

@@ -13,7 +13,7 @@ from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
 from gputop.sources.processes.socket_activity import LEAST_RX, SocketActivity, SocketReader
-from gputop.sources.processes.wait_shares import TimeShares, as_network, partly, shares_of
+from gputop.sources.processes.wait_shares import TimeShares, as_network, in_place_of_waits, shares_of
 
 MOST_LOADERS_ASKED = 4
 """Limit of loaders of one GPU process whose sockets are read."""
@@ -103,7 +103,7 @@ def _with_sockets(
         evidence = "main socket"
     by_thread = evidence == "thread"
     if sockets.fetches and not is_root and not by_thread and counts.inner_share("queue", "socket") >= LEAST_FETCH:
-        shares = partly(shares, max(0.0, 1.0 - shares.cpu), shares_of(0.0, 0.0, counts.inner))
+        shares = in_place_of_waits(shares, shares_of(0.0, 0.0, counts.inner))
     in_socket = tracker.in_socket(holds_gpu=is_root)
     unproven = shares.poll + in_socket
     if sockets.fetches and unproven > 0.0 and not own_socket:

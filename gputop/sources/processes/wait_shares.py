@@ -226,24 +226,11 @@ def targets_of(
     )
 
 
-def partly(shares: FeederShares, part: float, other: FeederShares) -> FeederShares:
-    """Replace ``part`` of a worker's waiting time by another's shares.
-
-    ``part`` is a share of all time. It is taken from ``other`` first, then from all waits in proportion.
-    """
+def in_place_of_waits(shares: FeederShares, other: FeederShares) -> FeederShares:
+    """Replace a worker's waiting time by another's shares."""
     rest = max(0.0, 1.0 - shares.cpu)
-    if rest <= 0.0:
-        return shares
-    part = min(part, rest)
-    first = min(part, shares.other)
-    non_other = rest - shares.other
-    scale = 1.0 - (part - first) / non_other if non_other > 0.0 else 1.0
-    waits = replace(shares, run=0.0, queued=0.0, other=shares.other - first)
-    values = [
-        mine * (1.0 if name == "other" else scale) + part * theirs
-        for name, mine, theirs in zip(FeederShares.__struct_fields__, astuple(waits), astuple(other), strict=True)
-    ]
-    return FeederShares(values[0] + shares.run, values[1] + shares.queued, *values[2:])
+    run, queued, *waits = [rest * share for share in astuple(other)]
+    return FeederShares(shares.run + run, shares.queued + queued, *waits)
 
 
 def as_network(shares: FeederShares, in_socket: float = 0.0) -> FeederShares:

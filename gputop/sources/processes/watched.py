@@ -48,15 +48,12 @@ class ProcessReading(Struct, frozen=True):
     wait_pct: float | None = None
     main_run_pct: float | None = None
     main_wait_pct: float | None = None
-    children_pct: float | None = None
-    """CPU time of exited children, percent of one core."""
 
 
 class _Counters(Struct):
     read_at: float
     cpu_ticks: int
     main: tuple[int, int] | None
-    children_ticks: int
 
 
 class _Disk(Struct):
@@ -143,22 +140,21 @@ class WatchedProcess:
         elapsed = 0.0 if last is None else now - last.read_at
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
-            self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
+            self._last = _Counters(now, stat.cpu_ticks, main)
         if last is None or elapsed < LEAST_WINDOW_S:
             reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
             missing |= dict.fromkeys(_RATES, reason) | missing
             return ()
-        ticks = stat.cpu_ticks - last.cpu_ticks, stat.children_ticks - last.children_ticks
-        cpu, children = (max(0.0, used / TICKS_PER_S / elapsed * 100.0) for used in ticks)
+        cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / TICKS_PER_S / elapsed * 100.0)
         if main is None or last.main is None:
             missing |= dict.fromkeys(_NEED_SCHEDSTAT, NEEDS_TWO) | missing
-            return cpu, cpu, None, None, None, children
+            return cpu, cpu, None, None, None
         # The caller's clock and the kernel's differ by the time between the two reads: limit to 100.
         run, queued = (
             min(100.0, max(0.0, (new - old) / elapsed / 1e7)) for new, old in zip(main, last.main, strict=True)
         )
         # ``stat`` counts all threads, but in ticks of 10 ms; for one thread schedstat is more exact.
-        return cpu, run if stat.threads == 1 else max(run, cpu), queued, run, queued, children
+        return cpu, run if stat.threads == 1 else max(run, cpu), queued, run, queued
 
     def continue_in(self, tids: Iterable[str]) -> None:
         """Count these threads' CPU time as the main thread's.

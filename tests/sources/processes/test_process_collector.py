@@ -303,7 +303,7 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     reading = ProcessReading(**{**rates, "stat": stat, "unavailable": {"io": "x"}})
     sample = member.sample(reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, {"a": "y"}))
     wanted = {
-        **{name: rates[name] for name in rates if name not in ("stat", "unavailable", "main_run_ns", "children_pct")},
+        **{name: rates[name] for name in rates if name not in ("stat", "unavailable", "main_run_ns")},
         **{f"feed_{name}_pct": float(number) for number, name in enumerate(states, 1)},
         **{f"main_{name}_pct": float(number) for number, name in enumerate(waits, 11)},
         "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0, "pool_threads": 81, "pool_run_pct": 82.0, "feeder_threads": 77,

@@ -32,8 +32,8 @@ from gputop.sources.processes.wait_shares import (
     WaitCounts,
     as_network,
     count_waits,
+    in_place_of_waits,
     main_waits,
-    partly,
     shares_of,
     thread_shares,
 )
@@ -75,15 +75,6 @@ def read(
         samples = reader.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: util})
     reader.close()
     return samples
-
-
-def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(fake: FakeProc) -> None:
-    def work(second: int) -> None:
-        fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="do_wait", children_ticks=80 * second)
-
-    fake.process(ROOT, wchan="futex_wait_queue")
-    _, worker = read(fake, 8, work)
-    assert (worker.feed_by, worker.feed_run_pct) == ("child", pytest.approx(80.0, abs=1.0))
 
 
 def _count(
@@ -303,7 +294,7 @@ def test_a_main_thread_on_a_core_is_seen_to_run(fake: FakeProc) -> None:
 def test_shares_add_up_to_the_whole_time(run: float, waits: dict[str, int]) -> None:
     shares = shares_of(run, 10.0, waits)
     assert sum(astuple(shares)) == pytest.approx(1.0)
-    assert sum(astuple(partly(shares, 0.4, FeederShares(run=1.0)))) == pytest.approx(1.0)
+    assert sum(astuple(in_place_of_waits(shares, FeederShares(run=1.0)))) == pytest.approx(1.0)
     assert sum(astuple(as_network(shares, 0.2))) == pytest.approx(1.0)
 
 
