@@ -16,6 +16,7 @@ from gputop.sources.processes.loaders import (
     thread_framework,
     thread_loader,
 )
+from gputop.sources.processes.wait_observation import WaitObservation
 from gputop.sources.processes.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
 from gputop.sources.procfs import TICKS_PER_S, Stat, names_in, text_of, times_of
 
@@ -154,14 +155,6 @@ def rank_of(state: WaitState) -> int:
     return _RANKS.index(state.kind) if state.kind in _RANKS else len(_RANKS)
 
 
-class SampledThread(Struct, frozen=True):
-    """One thread of a process in one sample, other than the main thread."""
-
-    tid: str
-    name: str
-    state: WaitState
-
-
 class _Turn(Struct):
     """Next thread to read, and times of recently active threads."""
 
@@ -182,7 +175,7 @@ class ThreadSampler:
         self._sampled_at, self._more = 0.0, MOST_MORE
         """Time of the latest sample, and its remaining additional reads."""
 
-    def sample(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[SampledThread]:
+    def sample(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[WaitObservation]:
         """Return the states of up to ``limit`` threads.
 
         None for ``tids`` means all threads but the main one. The first thread is read, then recently active ones, then
@@ -203,7 +196,7 @@ class ThreadSampler:
             order = list(dict.fromkeys((tids[0], *active, *in_turn)))
         if now != self._sampled_at:
             self._sampled_at, self._more = now, MOST_MORE
-        sampled: list[SampledThread] = []
+        sampled: list[WaitObservation] = []
         works, number = False, 0
         for number, tid in enumerate(order):
             if number >= limit:
@@ -212,10 +205,11 @@ class ThreadSampler:
                 self._more -= 1
             found = self._classifier.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
             if found is not None:
-                sampled.append(SampledThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
+                name = found[0].comm.decode("utf-8", "replace")
+                sampled.append(WaitObservation(now, pid, int(tid), found[1], name=name))
                 works = works or found[1].kind in WORK
         turn.next_place = begin + max(1, number - 1 - len(active))
-        turn.active_at.update((thread.tid, now) for thread in sampled if thread.state.kind in WORK)
+        turn.active_at.update((str(thread.tid), now) for thread in sampled if thread.state.kind in WORK)
         return sampled
 
     def forget(self, pid: int) -> None:

@@ -36,7 +36,8 @@ class WaitTarget(Struct, frozen=True, gc=False):
 class WaitObservation(Struct, frozen=True, gc=False):
     """State and wait target of one thread at one moment.
 
-    ``t`` is monotonic s. Observations of a process's other threads at the same moment follow the main thread's.
+    ``t`` is monotonic s. Observations of a process's other threads at the same moment follow the main thread's, and
+    have a ``name``.
     """
 
     t: float
@@ -44,6 +45,7 @@ class WaitObservation(Struct, frozen=True, gc=False):
     tid: int
     state: WaitState
     target: WaitTarget | None = None
+    name: str = ""
 
 
 class Job(Struct, frozen=True):

@@ -17,7 +17,7 @@ from gputop.sources.processes.host_services import HostServices
 from gputop.sources.processes.loaders import is_pin_memory_thread
 from gputop.sources.processes.open_files import DENIED_FDS, HELD_AGAIN_S, HeldInodes, HeldInodesCache
 from gputop.sources.processes.pipe_writers import PipeWriters
-from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, SampledThread, ThreadSampler, rank_of
+from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, ThreadSampler, rank_of
 from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
 from gputop.sources.processes.system_calls import (
     MOST_POLLED,
@@ -105,14 +105,14 @@ class WaitResolver:
         threads: a GPU process's working threads, or any other process's threads while it waits for something inside
         itself.
         """
-        threads: list[SampledThread] = []
+        threads: list[WaitObservation] = []
         if job.root is None and (most_threads or state.kind == "lock"):
             threads = self._threads.sample(now, pid, job.threads, most_threads or LEAST_THREADS)
         elif most_threads and state.kind in INSIDE:
             threads = self._threads.sample(now, pid, None, most_threads)
-        others = [WaitObservation(now, pid, int(thread.tid), thread.state) for thread in threads]
+        others = threads
         if state.kind == "lock" and job.backward:
-            threads += self._threads.sample(now, pid, job.backward, LEAST_THREADS)
+            threads = threads + self._threads.sample(now, pid, job.backward, LEAST_THREADS)
         target = self._target(now, pid, f"{self._proc}/{pid}", state, job, MOST_STEPS, threads)
         if target is not None:
             if job.is_rank and not job.loaders and not any(thread.state.kind in WORK for thread in threads):
@@ -210,7 +210,7 @@ class WaitResolver:
         state: WaitState,
         job: Job,
         steps: int,
-        threads: Sequence[SampledThread] = (),
+        threads: Sequence[WaitObservation] = (),
     ) -> WaitTarget | None:
         """Return the wait target of a thread; None while it runs."""
         kind = state.kind
@@ -358,7 +358,7 @@ class WaitResolver:
                 return holders
         return ()
 
-    def _lock(self, now: float, pid: int, job: Job, steps: int, threads: Sequence[SampledThread]) -> WaitTarget:
+    def _lock(self, now: float, pid: int, job: Job, steps: int, threads: Sequence[WaitObservation]) -> WaitTarget:
         """Return the probable owner of a lock.
 
         A lock does not name its owner. It is held by a thread of the process that waits for no lock, if all such
@@ -380,7 +380,7 @@ class WaitResolver:
         details = {owner.detail for owner in owners}
         return WaitTarget(owners[0].via, pids[:MOST_PIDS], details.pop() if len(details) == 1 else "", bool(written))
 
-    def _held_up_by(self, now: float, pid: int, thread: SampledThread, job: Job, steps: int) -> WaitTarget | None:
+    def _held_up_by(self, now: float, pid: int, thread: WaitObservation, job: Job, steps: int) -> WaitTarget | None:
         """Return the target of a thread that may hold a lock.
 
         None if the thread waits for a lock itself.
