@@ -30,7 +30,7 @@ else:
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
 OLDEST = (3, 10)
-TRIED_WITH = ("deep", "fleet", "export")
+TRIED_WITH = ("png", "deep", "fleet", "export")
 """The extras beside the program itself: what is small, and has wheels for every Python."""
 IGNORED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 FOREIGN = {name: value for name, value in os.environ.items() if name not in IGNORED}

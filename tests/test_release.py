@@ -49,16 +49,16 @@ def test_publishing_changes_readme_s_lines_and_once_is_enough(tree: Path) -> Non
     [
         (
             '{"url": "file:///a%20b/gputop", "dir_info": {}}',
-            "'/a b/gputop[deep]'",
+            "'/a b/gputop[png]'",
             "pipx install . in a checkout of gputop",
         ),
         (
             '{"url": "file:///w/gputop_tui-1-py3-none-any.whl", "archive_info": {}}',
-            "'/w/gputop_tui-1-py3-none-any.whl[deep]'",
+            "'/w/gputop_tui-1-py3-none-any.whl[png]'",
             "pipx install gputop_tui-1-py3-none-any.whl",
         ),
-        (None, "'gputop-tui[deep]'", "pipx install gputop-tui"),
-        ("not JSON", "'gputop-tui[deep]'", "pipx install gputop-tui"),
+        (None, "'gputop-tui[png]'", "pipx install gputop-tui"),
+        ("not JSON", "'gputop-tui[png]'", "pipx install gputop-tui"),
     ],
 )
 def test_hints_name_the_place_that_gputop_was_installed_from(
@@ -69,14 +69,14 @@ def test_hints_name_the_place_that_gputop_was_installed_from(
     monkeypatch.setattr(extras, "CHECKOUT", str(tmp_path))
     monkeypatch.setattr(extras.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: record))
     monkeypatch.setattr(extras.sys, "executable", "/nowhere/bin/python")
-    assert extras.install("deep") == f"/nowhere/bin/python -m pip install {requirement}"
+    assert extras.install("png") == f"/nowhere/bin/python -m pip install {requirement}"
     assert extras.install_there() == elsewhere
 
 
 def test_hints_name_the_checkout_that_gputop_runs_from() -> None:
     from gputop.model import extras
 
-    assert extras.install("deep").endswith(f" install '{extras.CHECKOUT}[deep]'")
+    assert extras.install("png").endswith(f" install '{extras.CHECKOUT}[png]'")
 
 
 def test_a_tag_that_package_and_changelog_do_not_know_is_refused(tree: Path) -> None:

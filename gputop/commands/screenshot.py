@@ -1,4 +1,4 @@
-"""`gputop screenshot`: the screen as SVG or text."""
+"""`gputop screenshot`: the screen as SVG, PNG or text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
-from gputop.output.picture import svg
+from gputop.output.picture import PngError, png, png_font, svg
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
@@ -33,14 +33,14 @@ NEEDS = Needs("nothing")
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""
 LARGEST = (400, 200)
-SUFFIXES = (".svg", ".txt", ".ans")
+SUFFIXES = (".svg", ".png", ".txt", ".ans")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("source", help="demo, a recording, or fleet")
     add("scenario", nargs="?", help="with demo: one scenario; with fleet: demo for a simulated one")
-    add("-o", "--output", metavar="FILE", required=True, help="FILE.svg, .txt or .ans")
+    add("-o", "--output", metavar="FILE", required=True, help="FILE.svg, .png, .txt or .ans")
     add("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
     add("--size", metavar="WxH", default="160x48", help="columns x rows (default 160x48)")
     add("--gpu", metavar="N", help="select this GPU")
@@ -86,17 +86,28 @@ def _refuse_early(path: Path) -> None:
     """
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: no directory {path.parent}")
+    if path.suffix == ".png":
+        try:
+            png_font()
+        except PngError as error:
+            raise UsageError(str(error)) from error
 
 
 def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:
     """Write painted rows in the form of the suffix."""
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
+    data: str | bytes
     if path.suffix == ".ans":
         data = ansi_text(rows, theme) + "\n"
     elif path.suffix == ".txt":
         data = plain_text(rows)
     else:
         data = svg(rows, theme, title)
+        if path.suffix == ".png":
+            try:
+                data = png(data)
+            except PngError as error:
+                raise UsageError(str(error)) from error
     deliver(data, str(path))
 
 

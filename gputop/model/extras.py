@@ -76,6 +76,7 @@ EXTRAS: Mapping[str, Extra] = {
     "web": Extra("textual-serve", "gputop serve"),
     "mcp": Extra("mcp", "gputop mcp"),
     "deep": Extra("py-spy", "Python stacks in the details of a process"),
+    "png": Extra("resvg-py", "screenshots as PNG"),
     "perf": Extra("nvidia-cuda-cupti", "SM activity by counters, driver 580 and newer"),
     "perf-cu12": Extra("nvidia-cuda-cupti-cu12", "SM activity by counters, older drivers"),
 }

@@ -13,6 +13,7 @@ import pytest
 from gputop.cli import main
 from gputop.commands.command_line import parse
 from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS
+from gputop.output import picture
 from tests.support.command import gputop, is_one_line
 
 ROOT = Path(__file__).parents[2]
@@ -238,6 +239,25 @@ def test_help_on_a_command_is_what_the_command_says_itself(capsys: pytest.Captur
 def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     names = {line.split()[0] for line in _said(capsys, "demo", "--list").splitlines()}
     assert {"healthy", "small_kernels", "communication", "dataloader_cpu", "lost_gpu", "straggler"} <= names
+
+
+def test_a_picture_of_the_verdict_is_a_png_where_its_library_and_a_font_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shot.png"
+    command = ["screenshot", "demo", "small_kernels", "--size", "80x24", "-o", str(path)]
+    with monkeypatch.context() as without_fonts:
+        without_fonts.setattr(picture, "FOLDERS", (str(tmp_path),))
+        assert main(command) == 2
+    assert is_one_line(capsys.readouterr().err) and not path.exists()
+    pytest.importorskip("resvg_py")
+    try:
+        picture.find_font(picture.FOLDERS)
+    except picture.PngError:
+        pytest.skip("this machine has no monospaced font")
+    assert main(command) == 0
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") > 80 * 8
 
 
 @pytest.mark.parametrize("suffix", ["svg", slow("txt"), slow("ans")])
