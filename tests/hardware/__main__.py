@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ MOST_S = 560.0
 """What all steps may take together: a machine is often lent for commands of ten minutes."""
 LEAST_S = 5.0
 """With less left no further step begins."""
-MOST_KEPT_BYTES = 5_000_000
 
 
 class Done(NamedTuple):
@@ -97,14 +95,6 @@ def report(done: Sequence[Done]) -> str:
     )
 
 
-def packed(out: Path) -> Path:
-    """The folder as one file beside it, to be passed on."""
-    path = out.resolve().with_suffix(".tar.gz")
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(out, arcname=out.resolve().name)
-    return path
-
-
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hardware", description=__doc__)
     parser.add_argument("-o", "--output", default="hardware", help="the folder of the report (default hardware)")
@@ -121,10 +111,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     todo = [step for step in steps(out) if args.only is None or args.only in step.title]
     done = run(todo, args.most_s, write)
-    path = packed(out)
-    print(f"written to {out}/report.md; with what was recorded {path}, {path.stat().st_size / 1e6:.1f} MB")
-    if path.stat().st_size > MOST_KEPT_BYTES:
-        print("that is more than 5 MB: pass on what is of interest")
+    print(f"written to {out}/report.md")
     return 1 if any(each.how == "FAILED" for each in done) else 0
 
 

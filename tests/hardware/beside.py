@@ -8,8 +8,7 @@ from pathlib import Path
 
 from gputop.sources.activity.counters.access import PERFMON_DRIVER
 from gputop.sources.capabilities import PERFMON, capabilities
-from tests.hardware import checks
-from tests.hardware.checks import Missing, Wrong, counters_held, first_sample, helper, printed, said
+from tests.hardware.checks import Missing, Wrong, counters_held, first_sample, helper, output
 
 NOBODY = 65534
 PARAMETERS = Path("/proc/driver/nvidia/params")
@@ -34,12 +33,12 @@ def as_nobody() -> str:
     """Without any right the counters are denied; with CAP_PERFMON alone they are had, from driver 565 on."""
     if os.geteuid() != 0:
         raise Missing("only root may start programs as another user")
-    said(["setpriv", "--version"])
+    output(["setpriv", "--version"])
     if "RmProfilingAdminOnly: 0" in (PARAMETERS.read_text() if PARAMETERS.exists() else ""):
         raise Missing("this driver lets every user read the counters")
     if not capabilities().bounding >> PERFMON & 1:
         raise Missing("CAP_PERFMON is outside the bounding set, as in a container without --cap-add=PERFMON")
-    major = int(printed(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]).split(".")[0])
+    major = int(output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]).split(".")[0])
     user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     found = {}
     for right in ("-all", "+perfmon"):
@@ -53,17 +52,5 @@ def as_nobody() -> str:
     with_right = found["+perfmon"]
     allowed = with_right["t"] == "s" if major >= PERFMON_DRIVER else with_right.get("state") == "denied"
     if found["-all"].get("state") != "denied" or not allowed:
-        raise Wrong(text)
-    return text
-
-
-def ncu() -> str:
-    """Nsight Compute gets the counters although a helper has them: it lets go."""
-    metric = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
-    said(["ncu", "--version"])
-    words = ["ncu", "--clock-control", "none", "--metrics", metric, "--launch-count", "1"]
-    with counters_held():
-        text = said([*words, *checks.WORK, "gemm", "--for", "1"], 180.0)
-    if metric not in text:
         raise Wrong(text)
     return text

@@ -29,29 +29,11 @@ class Wrong(Exception):
     """The step ran and showed what must not be."""
 
 
-def said(words: Sequence[str], timeout_s: float = 120.0, right: Sequence[int] = (0,)) -> str:
-    """What a program prints, and how it ended. Raises Missing and Wrong."""
-    status, text = _run(words, timeout_s)
-    text = f"{text[-LONGEST:]}\n(exit {status})"
-    if status == CANNOT and CANNOT not in right:
-        raise Missing(text)
-    if status not in right:
-        raise Wrong(text)
-    return text
+def output(words: Sequence[str], timeout_s: float = 120.0, right: Sequence[int] = (0,), *, merged: bool = False) -> str:
+    """What a program prints to stdout, or to both streams where ``merged``. Raises Missing and Wrong.
 
-
-def printed(words: Sequence[str], timeout_s: float = 120.0, right: Sequence[int] = (0,)) -> str:
-    """All that it prints to stdout alone: what other programs read. Raises Missing and Wrong."""
-    status, text = _run(words, timeout_s, merged=False)
-    if status == CANNOT and CANNOT not in right:
-        raise Missing(text[-LONGEST:])
-    if status not in right:
-        raise Wrong(f"{text[-LONGEST:]}\n(exit {status})")
-    return text
-
-
-def _run(words: Sequence[str], timeout_s: float, *, merged: bool = True) -> tuple[int, str]:
-    """Exit status and output. Whatever happens here, the program is gone afterwards, and so is what it has started."""
+    Whatever happens here, the program is gone afterwards, and so is what it has started.
+    """
     if shutil.which(words[0]) is None:
         raise Missing(f"{words[0]} is not here")
     stderr = subprocess.STDOUT if merged else subprocess.PIPE
@@ -66,7 +48,10 @@ def _run(words: Sequence[str], timeout_s: float, *, merged: bool = True) -> tupl
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, out if process.returncode == 0 or not err else f"{out}{err}"
+    if (status := process.returncode) in right:
+        return out
+    text = f"{out}{err or ''}"[-LONGEST:] + f"\n(exit {status})"
+    raise Missing(text) if status == CANNOT else Wrong(text)
 
 
 @contextmanager

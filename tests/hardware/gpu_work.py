@@ -1,4 +1,4 @@
-"""Work for a real GPU, by PyTorch: `python -m tests.hardware.gpu_work gemm|job`. Exit 3 without either."""
+"""Work for a real GPU, by PyTorch: `python -m tests.hardware.gpu_work CAUSE`. Exit 3 without either."""
 
 from __future__ import annotations
 
@@ -131,25 +131,9 @@ def job(torch: Any, cause: str, seconds: float, device: str = "cuda") -> None:
             work(times)
 
 
-def gemm(torch: Any, seconds: float) -> None:
-    """Prints how many TFLOP/s a large product of matrices reaches."""
-    a = torch.randn(WIDTH, WIDTH, device="cuda", dtype=torch.float16)
-    for _ in range(3):
-        a @ a
-    torch.cuda.synchronize()
-    begun, count = time.monotonic(), 0
-    while time.monotonic() - begun < seconds:
-        for _ in range(10):
-            a @ a
-        torch.cuda.synchronize()
-        count += 10
-    print(f"{2 * WIDTH**3 * count / (time.monotonic() - begun) / 1e12:.1f}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hardware.gpu_work", description=__doc__)
-    parser.add_argument("work", choices=("gemm", "job"))
-    parser.add_argument("cause", nargs="?", choices=CAUSES)
+    parser.add_argument("cause", choices=CAUSES)
     parser.add_argument("--for", dest="seconds", type=float, default=5.0)
     args = parser.parse_args()
     try:
@@ -160,10 +144,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("PyTorch sees no GPU", file=sys.stderr)
         return 3
-    if args.work == "job":
-        job(torch, args.cause or "healthy", args.seconds)
-    else:
-        gemm(torch, args.seconds)
+    job(torch, args.cause, args.seconds)
     return 0
 
 

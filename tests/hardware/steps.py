@@ -16,10 +16,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tests.hardware import checks
-from tests.hardware.beside import as_nobody, ncu, two_helpers
-from tests.hardware.checks import Missing, Wrong, printed, said
+from tests.hardware.beside import as_nobody, two_helpers
+from tests.hardware.checks import Missing, Wrong, output
 from tests.hardware.gpu_work import CAUSES
-from tests.hardware.load import gpus, half_busy
 
 SOURCES = ("gpm", "dcgm-exporter", "dcgmi", "counters")
 PACKAGES = (
@@ -33,7 +32,6 @@ PACKAGES = (
     "nvitop",
 )
 JOB_S = 32.0
-MOST_APART_PCT = 5.0
 ONCE = 5
 WARM_UP_S, WATCHED_S = 4.0, 15.0
 """Of a program on a terminal: what is not counted, and what is."""
@@ -65,7 +63,7 @@ def machine() -> str:
         lines += [line for line in text.splitlines() if re.match(r"Cap|Rm(Prof|Perf)|NVRM|GCC|\d+:", line)]
     for words in (("nvidia-smi",), ("nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE")):
         try:
-            lines.append(said(words, 20.0))
+            lines.append(output(words, 20.0, merged=True))
         except (Missing, Wrong) as trouble:
             lines.append(str(trouble))
     return "\n".join(lines)
@@ -73,21 +71,29 @@ def machine() -> str:
 
 def doctor(out: Path) -> str:
     """The report for people; that for programs is kept beside."""
-    text = printed([*checks.GPUTOP, "doctor", "--json"], right=(0, 1))
+    text = output([*checks.GPUTOP, "doctor", "--json"], right=(0, 1))
     (out / "doctor.json").write_text(text, "utf-8")
-    return said([*checks.GPUTOP, "doctor"], right=(0, 1))
+    return output([*checks.GPUTOP, "doctor"], right=(0, 1))
 
 
 def once(out: Path) -> str:
     """What is printed, what is kept as JSON, and how long it takes with the real driver."""
-    (out / "once.json").write_text(printed([*checks.GPUTOP, "once", "--json"]), "utf-8")
-    text = said([*checks.GPUTOP, "once"])
+    (out / "once.json").write_text(output([*checks.GPUTOP, "once", "--json"]), "utf-8")
+    text = output([*checks.GPUTOP, "once"])
     took = []
     for _ in range(ONCE):
         begun = time.monotonic()
-        printed([*checks.GPUTOP, "once"])
+        output([*checks.GPUTOP, "once"])
         took.append(1000 * (time.monotonic() - begun))
     return f"{text}\ntook {', '.join(f'{ms:.0f}' for ms in took)} ms, median {median(took):.0f}"
+
+
+def gpus(*options: str) -> list[dict[str, Any]]:
+    """The GPUs as `gputop once --json` gives them. Raises Missing where there is none."""
+    found: list[dict[str, Any]] = json.loads(output([*checks.GPUTOP, "once", "--json", *options]))["gpus"]
+    if not found:
+        raise Missing("no GPU")
+    return found
 
 
 def prove(source: str, out: Path) -> Step:
@@ -97,27 +103,9 @@ def prove(source: str, out: Path) -> Step:
         if not any(gpu["sm_source"] == source for gpu in gpus("--sm-source", source)):
             raise Missing(f"nothing here is measured by {source}: the doctor says why")
         options = ["--sm-source", source, "--record", f"{kept}.jsonl.gz", "-o", f"{kept}.svg"]
-        return said([*checks.GPUTOP, "prove", *options], 180.0)
+        return output([*checks.GPUTOP, "prove", *options], 180.0, merged=True)
 
     return Step(f"prove by {source}", run)
-
-
-def dmon() -> str:
-    """NVIDIA's own reading of SM activity beside ours, while a GPU works."""
-    with half_busy() as expected:
-        text = printed(["nvidia-smi", "dmon", "--gpm-metrics", "2", "-c", "6", "-i", "0"])
-        ours = gpus("--sm-source", "gpm")[0]["sm_active_pct"]
-    if ours is None:
-        raise Missing(f"no GPM on GPU 0\n{text}")
-    rows = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    try:
-        theirs = median(float(row[-1]) for row in rows[-3:])
-    except (ValueError, IndexError):
-        raise Wrong(f"its table cannot be read:\n{text}") from None
-    text += f"\nnvidia-smi {theirs:.1f} %, gputop {ours:.1f} %, expected {expected:.1f} %"
-    if abs(theirs - ours) > MOST_APART_PCT:
-        raise Wrong(text)
-    return text
 
 
 def on_a_terminal() -> str:
@@ -162,9 +150,9 @@ def loader_job(cause: str, out: Path) -> Step:
     path = str(out / f"job-{cause}.jsonl.gz")
 
     def run() -> str:
-        work = [*checks.WORK, "job", cause, "--for", str(JOB_S)]
-        ran = said([*checks.GPUTOP, "run", "-o", path, "--", *work], JOB_S + 90.0)
-        found: list[dict[str, Any]] = json.loads(printed([*checks.GPUTOP, "diagnose", path, "--json"], right=(0, 1)))[
+        work = [*checks.WORK, cause, "--for", str(JOB_S)]
+        ran = output([*checks.GPUTOP, "run", "-o", path, "--", *work], JOB_S + 90.0, merged=True)
+        found: list[dict[str, Any]] = json.loads(output([*checks.GPUTOP, "diagnose", path, "--json"], right=(0, 1)))[
             "gpus"
         ]
         told = [f"GPU {gpu['index']}: {gpu['verdict']}, {'; '.join(gpu['evidence'])}" for gpu in found]
@@ -184,11 +172,9 @@ def steps(out: Path) -> list[Step]:
         Step("doctor", lambda: doctor(out)),
         Step("once", lambda: once(out)),
         first,
-        Step("dmon", dmon),
         Step("on a terminal, beside nvitop", on_a_terminal),
         *others,
         Step("two helpers, and kill -9", two_helpers),
         Step("as uid 65534", as_nobody),
         *(loader_job(cause, out) for cause in CAUSES),
-        Step("ncu beside the counters", ncu),
     ]

@@ -20,12 +20,19 @@ from gputop.model.snapshot import Event, ProcessStatic
 from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.processes.process_facts import FactsReader, command_text, executable_name
 from tests.support.examples import looks, text_of
-from tests.support.ordinary_commands import commands_with_names, ordinary_commands
 from tests.support.pace import slowness
 from tests.support.recording_frames import read_back
 from tests.support.scenes import gpu, snap, train
-from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
-from tests.support.secret_shapes import SHAPES, shape
+from tests.support.secret_commands import (
+    COMMANDS,
+    HF,
+    ORDINARY,
+    SHAPES,
+    S,
+    commands_with_names,
+    ordinary_commands,
+    shape,
+)
 
 
 def _leaks(text: str) -> bool:
