@@ -53,7 +53,7 @@ def test_what_runs_without_a_screen_stands_beside_the_reference_at_rest() -> Non
 def test_beside_nvitop_it_costs_what_is_written(tmp_path: Path) -> None:
     trouble = None if shutil.which("cc") else "no C compiler (cc) for the stand-in driver"
     try:
-        reference = nvitop(None, tmp_path)
+        reference = nvitop(tmp_path)
     except CannotInstall as reason:
         trouble = f"nvitop cannot be had from the package index: {reason}"
     if trouble is not None:

@@ -55,12 +55,6 @@ class Program:
         """What its Python must know besides ``_clean_environment``."""
         return {} if self.source is None else {"PYTHONPATH": str(self.source)}
 
-    def version(self) -> str:
-        """The last word of ``--version``."""
-        environment = {**_clean_environment(), **self.environment()}
-        done = subprocess.run([*self.executable, "--version"], env=environment, capture_output=True, text=True)
-        return done.stdout.split()[-1]
-
 
 def gputop(python: str | None, directory: Path) -> Program:
     """This checkout's gputop: installed as a user gets it, or run from the source tree by a given interpreter.
@@ -75,9 +69,9 @@ def gputop(python: str | None, directory: Path) -> Program:
     )
 
 
-def nvitop(path: str | None, directory: Path) -> Program:
-    """nvitop at a given path, or freshly installed. Raises CannotInstall."""
-    return Program("nvitop", (path or str(_install(PEER, directory / "venv-nvitop") / "nvitop"),), ("--once",))
+def nvitop(directory: Path) -> Program:
+    """nvitop, freshly installed. Raises CannotInstall."""
+    return Program("nvitop", (str(_install(PEER, directory / "venv-nvitop") / "nvitop"),), ("--once",))
 
 
 def _install(requirement: str, home: Path) -> Path:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from tests.bench.measure import Results
@@ -21,9 +19,7 @@ ROWS = (
     ("key_answer_ms", "answer to a key, ms", 1),
     ("bytes_per_s", "bytes/s to the terminal", 0),
     ("peak_mb", "memory: most resident, MB", 1),
-    ("rss_mb", "memory: resident at rest, MB", 1),
     ("pss_mb", "memory: PSS at rest, MB", 1),
-    ("private_mb", "memory: private at rest, MB", 1),
     ("nvml_calls_per_s", "NVML calls/s", 1),
     ("once_ms", "print once, ms", 0),
     ("once_cpu_ms", "print once, ms of CPU", 0),
@@ -43,20 +39,6 @@ def ratios(results: Mapping[str, Results]) -> dict[str, dict[str, float]]:
     return {
         name: {key: value / base[key] for key, value in row.items() if base.get(key)} for name, row in medians.items()
     }
-
-
-def as_data(load: Load, results: Mapping[str, Results]) -> dict[str, Any]:
-    """The load, and of each program its figures, its ratios to the reference and its trouble."""
-    of_reference = ratios(results)
-    programs = {
-        name: {
-            "figures": {key: asdict(spread) for key, spread in result.figures().items()},
-            f"ratio_to_{REFERENCE}": of_reference.get(name, {}),
-            "trouble": result.trouble,
-        }
-        for name, result in results.items()
-    }
-    return {"load": asdict(load), "programs": programs}
 
 
 def as_table(load: Load, results: Mapping[str, Results]) -> str:

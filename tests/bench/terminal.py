@@ -31,24 +31,22 @@ class ProgramEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Megabytes (10⁶) of some processes together. ``peak_mb`` is the most that was ever resident, ``pss_mb`` shares
-    shared pages out evenly, ``private_mb`` (USS) is what would be free without them. None: the kernel does not say."""
+    """Megabytes (10⁶) of a process. ``peak_mb`` is the most that was ever resident, ``pss_mb`` shares shared pages out
+    evenly. None: the kernel does not say."""
 
     peak_mb: float | None
-    rss_mb: float | None
     pss_mb: float | None
-    private_mb: float | None
 
 
-def memory_of(pids: Sequence[int]) -> Memory:
-    """The memory of some processes now. Raises OSError when one is gone."""
-    text = "".join(Path(f"/proc/{pid}/{name}").read_text() for pid in pids for name in ("status", "smaps_rollup"))
+def memory_of(pid: int) -> Memory:
+    """The memory of a process now. Raises OSError when it is gone."""
+    text = "".join(Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "smaps_rollup"))
 
     def megabytes(name: str) -> float | None:
-        found = re.findall(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
-        return 1024 * sum(map(int, found)) / 1e6 if found else None
+        found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+        return 1024 * int(found[1]) / 1e6 if found else None
 
-    return Memory(*map(megabytes, ("VmHWM", "VmRSS", "Pss", r"Private_\w+")))
+    return Memory(megabytes("VmHWM"), megabytes("Pss"))
 
 
 def process_cpu_s(pid: int) -> float:
@@ -124,8 +122,7 @@ class Terminal:
         return process_cpu_s(self.pid)
 
     def memory(self) -> Memory:
-        """What the program has in memory now, with the parent that holds its terminal."""
-        return memory_of([self.pid])
+        return memory_of(self.pid)
 
     def close(self, patience_s: float = 1.0) -> None:
         """Ask with ``q``, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""

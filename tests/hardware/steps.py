@@ -126,7 +126,7 @@ def on_a_terminal() -> str:
             terminal.drain(WATCHED_S)
             cpu_pct[name] = 100 * (terminal.cpu_s() - used) / (time.monotonic() - begun)
             first = terminal.first_shown_s(r"[0-9] ?[GM]iB")
-            memory_mb = terminal.memory().rss_mb
+            memory_mb = terminal.memory().peak_mb
         except ProgramEnded as ended:
             lines.append(f"{name} has ended: {ended}")
             if name == "gputop":
