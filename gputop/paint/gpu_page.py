@@ -24,15 +24,13 @@ from gputop.paint.charts import gap_chart, marks, round_top, with_cursor, with_m
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.facts import FACTS, MOMENT
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, fit, shorten, text_row
+from gputop.paint.line import Line, Row, fit, shorten, text_row
 from gputop.paint.panes import LANES, ShownGpu
-from gputop.paint.verdict_history import VerdictSpan, list_rows, strip, verdict_at, verdict_spans
+from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at, verdict_spans
 from gputop.paint.words import Field, gpu_label, number_labels
 
 # Its charts: what is drawn, to which scale, and the values at a moment.
 
-GROWTH_NEEDS_S = 600.0
-"""The span that the rule for leaks looks back, see ``diagnosis.hardware_health``."""
 MARK_SERIES = (
     ("T", "level.red", "slowed_heat_pct", "T heat"),
     ("B", "level.red", "slowed_brake_pct", "B brake"),
@@ -151,22 +149,6 @@ def _add_lanes(page: DetailPage, lanes: Sequence[tuple[str, str, str]]) -> None:
             page.lane(label, name, style)
 
 
-def memory_words(g: ShownGpu) -> Span:
-    """Return whether memory grows without end, as (text, style).
-
-    Only the rule for leaks decides.
-    """
-    leak = next((badge for badge in g.d.badges if badge.id == "memory_leak"), None)
-    if leak is not None:
-        return terminal_safe(leak.evidence), f"level.{leak.level}"
-    covered = g.frame.history.covered_s(g.gpu.static.uuid)
-    if g.gpu.mem_used_bytes is None:
-        return "memory is not measured", "dim"
-    if covered < GROWTH_NEEDS_S - 30.0:
-        return f"growth needs 10 min of data ({covered:.0f} s so far)", "dim"
-    return "steady: not filling up", "dim"
-
-
 def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
     """Return all known values at the cursor as fields.
 
@@ -192,7 +174,6 @@ def _moment(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
-MOST_VERDICTS = 20
 ONE_LINE = 240
 """From this width on all values of a moment fit one row."""
 
@@ -217,8 +198,6 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     listed = verdict_spans(frame, g.d)
     foot = page.foot(lambda: _moment(page, listed), 1 if height < 16 or width >= ONE_LINE else 2)
     _add_charts(page, g, listed, height - len(head) - len(foot) - 1)
-    page.heading("verdicts, the newest first")
-    page.rows += list_rows(listed, frame.snapshot.t, view, width, MOST_VERDICTS)
     host_rows.add_ports(page)
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
     if frame.snapshot.machine.is_simulated:
@@ -243,8 +222,6 @@ def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: 
         page.chart(chart, other)
         if chart.name == "sm_clock_mhz":
             _add_throttling(page)
-        if chart.name == "mem_used_bytes":
-            page.words("", *memory_words(g))
     _add_lanes(page, lanes)
     marked = page.frame.history.marks_within(g.gpu.static.uuid, page.axis.begin, page.axis.end)
     if marked:

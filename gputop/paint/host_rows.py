@@ -171,7 +171,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
             break
         line.add("   ").add(name + " ", "dim")
         if size:
-            line.add_all(bar(value, 100.0, size, view.glyphs, "bar.run"))
+            line.add_all(bar(value, 100.0, size, view.glyphs, "bar.used"))
         line.add(f" {number(value, 3)} %", "text")
     return [line.row(width)]
 

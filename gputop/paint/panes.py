@@ -261,7 +261,7 @@ def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
     """
     gpu = g.mean
     spans: list[Span] = [("MEM  ", "dim")]
-    spans += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, g.glyphs, "bar.mem")
+    spans += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, g.glyphs, "bar.used")
     spans.append((f" {memory(gpu)}", "text"))
     since = trouble_since(g)
     if since and sum(len(text) for text, _ in spans) + 3 + len(since) <= width:

@@ -1,18 +1,15 @@
 """The columns of the process table, and its filter.
 
-There is one for every process key of the catalogue. Heads, units and definitions come from the catalogue. Totals over a
-process and its descendants are columns of their own (``tree_…``), so that one column never means two things.
+There is one for every process key of the catalogue. Heads, units and definitions come from the catalogue.
 """
 
 from __future__ import annotations
 
-import re
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
@@ -63,54 +60,19 @@ class Placed(Struct, frozen=True):
     width: int
 
 
-TREE_TOTALS = {
-    "tree_cpu_pct": ("cpu_pct", "TREE-CPU", "CPU time of the process and of all below it, percent of one core"),
-    "tree_rss_bytes": ("rss_bytes", "TREE-MEM", "resident host memory of the tree; pages that are shared count twice"),
-    "tree_read_bytes_per_s": ("read_bytes_per_s", "TREE-READ", "read from storage by the tree"),
-    "tree_write_bytes_per_s": ("write_bytes_per_s", "TREE-WRITE", "written to storage by the tree"),
-}
-"""Key of a total → the catalogue key that it sums, head, definition."""
-
-_FORMS = {
-    key: (letter.strip("-"), int(width), int(rank), side == "right", order == "rising")
-    for key, letter, width, rank, side, order in map(str.split, """
-gpu                 g          4     9  right rising
-pid                 p          7     9  right rising
-user                u          8     6  left  rising
-gpu_mem_bytes       m          8     8  right falling
-gpu_time_pct        t          9     4  right falling
-cpu_pct             c          6     7  right falling
-tree_cpu_pct        e          8     1  right falling
-loader              l         14     5  left  rising
-rss_bytes           r          8     3  right falling
-age_s               a          8     2  right falling
-job                 j         11     1  left  rising
-command             n         16    10  left  rising
-state               s          1     5  left  rising
-waiting_on          w          8     5  left  rising
-read_bytes_per_s    d          9     4  right falling
-write_bytes_per_s   b          9     4  right falling
-threads             h          7     3  right falling
-role                o          6     4  left  rising
-container           k         19     1  left  rising
-why                 y         24     1  left  rising
-name                x         14     3  left  rising
-run_pct             -          5     4  right falling
-wait_pct            v          5     4  right falling
-type                -          4     2  left  rising
-tree_rss_bytes      -          8     2  right falling
-ppid                -          7     3  right rising
-nccl                -          4     1  right falling
-pin_memory          -          4     1  right falling
-starttime           -         11     1  right rising
-server              -         14     1  left  rising
-job_key             -         12     1  left  rising
-framework           -         10     1  left  rising
-""".strip().split("\n"))
+FORMS: Mapping[str, tuple[str, int, int]] = {
+    "gpu": ("g", 4, 9), "pid": ("p", 7, 9), "user": ("u", 8, 6), "gpu_mem_bytes": ("m", 8, 8),
+    "gpu_time_pct": ("t", 9, 4), "cpu_pct": ("c", 6, 7), "loader": ("l", 14, 5), "rss_bytes": ("r", 8, 3),
+    "age_s": ("a", 8, 2), "job": ("j", 11, 1), "command": ("n", 16, 10), "state": ("s", 1, 5),
+    "waiting_on": ("w", 8, 5), "read_bytes_per_s": ("d", 9, 4), "write_bytes_per_s": ("b", 9, 4),
+    "threads": ("h", 7, 3), "role": ("o", 6, 4), "container": ("k", 19, 1), "why": ("y", 24, 1), "name": ("x", 14, 3),
+    "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1),
+    "pin_memory": ("", 4, 1), "starttime": ("", 11, 1), "server": ("", 14, 1), "job_key": ("", 12, 1),
+    "framework": ("", 10, 1),
 }  # fmt: skip
-"""Key → sort letter (every letter once), width, rank in giving way (the column with the lowest rank goes first), side,
-and whether it sorts from small to large at first.
-"""
+"""Sort letter (every letter once), width, and rank in giving way: the column with the lowest rank goes first."""
+_NUMBERED = ("gpu", "pid", "ppid", "starttime")
+"""Numbers that sort from small to large at first, as texts do."""
 
 DEFAULT = (
     "gpu", "pid", "user", "gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "loader", "rss_bytes", "age_s", "job", "command",
@@ -149,20 +111,8 @@ def loader_words(process: ProcessSample, children: Children, *, states: bool = F
     return " ".join([words, *(f"{state}{seen.count(state)}" for state in sorted(set(seen), key=MOST_STATES.find))])
 
 
-def _total(process: ProcessSample, children: Children, key: str) -> float | None:
-    """Return the sum over a process and its descendants.
-
-    Values that are not measured are left out; None when nothing is.
-    """
-    measured = [number for p in (process, *children) if (number := value(p, key)) is not None]
-    return sum(measured) if measured else None
-
-
 def _reader(key: str) -> Callable[[ProcessSample, Children], Value]:
     """How to read a column's value."""
-    if key in TREE_TOTALS:
-        source = TREE_TOTALS[key][0]
-        return lambda p, c: _total(p, c, source)
     if key == "job":
         return lambda p, c: p.static.job or p.static.container
     if key == "loader":
@@ -202,22 +152,17 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
 
 
 def _columns() -> dict[str, ProcessColumn]:
-    totals = {
-        key: replace(PROCESS_METRICS[source], key=key, label=head, definition=definition)
-        for key, (source, head, definition) in TREE_TOTALS.items()
-    }
-    catalogue = {**PROCESS_METRICS, **PROCESS_STATIC, **totals}
+    catalogue = {**PROCESS_METRICS, **PROCESS_STATIC}
     columns: dict[str, ProcessColumn] = {}
     for key in (*DEFAULT, *(key for key in catalogue if key not in DEFAULT)):
         metric = catalogue[key]
         head = "LOADERS" if key == "loader" else metric.label
-        usual = ("", 10 if metric.unit == "bytes/s" else 7, 1, True, False)
-        letter, width, keep, right, rising = _FORMS.get(key, usual)
+        letter, width, keep = FORMS.get(key, ("", 10 if metric.unit == "bytes/s" else 7, 1))
         width = max(width, len(head))
-        value = _reader(key)
+        value, is_text = _reader(key), metric.unit == "text"
         columns[key] = ProcessColumn(
             key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
-            right=right, rising=rising, flexible=key in ("command", "why"),
+            right=not is_text, rising=is_text or key in _NUMBERED, flexible=key in ("command", "why"),
         )  # fmt: skip
     return columns
 
@@ -349,15 +294,13 @@ def column_rows(chosen: tuple[str, ...], at: str, width: int) -> list[Row]:
 
 # The filter: ``gpu:3 user:ml mem>10G !state:D name~train "two words"``, and what it lets through.
 
-MOST_REMEMBERED = 50
 ALIASES = {
     "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
     "read": "read_bytes_per_s", "write": "write_bytes_per_s", "age": "age_s", "run": "run_pct", "queue": "wait_pct",
     "wait": "waiting_on", "waits": "waiting_on", "pin": "pin_memory", "throttled": "throttled_pct",
-    "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes", "index": "gpu",
+    "index": "gpu",
 }  # fmt: skip
 """Short names → catalogue keys, which are understood as well."""
-_NUMBERED = ("gpu", "pid", "ppid", "starttime")
 
 NO_FILTER = Expression()
 
@@ -428,8 +371,7 @@ def process_vocabulary() -> Vocabulary:
 
 
 def _unit(field: str) -> Unit:
-    metric = PROCESS_METRICS.get(field) or PROCESS_STATIC.get(field)
-    return (metric or PROCESS_METRICS[field.removeprefix("tree_")]).unit
+    return (PROCESS_METRICS.get(field) or PROCESS_STATIC[field]).unit
 
 
 def may_become_field(text: str) -> bool:
@@ -442,28 +384,12 @@ def may_become_field(text: str) -> bool:
     return bool(word) and any(name.startswith(word) for name in (*fields.aliases, *fields.units))
 
 
-def remembered(history: tuple[str, ...], text: str) -> tuple[str, ...]:
-    """Return a history of filters with one more.
-
-    Newest last, each once, at most MOST_REMEMBERED.
-    """
-    text = text.strip()
-    if not text:
-        return history
-    return (*(old for old in history if old != text), text)[-MOST_REMEMBERED:]
-
-
-# A command line shortened to its job: interpreter and script by name, a launcher together with what it starts.
+# A command line shortened to its job: interpreter and script by name.
 #
 # Pure. The whole command is shown in the details and by scrolling the column.
 
 INTERPRETERS = ("python", "pypy")
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
-LAUNCHING_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-                     "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
-COUNTS = r"(?:--nproc[_-]per[_-]node|--num[_-]processes|--num[_-]gpus|-np|-n)(?:=(\w+))?$"
-"""Options that say how many processes a launcher starts."""
-WITH_VALUE = frozenset(("-X", "-W", "-c"))
+WITH_VALUE = frozenset(("-X", "-W"))
 """Options of an interpreter that take the next word."""
 
 
@@ -471,47 +397,19 @@ WITH_VALUE = frozenset(("-X", "-W", "-c"))
 def job_words(command: str) -> str:
     """Return a command line as the job that it is.
 
-    ``python train.py --lr 1``, ``python -m vllm.serve``, ``torchrun 4 × train.py``; other programs by their name.
+    ``python train.py --lr 1``, ``python -m vllm.serve``; other programs by their name.
     """
     words = command.split()
     if not words:
         return command
     name, rest = _base(words[0]), words[1:]
-    if name.rstrip("0123456789.") not in INTERPRETERS:
-        return _launched(name, rest) if name in LAUNCHERS else " ".join([name, *rest])
-    name = "python" if name.startswith("python") else name
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        if rest[0] == "-c":
-            return " ".join([name, *rest])
+    if not name.startswith(INTERPRETERS):
+        return " ".join([name, *rest])
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
         rest = rest[2:] if rest[0] in WITH_VALUE else rest[1:]
-    if rest[:1] == ["-m"] and len(rest) > 1:
-        launcher = LAUNCHING_MODULES.get(rest[1])
-        return _launched(launcher, rest[2:]) if launcher else " ".join([name, *rest])
-    if not rest:
-        return name
-    script = _base(rest[0])
-    return _launched(script, rest[1:]) if script in LAUNCHERS else " ".join([name, script, *rest[1:]])
+    script = [] if not rest else [rest[0] if rest[0].startswith("-") else _base(rest[0])]
+    return " ".join([name.rstrip("0123456789."), *script, *rest[1:]])
 
 
 def _base(word: str) -> str:
     return word.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _launched(launcher: str, rest: list[str]) -> str:
-    """Return the launcher, its process count and its program.
-
-    The program is the first word that is a script, or -m's module.
-    """
-    number = ""
-    for place, word in enumerate(rest):
-        count_option = re.match(COUNTS, word)
-        if count_option:
-            number = count_option[1] or (rest[place + 1] if place + 1 < len(rest) else "")
-        if word in ("-m", "--module") and place + 1 < len(rest):
-            job = [rest[place + 1], *rest[place + 2 :]]
-        elif word.endswith(".py"):
-            job = [_base(word), *rest[place + 1 :]]
-        else:
-            continue
-        return " ".join([launcher, *([number, "×"] if number else []), *job])
-    return " ".join([launcher, *rest])

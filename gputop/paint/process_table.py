@@ -6,7 +6,7 @@ filter keeps what passes it, and above a child that passes, its GPU process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Literal
 
@@ -19,7 +19,7 @@ from gputop.model.history import ProcessHistory
 from gputop.model.quantity import size, terminal_safe
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
-from gputop.paint.line import Line, Row, fit, shorten
+from gputop.paint.line import Line, Row, fit, shorten, text_row
 from gputop.paint.process_columns import (
     BY_VERDICT,
     COLUMNS,
@@ -374,8 +374,7 @@ def cursor(rows: Sequence[ShownProcess], frame: Frame, view: View) -> int:
 Grouping = Literal["user", "job"]
 NO_JOB = "(no job)"
 UNKNOWN = "(not visible)"
-NAME_WIDTH = 20
-GPU_WIDTH = 8
+NUMBERS_WIDTH, LEAST_NAME, LONGEST_NAME = 68, 12, 32
 
 
 class ProcessGroup(Struct, frozen=True):
@@ -385,7 +384,7 @@ class ProcessGroup(Struct, frozen=True):
     """
 
     name: str
-    gpu_mem_by_gpu: Mapping[int, float | None]
+    gpus: int
     gpu_mem_bytes: float | None
     processes: int
     loaders: int
@@ -412,21 +411,18 @@ def group_of(process: ProcessSample, by: Grouping) -> str:
 
 
 def _group(name: str, processes: list[ProcessSample], idle: set[int]) -> ProcessGroup:
-    on_gpu: dict[int, list[float | None]] = {}
-    for p in processes:
-        if p.role == "gpu" and p.gpu is not None:
-            on_gpu.setdefault(p.gpu, []).append(p.gpu_mem_bytes)
-    by_gpu = {gpu: _sum(values) for gpu, values in sorted(on_gpu.items())}
+    holders = [p for p in processes if p.role == "gpu" and p.gpu is not None]
+    gpus = {p.gpu for p in holders}
     once = list({(p.pid, p.starttime): p for p in processes}.values())
     return ProcessGroup(
         name,
-        by_gpu,
-        _sum(list(by_gpu.values())),
+        len(gpus),
+        _sum([p.gpu_mem_bytes for p in holders]),
         len({(p.pid, p.starttime) for p in processes if p.role == "gpu"}),
         sum(p.role == "loader" for p in once),
         _sum([p.cpu_pct for p in once]),
         _sum([p.rss_bytes for p in once]),
-        len(idle & by_gpu.keys()),
+        len(idle & gpus),
     )
 
 
@@ -435,60 +431,23 @@ def _sum(values: list[float | None]) -> float | None:
     return sum(measured) if measured else None
 
 
-def summary_head(frame: Frame, by: Grouping, width: int) -> Row:
-    """Return the column heads of the summary.
-
-    One for each GPU at the end, as far as they fit.
-    """
-    line = Line().add(
-        f" {'USER' if by == 'user' else 'JOB':<{NAME_WIDTH}} GPUS  NOT WORKING   GPU-MEM  PROCESSES", "heading"
-    )
-    line.add("  LOADERS     CPU%  HOST-MEM", "heading")
-    for gpu in _gpus(frame, width - line.width):
-        line.add(f"  {f'GPU {gpu}':>{GPU_WIDTH}}", "heading")
-    return line.row(width)
+def summary_head(by: Grouping, width: int) -> Row:
+    """Return the column heads of the summary."""
+    name = f"{'USER' if by == 'user' else 'JOB':<{_name_width(width)}}"
+    return text_row(f" {name} GPUS  NOT WORKING   GPU-MEM  PROCESSES  LOADERS     CPU%  HOST-MEM", width, "heading")
 
 
-SUMMARY_WIDTH = 85
-"""Cells of the summary before its columns of GPUs."""
-
-
-LEAST_SAID = 80
-"""A narrower screen has no room for what it lacks."""
-
-
-def hidden_words(frame: Frame, width: int) -> str:
-    """Return which part of the summary does not fit."""
-    gpus = len(frame.snapshot.gpus)
-    shown = len(_gpus(frame, width - SUMMARY_WIDTH))
-    if shown == gpus:
-        return ""
-    lacks = "host memory and " if width < SUMMARY_WIDTH else ""
-    if width < LEAST_SAID:
-        return "more on a wider screen"
-    return f"{lacks}memory on {gpus - shown} of {gpus} GPUs: on a wider screen"
-
-
-def summary_row(frame: Frame, group: ProcessGroup, width: int, *, selected: bool) -> Row:
+def summary_row(group: ProcessGroup, width: int, *, selected: bool) -> Row:
     """Return one group as a row.
 
     GPUs on which it does no work are a yellow count.
     """
-    line = Line().add(f" {fit(group.name, NAME_WIDTH)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
+    line = Line().add(f" {fit(group.name, _name_width(width))} ", "value").add(f"{group.gpus:>4}  ")
     line.add(f"{group.not_working or '–':>11}", "level.yellow" if group.not_working else "dim")
     line.add(f"  {size(group.gpu_mem_bytes, 8)}  {group.processes:>9}  {group.loaders:>7}")
     cpu = "–" if group.cpu_pct is None else f"{group.cpu_pct:.0f}"
-    line.add(f"  {cpu:>7}  {size(group.rss_bytes, 8)}")
-    for gpu in _gpus(frame, width - line.width):
-        holds_memory = gpu in group.gpu_mem_by_gpu
-        text = size(group.gpu_mem_by_gpu.get(gpu), GPU_WIDTH) if holds_memory else " " * (GPU_WIDTH - 1) + "·"
-        line.add(f"  {text}", "text" if holds_memory else "dim")
-    return line.row(width, "select" if selected else None)
+    return line.add(f"  {cpu:>7}  {size(group.rss_bytes, 8)}").row(width, "select" if selected else None)
 
 
-def _gpus(frame: Frame, room: int) -> list[int]:
-    """Return the GPUs that get a column.
-
-    No column is cut in two.
-    """
-    return [gpu.static.index for gpu in frame.snapshot.gpus][: max(0, room // (GPU_WIDTH + 2))]
+def _name_width(width: int) -> int:
+    return max(LEAST_NAME, min(LONGEST_NAME, width - NUMBERS_WIDTH))

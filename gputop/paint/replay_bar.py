@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.quantity import clock_time, elapsed
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown, level_glyph
@@ -74,37 +73,16 @@ def replay_bar(
     return rows, [state.target(), *[moment] * (len(rows) - 1)]
 
 
-LEGEND = (
-    ("green", STATE_WORDS["working"]), ("info", f"{STATE_WORDS['idle']}, note"), ("yellow", "warning"),
-    ("red", "alarm"), ("grey", STATE_WORDS["unmeasured"]),
-)  # fmt: skip
-"""What the colours of a strip mean."""
-
-
 def _position(view: View, replay: Replay, width: int, label: int, columns: int) -> Row:
-    """Return the row of the position in the past.
-
-    Its first and its last time, and the legend where there is room.
-    """
+    """Return the row of the position in the past, with its first and its last time."""
     offset = view.utc_offset_s
     span = max(replay.end - replay.begin, 1e-9)
     at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
     first_time, last_time = clock_time(replay.begin, offset), clock_time(replay.end, offset)
-    legend = [(f"{_cell(view.glyphs, level)} ", f"level.{level}", f"{word}   ") for level, word in LEGEND]
-    length = sum(len(cell) + len(word) for cell, _, word in legend) - 3
     line = Line().to(label)
     if at > len(first_time) + 1:
         line.add(first_time, "dim")
-    # On the longer side of the mark, away from both times.
-    begin, end = (len(first_time) + 2, at - 1) if at > columns // 2 else (at + 3, columns - len(last_time) - 2)
-    if at <= columns // 2:
-        line.to(label + at).add("▴", "strong")
-    if end - begin >= length:
-        line.to(label + begin)
-        for cell, style, word in legend:
-            line.add(cell, style).add(word, "dim")
-    if at > columns // 2:
-        line.to(label + at).add("▴", "strong")
+    line.to(label + at).add("▴", "strong")
     if at < columns - len(last_time) - 1:
         line.to(label + columns - len(last_time)).add(last_time, "dim")
     return line.row(width)

@@ -72,7 +72,7 @@ PALETTES: Mapping[str, ThemeRow] = {
     "mono": ThemeRow({}, terminal=True, colourless=True),
 }  # fmt: skip
 THEME_NAMES = ("auto", *PALETTES)
-"""What the setting may be; ``auto`` looks at the terminal, see ``terminal.choose``."""
+"""What the setting may be; ``auto`` looks at the terminal, see ``glyphs.choose``."""
 
 
 def theme_words() -> str:
@@ -142,10 +142,8 @@ STYLES: Mapping[str, Look] = {
     "gap.sm_on_gap": Look("sm", "gap"),
     "gap.sm_on_alarm": Look("sm", "gap_alarm"),
     "gap.unknown": Look("unknown"),
-    "bar.mem": Look("blue", "track"),
-    "bar.mem.track": Look("dim", "track"),
-    "bar.run": Look("blue", "track"),
-    "bar.run.track": Look("dim", "track"),
+    "bar.used": Look("blue", "track"),
+    "bar.used.track": Look("dim", "track"),
     "bar.alarm": Look("red", "track"),
     "bar.alarm.track": Look("dim", "track"),
     "lane.idle": Look("unknown"),
@@ -199,7 +197,7 @@ def _theme(name: str, row: ThemeRow) -> Theme:
 
 
 THEMES: Mapping[str, Theme] = {name: _theme(name, row) for name, row in PALETTES.items()}
-"""All themes by name; ``auto`` in the settings picks one of them, see ``gputop.paint.glyphs``."""
+"""All themes by name; ``auto`` in the settings picks one of them, see ``glyphs.choose``."""
 
 
 AREAS = ("gap.", "bar.", "lane.")

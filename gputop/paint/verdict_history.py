@@ -8,15 +8,14 @@ from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, role_of
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.alert_board import AlertBoard, AlertRow
-from gputop.model.quantity import clock_time, duration, elapsed, terminal_safe, which_gpus, wrapped
+from gputop.model.quantity import clock_time, duration, terminal_safe, which_gpus, wrapped
 from gputop.monitor import Frame
 from gputop.paint.detail_page import TimeAxis
 from gputop.paint.glyphs import LOWER, Glyphs, level_glyph
 from gputop.paint.line import Line, Row, Span, fit, shorten
-from gputop.paint.view import View
 from gputop.paint.words import wrapped_lines
 
-# The verdicts of one GPU: as a strip under the charts, and as a list with durations and reasons.
+# The verdicts of one GPU as a strip under the charts.
 
 LEAST_NAME = 6
 
@@ -31,37 +30,28 @@ class VerdictSpan(Struct, frozen=True):
     end: float | None
     level: Level
     title: str
-    evidence: str
 
 
-def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> list[VerdictSpan]:
-    """Return every verdict of one GPU, oldest first.
-
-    Since the monitor began; with ``limit`` the newest.
-    """
+def verdict_spans(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
+    """Return every verdict of one GPU since the monitor began, oldest first."""
     findings: dict[tuple[float, str, Flag | None], Finding] = {
         (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
     }
     listed: list[VerdictSpan] = []
-    count = len(d.timeline)
-    changes = tuple(d.timeline) if limit is None else [d.timeline[i] for i in range(max(0, count - limit), count)]
-    for i, change in enumerate(changes):
+    changes = tuple(d.timeline)
+    for change, following in zip(changes, (*changes[1:], None), strict=True):
         t, verdict, flag = change
-        if i == len(changes) - 1:
-            level, title = LEVEL_OF_ROLE[role_of(d)], d.plain_title or d.title
-            evidence = d.evidence[0] if d.evidence else ""
-            end = None
+        finding = findings.get(change)
+        if following is None:
+            role, title = role_of(d), d.plain_title or d.title
+        elif finding is not None:
+            role, title = finding.role, finding.text
         else:
-            end = changes[i + 1][0]
-            finding = findings.get(change)
-            if finding is not None:
-                level, title, evidence = LEVEL_OF_ROLE[finding.role], finding.text, finding.evidence
-            else:
-                # Of more than the last 500 changes no finding is kept.
-                role = lost_roles().get(verdict, "unknown")
-                level, title, evidence = LEVEL_OF_ROLE[role], titles().get(verdict, verdict), ""
+            # Of more than the last 500 changes no finding is kept.
+            role, title = lost_roles().get(verdict, "unknown"), titles().get(verdict, verdict)
+        end = None if following is None else following[0]
         title = full_title(terminal_safe(title), flag, alarm=True)
-        listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
+        listed.append(VerdictSpan(t, end, LEVEL_OF_ROLE[role], title))
     return listed
 
 
@@ -104,24 +94,6 @@ def _runs(listed: list[VerdictSpan], axis: TimeAxis) -> list[tuple[VerdictSpan |
 def verdict_at(listed: list[VerdictSpan], t: float) -> VerdictSpan | None:
     """The verdict that stood at a time."""
     return next((span for span in reversed(listed) if span.begin <= t), None)
-
-
-def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, limit: int) -> list[Row]:
-    """Return the verdicts as rows, the newest first.
-
-    Begin, length, the verdict, and its evidence.
-    """
-    rows = []
-    for span in list(reversed(listed))[:limit]:
-        lasted = (now if span.end is None else span.end) - span.begin
-        line = Line().to(2).add(clock_time(span.begin, view.utc_offset_s), "dim")
-        line.add(f" {elapsed(lasted, 8)}  ", "text")
-        line.add(f"{level_glyph(span.level)} {shorten(span.title, width - line.width - 3)}", f"level.{span.level}")
-        room = width - line.width - 4
-        if span.evidence and room >= 20:
-            line.to(min(line.width + room, 58)).add("  ").add(shorten(span.evidence, width - line.width - 1), "dim")
-        rows.append(line.row(width))
-    return rows
 
 
 # Every change of a verdict or a badge, the newest first: when, where, what, why, and what to do.

@@ -503,12 +503,10 @@ def _forms(steps: Sequence[StepPace], pace: StepPace) -> tuple[str, ...]:
     short = f"{step_time(pace.mean_s)}/step"
     grew = _growth_words(pace)
     forms = (
-        *((f"{long}{error}{rate}{useful}{last}{grew}", f"{long}{useful}{grew}", f"{long}{grew}") if grew else ()),
-        f"{long}{error}{rate}{samples}{tokens}{mfu}{last}", f"{long}{error}{rate}{useful}{last}",
-        f"{long}{error}{useful}{last}", f"{long}{useful}{last}", f"{long}{error}{rate}{last}", f"{long}{error}{last}",
-        f"{long}{last}", f"{short}{last}", short,
+        f"{long}{error}{rate}{samples}{tokens}{mfu}{last}{grew}", f"{long}{useful}{last}{grew}", f"{long}{last}{grew}",
+        f"{long}{last}", short,
     )  # fmt: skip
-    return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
+    return tuple(dict.fromkeys(forms))
 
 
 def _growth_words(pace: StepPace) -> str:

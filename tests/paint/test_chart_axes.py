@@ -65,11 +65,11 @@ def test_the_worst_mark_wins_and_the_hair_line_is_one_cell() -> None:
 
 def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level() -> None:
     axis = TimeAxis(99, 1.0, 40)
-    listed = [VerdictSpan(60.0, 80.0, "green", "working", ""), VerdictSpan(80.0, None, "red", "starved: disk", "")]
+    listed = [VerdictSpan(60.0, 80.0, "green", "working"), VerdictSpan(80.0, None, "red", "starved: disk")]
     colours, names = strip(listed, axis, MONO)
     assert colours == [("●" * 20, "level.green"), ("■" * 20, "level.red")]
     assert "".join(text for text, _ in names) == "working".ljust(20) + "starved: disk".ljust(20)
-    before, _ = strip([VerdictSpan(90.0, None, "info", "x", "")], axis, COLOUR)
+    before, _ = strip([VerdictSpan(90.0, None, "info", "x")], axis, COLOUR)
     assert before[0] == (" " * 30, "text")
     assert verdict_at(listed, 79.0) is listed[0]
     assert verdict_at(listed, 10.0) is None

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gputop.paint.main_screen import main_screen
 from gputop.paint.process_columns import parse
 from gputop.tui.node_app import GputopApp, NodeView
-from gputop.tui.screens.prompt import Ask
+from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import RowsScreen
 from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame
@@ -31,7 +31,7 @@ async def test_what_a_page_covered_is_current_as_soon_as_it_closes() -> None:
             app.ready()
             await pilot.pause()
         # A question above the page hides no less of the main screen when it closes.
-        app.push_screen(Ask("where to?"))
+        app.push_screen(Prompt("where to?"))
         await pilot.press("escape")
         app.see(replace(app.view, filter=parse("gpu:0")))
         await pilot.pause()

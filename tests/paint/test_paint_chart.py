@@ -72,9 +72,9 @@ def test_a_mark_is_a_line_down_its_column() -> None:
 
 
 def test_a_bar_fills_in_eighths_and_is_blank_when_unknown() -> None:
-    assert bar(50.0, 100.0, 4, COLOUR, "bar.mem") == [("██", "bar.mem"), ("  ", "bar.mem.track")]
-    assert bar(1.0, 1000.0, 4, COLOUR, "bar.mem")[0] == ("▏", "bar.mem")
-    assert bar(None, 100.0, 4, COLOUR, "bar.mem") == [("    ", "text")]
+    assert bar(50.0, 100.0, 4, COLOUR, "bar.used") == [("██", "bar.used"), ("  ", "bar.used.track")]
+    assert bar(1.0, 1000.0, 4, COLOUR, "bar.used")[0] == ("▏", "bar.used")
+    assert bar(None, 100.0, 4, COLOUR, "bar.used") == [("    ", "text")]
 
 
 def test_a_lane_leaves_room_between_itself_and_the_next() -> None:

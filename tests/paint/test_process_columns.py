@@ -104,13 +104,6 @@ def test_unknown_and_repeated_columns_are_left_out() -> None:
     assert existing_columns(["nonsense"]) == DEFAULT
 
 
-def test_tree_totals_add_what_is_known_of_the_process_and_all_below_it() -> None:
-    parent = ProcessSample(1, cpu_pct=5.0, rss_bytes=None)
-    children = (ProcessSample(2, cpu_pct=90.0), ProcessSample(3, cpu_pct=None), ProcessSample(4, cpu_pct=85.0))
-    assert COLUMNS["tree_cpu_pct"].value(parent, children) == 180.0
-    assert COLUMNS["tree_rss_bytes"].value(parent, children) is None
-
-
 def test_choosing_and_ordering_columns() -> None:
     assert toggled(("pid", "command"), "user") == ("pid", "user", "command")
     assert toggled(("pid",), "gpu") == ("pid", "gpu")

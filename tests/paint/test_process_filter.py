@@ -7,7 +7,7 @@ from hypothesis import given
 
 from gputop.model.expression import LONGEST, ExpressionError
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
-from gputop.paint.process_columns import ALIASES, COLUMNS, NO_FILTER, parse, passes, remembered
+from gputop.paint.process_columns import ALIASES, COLUMNS, NO_FILTER, parse, passes
 from gputop.sources.simulation.life import slurm
 from tests.support.examples import any_text, looks
 
@@ -51,8 +51,8 @@ def _passes(text: str, process: ProcessSample = TRAIN, verdict: str = "starved s
         "name~train", "name:python", "job:8821", "job:slurm", 'job:"slurm 8821"', "job~88", "container:pod",
         "role:gpu", "pid:4711", "state:S", "host>1G", "host<3G", "read>11.9M", "read<20MB/s", "age>10m", "age<1h",
         "age>600", "nccl:yes", "type:C", "train", "TRAIN.py", "4711", '"big run"', "command~--name",
-        "!user:root", "!gpu:1", "user!=root", "gpu_mem_bytes>1G", "starttime:99", "treecpu>140",
-        "treehost>2.5G", "gpu==3", "user==ml", "!user!=ml",
+        "!user:root", "!gpu:1", "user!=root", "gpu_mem_bytes>1G", "starttime:99",
+        "gpu==3", "user==ml", "!user!=ml",
         "!role:helper user:ml cpu>50", "mem > 10G",
         "user:ml and gpu:3", "gpu:7 or user:ml cpu>50", "user:root or gpu:3 AND train",
         "  gpu:3   train ", "", "ppid:4000",
@@ -68,7 +68,7 @@ def test_a_filter_lets_a_process_through(text: str) -> None:
         "gpu:2", "gpu:1,2", "gpu!=3", "user:root", "user:m", "mem>40G", "mem<31G", "cpu<50", "cpu>101",
         "verdict:working", "name~eval", "job:88", "role:loader", "pid:471", "state:D", "host>3G", "read>20M",
         "age>1h", "nccl:no", "eval", "!train", "!gpu:3", "!user:ml", "user!=ml", "!user!=root", "gpu==2",
-        "user:ml gpu:2", "treecpu>150", "user:ml and gpu:2", "gpu:3 and user:root or gpu:2", '"and"',
+        "user:ml gpu:2", "user:ml and gpu:2", "gpu:3 and user:root or gpu:2", '"and"',
         '"run big"',
     ],
 )  # fmt: skip
@@ -140,12 +140,3 @@ def test_any_text_is_a_filter_or_one_clear_error(text: str) -> None:
         passes(parse(text), TRAIN, (LOADER,), "")
     except ExpressionError as error:
         assert 0 <= error.position <= len(text)
-
-
-def test_the_history_keeps_each_filter_once_newest_last() -> None:
-    history: tuple[str, ...] = ()
-    for text in ("a", "b", "  ", "a", *(f"pid:{n}" for n in range(60))):
-        history = remembered(history, text)
-    assert len(history) == 50
-    assert history[-1] == "pid:59"
-    assert remembered(("a", "b"), "a ") == ("b", "a")

@@ -30,14 +30,13 @@ def _frame() -> Frame:
 def test_a_process_on_two_gpus_is_one_process_and_its_host_costs_count_once() -> None:
     ml = next(g for g in groups(_frame(), "user") if g.name == "ml")
     assert (ml.processes, ml.loaders, ml.cpu_pct, ml.rss_bytes) == (1, 1, 150.0, 2 * GIB)
-    assert dict(ml.gpu_mem_by_gpu) == {0: 10 * GIB, 1: 20 * GIB}
-    assert ml.gpu_mem_bytes == 30 * GIB
+    assert (ml.gpus, ml.gpu_mem_bytes) == (2, 30 * GIB)
 
 
 def test_what_was_not_measured_is_not_a_sum_of_zero() -> None:
     ops = next(g for g in groups(_frame(), "user") if g.name == "ops")
     assert ops.gpu_mem_bytes is None and ops.cpu_pct is None
-    assert dict(ops.gpu_mem_by_gpu) == {1: None}
+    assert ops.gpus == 1
 
 
 def test_groups_are_ordered_by_what_they_hold_and_strangers_are_named_so() -> None:
@@ -55,10 +54,9 @@ def test_a_group_says_how_many_of_its_gpus_do_no_work() -> None:
 def test_rows_line_up_with_their_head_at_every_width() -> None:
     frame = _frame()
     for width in (60, 80, 120, 200):
-        head = summary_head(frame, "user", width)
-        rows = [summary_row(frame, g, width, selected=False) for g in groups(frame, "user")]
+        head = summary_head("user", width)
+        rows = [summary_row(g, width, selected=False) for g in groups(frame, "user")]
         assert {sum(cells(t) for t, _ in row) for row in (head, *rows)} == {width}
-    head_text = "".join(t for t, _ in summary_head(frame, "user", 200))
-    row_text = "".join(t for t, _ in summary_row(frame, groups(frame, "user")[0], 200, selected=False))
-    end = head_text.index("GPU 1") + len("GPU 1")
-    assert row_text[:end].endswith("20.0 G")
+    head_text = "".join(t for t, _ in summary_head("user", 80)).rstrip()
+    row_text = "".join(t for t, _ in summary_row(groups(frame, "user")[0], 80, selected=False)).rstrip()
+    assert head_text.endswith("HOST-MEM") and row_text.endswith("2.0 G") and len(head_text) == len(row_text) <= 80

@@ -66,8 +66,7 @@ def test_bars_areas_and_grounds_stand_out(theme: Theme) -> None:
     for style in AREAS:
         assert difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 15, style
     for style in (
-        "bar.mem",
-        "bar.run",
+        "bar.used",
         "bar.alarm",
         "area.work",
         "area.board",

@@ -139,7 +139,7 @@ HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     ("home f9 down enter y", lambda s: s.asked.sent == [(4711, 2)]),
     ("home f9 enter n escape", lambda s: not s.asked.sent and not s.top),
     ("home space space f9 enter y", lambda s: sorted(s.asked.sent) == [(4711, 15), (4901, 15)]),
-    ("f2 end space enter", lambda s: s.view.columns[-2:] == ("tree_write_bytes_per_s", "command")),
+    ("f2 end space enter", lambda s: s.view.columns[-2:] == (list(COLUMNS)[-1], "command")),
     # GPUs, counts and layouts.
     ("] ] [ [ [", lambda s: s.gpus == [UUIDS[1], UUIDS[2], UUIDS[1], UUIDS[0], UUIDS[7]]),
     ("] escape", lambda s: s.view.gpu is None),

@@ -31,10 +31,6 @@ from tests.support.steady_pilot import shown
     [
         ("/home/ml/project/.venv/bin/python3.11 -u /home/ml/project/train.py --config big.yaml", "python train.py --config big.yaml"),
         ("/usr/bin/python -m vllm.entrypoints.openai.api_server --model llama", "python -m vllm.entrypoints.openai.api_server --model llama"),
-        ("/venv/bin/python /venv/bin/torchrun --nproc_per_node=4 /home/ml/train.py --lr 1", "torchrun 4 × train.py --lr 1"),
-        ("torchrun --nnodes 2 --nproc-per-node 8 -m pkg.train", "torchrun 8 × pkg.train"),
-        ("python -m torch.distributed.run --nproc_per_node 2 t.py", "torchrun 2 × t.py"),
-        ("/venv/bin/python /venv/bin/accelerate launch --num_processes 4 run/train.py", "accelerate 4 × train.py"),
         ("python -X dev -c print(1)", "python -c print(1)"),
         ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "tritonserver --model-repository=/m"),
         ("python", "python"),

@@ -22,7 +22,7 @@ from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.line import Row
-from gputop.paint.process_columns import NO_FILTER, remembered
+from gputop.paint.process_columns import NO_FILTER
 from gputop.paint.theme import THEMES, Theme
 from gputop.recording.moments import moment
 from gputop.session.screen_files import saved_picture
@@ -124,7 +124,6 @@ class FleetApp(CommonKeys[FleetView]):
         self.table = rebound(FLEET_KEYS, keys)[0]
         self.set_keymap(keymap(FLEET_KEYS, self.table))
         self.frame: FleetFrame | None = None
-        self.filtered_before: tuple[str, ...] = ()
         self.canvas = FleetRows(self)
 
     def compose(self) -> ComposeResult:
@@ -290,12 +289,10 @@ def ask_for_filter(app: FleetApp) -> None:
     def closed(text: str | None) -> None:
         if text is None:
             app.change(filter=before.filter)
-        else:
-            app.filtered_before = remembered(app.filtered_before, text)
 
     if before.panel not in ("hosts", "jobs", "users"):
         app.show_panel("hosts")
-    app.push_screen(Prompt("filter:", before.filter.text, app.filtered_before, check), closed)
+    app.push_screen(Prompt("filter:", before.filter.text, check), closed)
 
 
 def pause(app: FleetApp) -> None:
@@ -312,7 +309,7 @@ def step_in_time(app: FleetApp, minutes: int) -> None:
 
 
 def ask_for_time(app: FleetApp) -> None:
-    from gputop.tui.screens.prompt import Ask
+    from gputop.tui.screens.prompt import Prompt
 
     def jump(text: str | None) -> None:
         if not text or app.frame is None:
@@ -322,7 +319,7 @@ def ask_for_time(app: FleetApp) -> None:
         except ValueError as error:
             app.say(str(error))
 
-    app.push_screen(Ask("jump to (12:03, -10m, an ISO date):"), jump)
+    app.push_screen(Prompt("jump to (12:03, -10m, an ISO date):"), jump)
 
 
 HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({

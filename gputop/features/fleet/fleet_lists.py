@@ -61,7 +61,7 @@ def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int)
     if drawn:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         scale = 0.0 if row.state == "idle" else most_hours
-        line.add_all(bar(row.gpu_h, scale, drawn, view.glyphs, "bar.alarm" if level == "red" else "bar.run"))
+        line.add_all(bar(row.gpu_h, scale, drawn, view.glyphs, "bar.alarm" if level == "red" else "bar.used"))
     return line.add(hours, "value")
 
 

@@ -16,7 +16,7 @@ from gputop.model.expression import ExpressionError
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample
 from gputop.paint import process_table
-from gputop.paint.process_columns import BY_VERDICT, COLUMNS, may_become_field, parse, remembered
+from gputop.paint.process_columns import BY_VERDICT, COLUMNS, may_become_field, parse
 from gputop.paint.view import View
 from gputop.tui.main_screen import MainScreen
 
@@ -28,9 +28,6 @@ READ_ONLY = "read-only: start gputop without --read-only to send signals"
 
 class ProcessKeys(MainScreen):
     """Sorts, finds, chooses and reaches processes."""
-
-    _past_filters: tuple[str, ...] = ()
-    _past_searches: tuple[str, ...] = ()
 
     # -- sorting ----------------------------------------------------------------------------------------------------
 
@@ -64,14 +61,13 @@ class ProcessKeys(MainScreen):
         question = "filter (gpu:3 user:ml mem>10G verdict:starved name~train !role:helper):"
         if self.size.width < 2 * len(question):
             question = "filter:"
-        self.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
+        self.push_screen(Prompt(question, before.text, self._try_filter), taken)
 
     def filter_by(self, text: str) -> None:
         """Show the processes that pass a filter."""
         # The name of a job may hold quotes of both kinds.
         with suppress(ExpressionError):
             self.change(filter=parse(text), scroll=0)
-            self._past_filters = remembered(self._past_filters, text)
 
     def _try_filter(self, text: str) -> str | None:
         """Apply a filter while the user types; return its mistake.
@@ -94,14 +90,12 @@ class ProcessKeys(MainScreen):
         def taken(text: str | None) -> None:
             if text is None:
                 self.change(search=before.search, process=before.process)
-            else:
-                self._past_searches = remembered(self._past_searches, text)
 
         def tried(text: str) -> str | None:
             has_match = text == "" or self._find(replace(self.view, search=text, process=before.process), 0)
             return None if has_match else "not found"
 
-        self.push_screen(Prompt("search in command, user, pid, job:", "", self._past_searches, tried), taken)
+        self.push_screen(Prompt("search in command, user, pid, job:", "", tried), taken)
 
     def press_match_next(self) -> None:
         self._search_again(1)

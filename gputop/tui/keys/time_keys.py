@@ -88,9 +88,9 @@ class TimeKeys(MainScreen):
         self.play_on(lambda player: self.say(player.to_change(step, self.view.utc_offset_s)))
 
     def press_jump(self) -> None:
-        from gputop.tui.screens.prompt import Ask
+        from gputop.tui.screens.prompt import Prompt
 
-        self.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump_to)
+        self.push_screen(Prompt("jump to (12:03, -10m, +1h, an ISO date):"), self._jump_to)
 
     def _jump_to(self, text: str | None) -> None:
         try:

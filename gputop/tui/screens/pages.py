@@ -9,7 +9,7 @@ from gputop.monitor import Frame
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import FAR, Key
 from gputop.paint.line import Line, Row, text_row
-from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden_words, summary_head, summary_row
+from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
 from gputop.tui.main_screen import MainScreen
@@ -31,7 +31,7 @@ class HelpScreen(RowsScreen, keys="help"):
 
     async def action_find(self) -> None:
         """Ask for a word and go to it."""
-        await self.app.push_screen(Prompt("find in the help:", "", ()), self._find)
+        await self.app.push_screen(Prompt("find in the help:"), self._find)
 
     def _find(self, text: str | None) -> None:
         if text:
@@ -124,15 +124,10 @@ class UsersScreen(ListScreen, keys="users"):
         self._names = [group.name for group in user_groups]
         self.cursor = max(0, min(self.cursor, len(user_groups) - 1))
         title = f" GPU use by {self._by}: {len(user_groups)}"
-        head = Line().add(title, "title")
-        if hidden := hidden_words(frame, width):
-            head.add(f"   {hidden}", "dim")
-        rows = [head.row(width), summary_head(frame, self._by, width)]
+        rows = [text_row(title, width, "title"), summary_head(self._by, width)]
         if not user_groups:
             rows.append(text_row("  no process holds a GPU context", width, "dim"))
-        return rows + [
-            summary_row(frame, group, width, selected=i == self.cursor) for i, group in enumerate(user_groups)
-        ]
+        return rows + [summary_row(group, width, selected=i == self.cursor) for i, group in enumerate(user_groups)]
 
     def action_regroup(self) -> None:
         self._by = "job" if self._by == "user" else "user"

@@ -46,7 +46,7 @@ class EnvironmentScreen(RowsScreen, keys="environment"):
         self.paint()
 
     async def action_find(self) -> None:
-        await self.app.push_screen(Prompt("find in names and values:", self._search, ()), self._find)
+        await self.app.push_screen(Prompt("find in names and values:", self._search), self._find)
 
     def _find(self, text: str | None) -> None:
         if text is not None:
