@@ -124,7 +124,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     alerts = screen_watcher(args, settings)
     from gputop.sources.local import open_local, with_servers_of
 
-    source = open_local(settings, is_quick=True)
+    source = open_local(settings, lets_sleep=True, is_quick=True)
     # The driver is asked while the rest is imported.
     source.open()
     from gputop.sources.marked import Marked

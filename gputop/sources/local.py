@@ -251,15 +251,17 @@ def open_local(
     interval_s: float | None = None,
     *,
     own_process: bool = True,
+    lets_sleep: bool = False,
     wakes: bool = False,
     is_quick: bool = False,
 ) -> LocalSource:
     """Return the source of this machine; no thread runs yet.
 
-    ``interval_s`` replaces the setting. ``wakes`` asks sleeping GPUs all the same, for a command that is about to use
-    one. Without ``own_process`` snapshots do not say what gputop itself costs. Raises UsageError for an invalid address
-    of an exporter. With ``is_quick`` it measures four times a second for some seconds after the start, and after a
-    job's first kernels.
+    ``interval_s`` replaces the setting. ``lets_sleep`` releases unused GPUs, so that they fall asleep: for watching,
+    not for recording. ``wakes`` asks sleeping GPUs all the same, for a command that is about to use one. Without
+    ``own_process`` snapshots do not say what gputop itself costs. Raises UsageError for an invalid address of an
+    exporter. With ``is_quick`` it measures four times a second for some seconds after the start, and after a job's
+    first kernels.
     """
     make_room()
     options = MachineOptions(
@@ -267,6 +269,7 @@ def open_local(
         gpus=settings.gpus or None,
         visible=settings.visible,
         sm=sm_options(settings),
+        lets_sleep=lets_sleep,
         is_quick=is_quick,
         sys=NOT_LOOKED_AT if wakes else "/sys",
     )

@@ -27,6 +27,8 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     """Whether CUDA_VISIBLE_DEVICES is honoured."""
     sm: SmOptions = NO_OPTIONS
     """What was asked of the sources of SM activity."""
+    lets_sleep: bool = False
+    """Whether the driver is closed after five minutes without a program on any GPU, where those can sleep."""
     is_quick: bool = False
     """Whether it is measured four times a second for some seconds after the start, and after a job's first kernels."""
     hung_s: float = HUNG_S

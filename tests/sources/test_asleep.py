@@ -18,7 +18,7 @@ from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.sources.nvml.gpu_sleep import Sleep
+from gputop.sources.nvml.gpu_sleep import RELEASED_AFTER_S, Sleep
 from gputop.sources.surroundings import is_wsl, no_driver
 from tests.faults.row import Watcher
 from tests.nvml.stand_in import GIB, Process, Scenario
@@ -121,6 +121,20 @@ def test_a_status_that_cannot_be_read_is_awake(tmp_path: Path, spoilt: str) -> N
         sleep.read()
         found.append(len(sleep.asleep))
     assert found == [1, 0]
+
+
+def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus_can_sleep(tmp_path: Path) -> None:
+    def after(seconds: float, control: str = "auto", *, lets_go: bool = True) -> bool:
+        folder = tmp_path / f"{seconds}-{control}-{lets_go}"
+        sleep = Sleep(str(Bus(folder, control=control).sys), lets_go=lets_go)
+        sleep.find()
+        assert not sleep.is_time_to_let_go(1000.0, used=True)
+        return sleep.is_time_to_let_go(1000.0 + seconds, used=False)
+
+    assert after(RELEASED_AFTER_S)
+    assert not after(RELEASED_AFTER_S - 1.0)
+    assert not after(RELEASED_AFTER_S, "on"), "the kernel never switches these off"
+    assert not after(RELEASED_AFTER_S, lets_go=False), "who records goes on"
 
 
 def asleep() -> GpuSample:

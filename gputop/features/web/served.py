@@ -86,7 +86,7 @@ def _app(settings: Settings, source_name: str | None = None, scenario: str | Non
     else:
         from gputop.sources.local import open_local, with_servers_of
 
-        local = open_local(settings, is_quick=True)
+        local = open_local(settings, lets_sleep=True, is_quick=True)
         local.open()
         source, session = with_servers_of(local, settings), Session(Monitor(settings.interval))
     source = redacted_source(source, redactor)

@@ -10,7 +10,7 @@ import pynvml
 
 from gputop.model.quantity import clean_text
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_sleep import ASLEEP, Sleep
+from gputop.sources.nvml.gpu_sleep import ASLEEP, RELEASED, Sleep
 from gputop.sources.nvml.handle import Handle
 from gputop.sources.pci_cards import PciCard, kernel_address
 from gputop.sources.procfs import names_in
@@ -85,14 +85,15 @@ class GpuInventory:
     def take(self, ticket: int, now: float, t: float) -> None:
         """Start NVML if needed and find new, lost or split GPUs.
 
-        ``now`` is monotonic, ``t`` Unix time. NVML is left alone while all GPUs sleep. Raises
+        ``now`` is monotonic, ``t`` Unix time. NVML is left alone while all GPUs sleep, or fall asleep. Raises
         NVMLError when NVML does not start or count; errors of a single GPU stay with that GPU.
         """
         self._sleep.find()
         self._sleep.read()
-        if not self.is_open and self._are_all_shown() and self._sleep.all_sleep:
+        if not self.is_open and self._are_all_shown() and self._sleep.waits(now):
             for slot, card in enumerate(self._sleep.cards):
-                self._device_of(slot, card).fall_asleep(ASLEEP, card)
+                why = ASLEEP if card.address in self._sleep.asleep else RELEASED
+                self._device_of(slot, card).fall_asleep(why, card)
             return
         with self._turn(ticket, self):
             self._open()

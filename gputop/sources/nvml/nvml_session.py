@@ -41,7 +41,7 @@ class NvmlSession:
         self._options = options
         self._cuda_visible = os.environ.get("CUDA_VISIBLE_DEVICES") if options.visible else None
         self._look_at = float("-inf")
-        self._sleep = Sleep(options.sys)
+        self._sleep = Sleep(options.sys, lets_go=options.lets_sleep)
         self.inventory = GpuInventory(
             lambda index, parent, uuid: Device(index, options, more_sm_readers, parent, uuid),
             self._turn, lambda: kernel_gpus(options.proc), self._sleep,
@@ -119,7 +119,7 @@ class NvmlSession:
 
         Raises Retired when another thread took over.
         """
-        if self._sleep.read() or monotonic() >= self._look_at:
+        if self._sleep.read() or self._sleep.falls_asleep or monotonic() >= self._look_at:
             self.look(ticket, t)
         events: list[Event] = []
         under_way = self._pass = Pass()
@@ -159,7 +159,17 @@ class NvmlSession:
         events += [Event(t, "gpu_lost", text, index) for index, text in self.inventory.departed]
         self.inventory.departed.clear()
         samples, hung = tuple(under_way.samples), tuple(under_way.hung)
-        return GpusReading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+        reading = GpusReading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+        self._let_sleep(ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples))
+        return reading
+
+    def _let_sleep(self, ticket: int, *, used: bool) -> None:
+        """Close NVML where no GPU was used for long and all may sleep."""
+        now = monotonic()
+        if not self.inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
+            return
+        self._shut(ticket)
+        self._sleep.let_go(now)
 
     def progress(self) -> GpusReading:
         """Return the state of the current or last pass."""
