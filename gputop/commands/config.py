@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputop.commands.registry import Needs
-from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, load_with_origins, read
+from gputop.config import ConfigError, Settings, apply, declared, default_path, load_with_origins, read
 from gputop.model.feature_table import ALERT_EXAMPLES, ALERT_FAULTS, key_tables, resolve
 from gputop.model.fleet_settings import SECRET
 from gputop.model.quantity import terminal_safe, wrapped
@@ -27,7 +27,7 @@ NEEDS = Needs(configuration=False)
 HEAD = """\
 # Settings of gputop. A line such as "#theme = ..." is a setting with its default: take the "#" away to change it.
 # Environment variables (GPUTOP_INTERVAL=2) and flags (--interval 2) win over this file. `gputop config --check` says
-# what is wrong with it. A running screen takes up theme and columns when the file is saved.
+# what is wrong with it.
 """
 EXAMPLE = """\
 #quit = "q,x"
@@ -151,57 +151,6 @@ def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
         elsewhere = {key.id for other in tables if other is not table for key in other}
         problems += rebound(table, user_keys, elsewhere - {key.id for key in table})[1]
     return list(dict.fromkeys(problems))
-
-
-class ConfigWatch:
-    """Notices changes of the configuration file by ``stat``, no thread.
-
-    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are
-    those that stay in force: editing the file of a running gputop must not make it run something else.
-    """
-
-    def __init__(
-        self,
-        path: str | None,
-        env: Mapping[str, str],
-        flags: Mapping[str, Any],
-        every_s: float = 2.0,
-        alerts: Sequence[Mapping[str, Any]] | None = None,
-    ) -> None:
-        self._alerts = alerts
-        self._args = (path, env, flags)
-        named = path or env.get("GPUTOP_CONFIG")
-        self._path = named or default_path()
-        self._every_s = every_s
-        self._next = 0.0
-        self._last_stamp = self._stamp()
-
-    def poll(self, now: float) -> Reload | None:
-        """New settings if the file changed, else None.
-
-        Call it with a monotonic time as often as you like.
-        """
-        if now < self._next:
-            return None
-        self._next = now + self._every_s
-        stamp = self._stamp()
-        if stamp == self._last_stamp:
-            return None
-        self._last_stamp = stamp
-        try:
-            settings, warnings = load(*self._args)
-        except ConfigError as error:
-            return Reload(None, [f"{error} (the settings before stay in force)"])
-        if self._alerts is not None and list(settings.alert) != list(self._alerts):
-            warnings.append("alerts stay those of the start: start gputop again for the changed ones")
-        return Reload(settings, warnings)
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def assignment(name: str, value: Any) -> str:

@@ -223,11 +223,9 @@ def app_of(
     screen: ScreenOptions, playback: Playback, guard: TerminalGuard, access: ProcessAccess | None = None
 ) -> GputopApp:
     """The application; importing it is most of the time until the first key is heard."""
-    from gputop.commands.config import ConfigWatch
     from gputop.tui.node_app import GputopApp
 
     args, settings = vars(screen.args), screen.settings
-    alerts = None if playback.session is None else settings.alert
     app = GputopApp(
         screen.view,
         screen.terminal.theme,
@@ -235,7 +233,6 @@ def app_of(
         access=access,
         guard=guard,
         settings=settings,
-        reload=ConfigWatch(args.get("config"), os.environ, args, alerts=alerts).poll,
     )
     app.follows_background = screen.terminal.is_guess
     app.save = partial(save, args.get("config") or os.environ.get("GPUTOP_CONFIG") or default_path())

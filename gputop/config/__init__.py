@@ -136,16 +136,6 @@ def setting(name: str) -> Setting:
     return Setting(name, kind, meta, getattr(Settings(), name))
 
 
-class Reload(Struct, frozen=True):
-    """Settings of a changed file, and messages.
-
-    ``settings`` is None where the file cannot be used.
-    """
-
-    settings: Settings | None
-    messages: list[str]
-
-
 def default_path() -> str:
     """Path of this user's configuration file.
 

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from gputop.config import Reload, Settings
+from gputop.config import Settings
 from gputop.diagnosis.summary import role_of
 from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
@@ -21,7 +21,7 @@ from gputop.monitor import Frame
 from gputop.paint.header import WASTE
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound, unknown_key, wanted_keys
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import BY_VERDICT, column_at, existing_columns
+from gputop.paint.process_columns import BY_VERDICT, column_at
 from gputop.paint.process_table import ShownProcess, order_words
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
@@ -145,7 +145,6 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
         settings: Settings = USUAL,
-        reload: Callable[[float], Reload | None] | None = None,
     ) -> None:
         super().__init__(guard)
         self.view, self.look, self.playback, self.access = view, THEMES[theme], playback, access
@@ -157,7 +156,6 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         """The id of a key that is pressed as soon as the screen is there."""
         self._show_secrets(settings.show_secrets)
         self._has_bell = settings.bell
-        self._reload = reload
         self._heard = self._clock()
         self._shown_verdicts: list[tuple[str, str]] = []
         self._bind(wanted_keys(settings.key_preset, settings.keys))
@@ -221,9 +219,6 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
 
     def _watch(self) -> None:
         """Poll in case a wake-up was lost, and show the screen's age."""
-        change = None if self._reload is None else self._reload(self._clock())
-        if change is not None:
-            self._apply(change)
         if self.playback.source is None:
             return
         late = self._clock() - self._heard
@@ -235,16 +230,6 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
             elif not self.playback.shows_past:
                 self.view = replace(self.view, stale_s=late)
                 self.paint()
-
-    def _apply(self, change: Reload) -> None:
-        """Apply a changed configuration: theme, columns and keys."""
-        if (settings := change.settings) is not None:
-            self._bind(wanted_keys(settings.key_preset, settings.keys))
-            self._show_secrets(settings.show_secrets)
-            self.view = replace(self.view, columns=existing_columns(settings.columns))
-            if settings.theme in THEMES and not self.look.colourless:
-                self.apply_theme(THEMES[settings.theme])
-        self.say("; ".join(change.messages) or "configuration reloaded")
 
     def _bind(self, user_keys: Mapping[str, str]) -> None:
         """Apply the user's own keys."""

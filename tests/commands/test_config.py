@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.commands.config import ConfigWatch, problems
+from gputop.commands.config import problems
 from gputop.commands.screen import save
 from gputop.config import ConfigError, Settings, declared, load
 from gputop.config.save import save_setting, with_setting
@@ -119,34 +119,6 @@ def test_every_setting_is_documented_where_it_is_declared() -> None:
     texts = [setting.description for setting in declared().values()]
     assert list(declared()) == list(Settings.__struct_fields__)
     assert all(text[0].isalpha() and text.endswith(".") for text in texts)
-
-
-def test_a_saved_file_is_taken_up_once(tmp_path: Path) -> None:
-    path = _file(tmp_path, "theme = 'dark'\n")
-    watch = ConfigWatch(str(path), {}, {"interval": "5"}, every_s=2.0)
-    assert watch.poll(0.0) is None
-    _file(tmp_path, "theme = 'light' # changed\nthme = 1\n")
-    assert watch.poll(1.0) is None, "looked at more often than asked"
-    reload = watch.poll(2.0)
-    assert reload is not None
-    assert reload.settings is not None
-    assert (reload.settings.theme, reload.settings.interval) == ("light", 5.0)
-    assert "thme" in reload.messages[0]
-    assert watch.poll(4.0) is None
-
-
-def test_a_broken_file_leaves_the_settings_in_force_and_is_said(tmp_path: Path) -> None:
-    path = _file(tmp_path, "")
-    watch = ConfigWatch(str(path), {}, {}, every_s=0.0)
-    _file(tmp_path, "theme = [")
-    reload = watch.poll(1.0)
-    assert reload is not None
-    assert reload.settings is None
-    assert "not valid TOML" in reload.messages[0]
-    path.unlink()
-    gone = watch.poll(2.0)
-    assert gone is not None
-    assert gone.settings is None, "the file was named, so it has to be there"
 
 
 def test_every_setting_in_force_says_where_it_comes_from(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec.structs import replace
 
-from gputop.config import Reload, Settings
 from gputop.tui.node_app import SnapshotReady
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
@@ -75,20 +73,3 @@ async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_
             await pilot.press("p")
             assert "internal error" in screen_rows(app)[-1]
         assert app.crash is None
-
-
-async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
-    wanted = replace(Settings(), theme="light", columns=("pid", "command"), keys={"layout": "x"})
-    changes: list[Reload] = []
-    app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("x", "c")
-        assert app.view.layout == "list", "one of the two keys counts before"
-        changes.append(Reload(wanted, []))
-        app._watch()
-        await pilot.pause(0.1)
-        assert app.view.columns == ("pid", "command")
-        assert "configuration reloaded" in screen_rows(app)[1]
-        assert app.look.name == "light"
-        await pilot.press("c", "x")
-        assert app.view.layout == "panes", "and the other afterwards"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputop.config import Reload, Settings
+from gputop.config import Settings
 from gputop.diagnosis.summary import role_of
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
@@ -141,10 +141,9 @@ async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch:
 
 async def test_a_picture_is_in_the_theme_that_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    changes = [Reload(replace(Settings(), theme="light"), [])]
-    app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
+    app, _ = app_on()
     async with shown(app, (120, 40)) as pilot:
-        app._watch()
+        app.apply_theme(THEMES["light"])
         await pilot.press("f8")
     (picture,) = tmp_path.iterdir()
     background = THEMES["light"].background

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.commands.config import ConfigWatch, problems
+from gputop.commands.config import problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
 from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of, holds_on, parse
 from gputop.features.alerts.evaluator import AlertEvaluator
@@ -267,11 +267,3 @@ def test_a_recording_says_what_would_have_fired_and_runs_nothing(
     path = str(_file(tmp_path, '[[alert]]\nname = "cold"\nwhen = "temp_c < -5"\n'.replace("-5", "1")))
     assert main(["alerts", VECTOR, "--config", path]) == 0
     assert main(["alerts", VECTOR, "--config", str(_file(tmp_path, ""))]) == 2
-
-
-def test_a_changed_file_leaves_the_alerts_of_the_start_in_force_and_says_so(tmp_path: Path) -> None:
-    path = _file(tmp_path, '[[alert]]\nname = "a"\nwhen = "badge:ecc"\n')
-    watch = ConfigWatch(str(path), {}, {}, every_s=1.0, alerts=({"name": "a", "when": "badge:ecc"},))
-    _file(tmp_path, '[[alert]]\nname = "a"\nwhen = "badge:ecc"\nrun = ["touch", "x"]\n')
-    reload = watch.poll(1.0)
-    assert reload is not None and any("those of the start" in text for text in reload.messages)
