@@ -87,8 +87,8 @@ def backfill(folder: Path, lines: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def victoria(folder: Path) -> Iterator[str]:
-    """A VictoriaMetrics on the data below ``folder``; gives its URL."""
+def victoria(folder: Path, *, scrapes: str = "") -> Iterator[str]:
+    """A VictoriaMetrics on the data below ``folder``, with a configuration of what it scrapes; gives its URL."""
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     url = f"http://127.0.0.1:{port}"
@@ -96,6 +96,9 @@ def victoria(folder: Path) -> Iterator[str]:
         "victoria-metrics", f"-storageDataPath={folder / 'data'}", f"-httpListenAddr=127.0.0.1:{port}",
         "-retentionPeriod=50y", "-loggerLevel=ERROR", "-search.latencyOffset=0s",
     ]  # fmt: skip
+    if scrapes:
+        (folder / "victoria.yml").write_text(scrapes)
+        arguments.append(f"-promscrape.config={folder / 'victoria.yml'}")
     with _running(arguments, f"{url}/health", folder / "log"):
         yield url
 

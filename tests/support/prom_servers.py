@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.engines import free_port
-from tests.support.started import started
+from tests.support.engines import missing, prometheus, victoria
 
 
 class Engine:
@@ -61,52 +59,19 @@ def nobody_listens() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def command_of(*names: str) -> str:
-    """The first of these programs; without one the test is skipped, or fails where nothing may be."""
-    for name in names:
-        if (path := shutil.which(name)) is not None:
-            return path
-    reason = f"needs {names[0]}: apt-get install prometheus victoria-metrics"
-    if os.environ.get("GPUTOP_TEST_EVERYTHING"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @contextmanager
 def engines(folder: Path, scrapes: str, rules: Mapping[str, str]) -> Iterator[Mapping[str, Engine]]:
     """Both engines, each scraping what ``scrapes`` says (the YAML of scrape_configs), Prometheus with these rules."""
-    prometheus, victoria = command_of("prometheus"), command_of("victoria-metrics", "victoria-metrics-prod")
+    for reason in filter(None, map(missing, ("prometheus", "victoria-metrics"))):
+        pytest.fail(reason) if os.environ.get("GPUTOP_TEST_EVERYTHING") else pytest.skip(reason)
     for name, text in rules.items():
         (folder / f"rules-{name}.yml").write_text(text)
-    head = "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 5s}\n"
-    (folder / "prometheus.yml").write_text(f"{head}rule_files: [rules-*.yml]\nscrape_configs:\n{scrapes}")
-    (folder / "victoria.yml").write_text(
-        f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{scrapes}"
-    )
-    ports = {"prometheus": free_port(), "victoria-metrics": free_port()}
-    commands = {
-        "prometheus": [
-            prometheus, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{ports['prometheus']}", "--log.level=error",
-        ],
-        "victoria-metrics": [
-            victoria, f"-promscrape.config={folder / 'victoria.yml'}", f"-storageDataPath={folder / 'vm'}",
-            f"-httpListenAddr=127.0.0.1:{ports['victoria-metrics']}", "-search.latencyOffset=0s", "-loggerLevel=ERROR",
-        ],
-    }  # fmt: skip
-    with ExitStack() as stack:
-        for name, command in commands.items():
-            log = stack.enter_context(open(folder / f"{name}.log", "w"))
-            stack.enter_context(started(command, log))
-        yield {name: Engine(name, port) for name, port in ports.items() if _answers(port, folder / f"{name}.log")}
-
-
-def _answers(port: int, log: Path) -> bool:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?query=1", timeout=2):
-                return True
-        except (OSError, urllib.error.HTTPError):
-            assert time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.1)
+    head = "scrape_interval: 1s, scrape_timeout: 1s"
+    tail = f"scrape_configs:\n{scrapes}"
+    config = f"global: {{{head}, evaluation_interval: 5s}}\nrule_files: [{folder}/rules-*.yml]\n{tail}"
+    with (
+        prometheus(folder / "prometheus", config=config) as first,
+        victoria(folder / "victoria", scrapes=f"global: {{{head}}}\n{tail}") as second,
+    ):
+        urls = {"prometheus": first, "victoria-metrics": second}
+        yield {name: Engine(name, int(url.rpartition(":")[2])) for name, url in urls.items()}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -16,62 +15,37 @@ from msgspec import Raw
 from gputop.features.fleet.engine import Answer as PromAnswer
 from gputop.features.fleet.engine import PromQuery, SeriesRow
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from tests.support.answering import answering
 
 JSON = {"Content-Type": "application/json"}
 Answer = tuple[int, dict[str, str], bytes]
 
 
-class ScriptedEngine(ThreadingHTTPServer):
-    """Answers every question with ``answer``: (status, headers, body)."""
-
-    daemon_threads = True
+class ScriptedEngine:
+    """Answers every question with ``answer``: (status, headers, body), or what it gives for a query."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = ""
         self.answer: Any = None
         self.asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        assert path == "/metrics"
-        self._answer(path)
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        engine: Any = self.server
-        engine.asked.append((self.path, form, dict(self.headers)))
-        self._answer(form["query"][0])
-
-    def _answer(self, query: str) -> None:
-        engine: Any = self.server
-        status, headers, body = engine.answer(query) if callable(engine.answer) else engine.answer
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-        self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        """Silent."""
+    def reply(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        path, form = asked.path, parse_qs(body.decode())
+        if form:
+            self.asked.append((path, form, dict(asked.headers)))
+        query = form["query"][0] if form else path.partition("?")[0]
+        assert form or query == "/metrics"
+        status, headers, said = self.answer(query) if callable(self.answer) else self.answer
+        return status, said, headers
 
 
 @contextmanager
 def engine() -> Iterator[ScriptedEngine]:
     """A server that runs meanwhile."""
-    server = ScriptedEngine()
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+    made = ScriptedEngine()
+    with answering(made.reply) as port:
+        made.url = f"http://127.0.0.1:{port}"
+        yield made
 
 
 def is_discovery(query: str) -> bool:

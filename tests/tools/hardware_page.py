@@ -23,26 +23,14 @@ hardware report" takes the file.
 """
 
 MOST_BYTES, MOST_TEXT = 256 << 10, 200
+TEXTS = ("gpu", "driver", "gputop", "by", "date", "sm_source")
 
 
 class ReportedStage(Struct, frozen=True):
-    """One stage of the experiment. Percent and watts; None where nothing was measured or expected."""
+    """One stage of the experiment, in percent; None where nothing was measured or expected."""
 
-    title: str
     expected_pct: float | None
-    util_pct: float | None
     sm_pct: float | None
-    dram_pct: float | None
-    power_w: float | None
-    ok: bool | None
-
-
-class ReportedSource(Struct, frozen=True):
-    """One source of SM activity, as ``gputop doctor`` tells it."""
-
-    source: str
-    ok: bool
-    reason: str
 
 
 class HardwareReport(Struct, frozen=True):
@@ -53,15 +41,10 @@ class HardwareReport(Struct, frozen=True):
     gputop: str
     date: str
     gpu: str
-    architecture: str | None
-    multiprocessors: int
     driver: str | None
-    kernel: str
     sm_source: str
     exit_status: Literal[0, 1, 3]
-    words: str
     stages: tuple[ReportedStage, ...]
-    sources: tuple[ReportedSource, ...] = ()
     by: str = ""
 
 
@@ -77,11 +60,8 @@ def read_report(data: bytes) -> HardwareReport:
         report = msgspec.json.decode(data, type=HardwareReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoReport(f"no hardware report: {error}") from None
-    return msgspec.structs.replace(
-        report, **{name: clean_text(value)[:MOST_TEXT] for name in ("gpu", "driver", "kernel", "gputop", "by", "words",
-                                                                   "architecture", "date", "sm_source")
-                  if (value := getattr(report, name)) is not None},
-    )  # fmt: skip
+    texts = {name: value for name in TEXTS if (value := getattr(report, name)) is not None}
+    return msgspec.structs.replace(report, **{name: clean_text(value)[:MOST_TEXT] for name, value in texts.items()})
 
 
 def page(folder: Path = FOLDER) -> str:

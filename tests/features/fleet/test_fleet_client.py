@@ -35,6 +35,7 @@ from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.source import UsageError
+from tests.support.prom_servers import nobody_listens
 from tests.support.scripted_engine import JSON, ScriptedEngine, answers, is_discovery, names, vector
 
 Asked = Callable[..., PrometheusFleet]
@@ -153,9 +154,8 @@ def test_what_an_engine_has_not_ends_the_command_in_one_line(
     err = capsys.readouterr().err
     assert 'no GPU metrics there with cluster="a"; looked for gputop_gpu_utilization_ratio' in err
     assert "DCGM_FI_DEV_GPU_UTIL" in err
-    engine.shutdown()
-    engine.server_close()
-    assert main(["fleet", "--prom", engine.url, "--json"]) == 3
+    with nobody_listens() as port:
+        assert main(["fleet", "--prom", f"http://127.0.0.1:{port}", "--json"]) == 3
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "nobody listens there" in err
 

@@ -20,7 +20,8 @@ from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.rules import alerts, rules_yaml
 from tests.nvml.stand_in import Scenario
-from tests.support.prom_servers import Engine, engines, free_port, nobody_listens
+from tests.support.engines import free_port
+from tests.support.prom_servers import Engine, engines, nobody_listens
 from tests.support.simulated_fleet import SLOW, STARVED, fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.nvml, pytest.mark.xdist_group("servers")]
