@@ -170,8 +170,8 @@ class ProcessAccess(Protocol):
     def command(self, identity: ProcessIdentity) -> str:
         """Return the command line with its secrets; empty if it cannot be read."""
 
-    def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
-        """Return a reader of a process's threads.
+    def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads | None:
+        """Return a reader of a process's threads, if they can be read.
 
         The reader reads until it is closed.
         """

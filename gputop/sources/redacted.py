@@ -66,7 +66,7 @@ class RedactedAccess:
         """Return nothing: a redacted screen shows no secrets."""
         return ""
 
-    def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
+    def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads | None:
         """Watch the threads, whose names come from programs."""
         return self._access.watch_threads(identity)
 

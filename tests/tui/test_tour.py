@@ -13,7 +13,6 @@ import pytest
 
 from gputop.commands.demo_node import Remedied
 from gputop.model.inspection import ProcessIdentity
-from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII, COLOUR
@@ -108,18 +107,13 @@ def test_a_signal_that_is_not_simulated_is_not_said_to_be_sent() -> None:
     assert not outcome.sent and "SIGTERM" in outcome.reason
 
 
-def test_environment_deep_look_and_threads_of_the_demo_are_called_simulated() -> None:
+def test_environment_and_deep_look_of_the_demo_are_called_simulated() -> None:
     source, access, _ = _asked()
     who = _identity(source, 4802)
     text = plain_text(environment_rows(access.environment(who), "train", 120, revealed=False))
     assert SIMULATED in text
     look = access.look(who, _identity(source, 4810))
     assert not look.exists and SIMULATED in plain_text(look_rows(look, "", 120))
-    assert look.loader is not None and look.loader.threads and look.loader.reason
-    threads = access.watch_threads(who)
-    threads.ask()
-    assert threads.latest is not None and threads.latest.threads[0].tid == 4802
-    assert all(terminal_safe(thread.name) == thread.name for thread in threads.latest.threads)
 
 
 def test_what_was_changed_shows_after_a_while_as_the_verdict_of_a_free_gpu() -> None:

@@ -47,9 +47,6 @@ METRICS: dict[int, tuple[str, float]] = {
     61: ("nvlink_tx_bytes_per_s", MIB),
 }
 """GPM metric id → catalogue key and the factor to its unit (nvml.h, nvmlGpmMetricId_t)."""
-NEWER = (8,)
-"""Ids that nvml.h did not have in the first releases with GPM: a driver of then may refuse a call that names one."""
-REFUSED_CODES = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 class Gpm:
@@ -74,8 +71,6 @@ class Gpm:
         self._first_at: float | None = None
         self._last: MeasuredActivity | None = None
         self._pair: Any = None
-        self._known_metrics = tuple(METRICS)
-        self._unknown: dict[str, str] = {}
         self._metrics: list[tuple[Any, str, float]] = []
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
@@ -129,37 +124,14 @@ class Gpm:
             raise SmReadFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
-        self._ask_for(self._known_metrics)
-        self._supported = True
-
-    def _ask_for(self, ids: tuple[int, ...]) -> None:
-        """Fill in the structure of the question."""
-        self._known_metrics = ids
-        lacking = [METRICS[metric][0] for metric in METRICS if metric not in ids]
-        self._unknown = dict.fromkeys(lacking, "this driver does not know this counter")
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
         pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        pair.numMetrics = len(ids)
+        pair.numMetrics = len(METRICS)
         self._metrics = []
-        for slot, metric in enumerate(ids):
+        for slot, metric in enumerate(METRICS):
             pair.metrics[slot].metricId = metric
             self._metrics.append((pair.metrics[slot], *METRICS[metric]))
-
-    def _compute(self) -> None:
-        """Compute the metrics between the two samples.
-
-        A driver that refuses an unknown id is asked again without it.
-        """
-        for _ in range(2):
-            self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
-            try:
-                self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
-                return
-            except pynvml.NVMLError as error:
-                older = tuple(metric for metric in self._known_metrics if metric not in NEWER)
-                if error.value not in REFUSED_CODES or older == self._known_metrics:
-                    raise
-                self._ask_for(older)
+        self._supported = True
 
     def _measure(self, now: float) -> MeasuredActivity | Waiting:
         if self._first_at is not None and len(self._samples) < 2:
@@ -173,9 +145,10 @@ class Gpm:
         self._samples.reverse()
         if before is None or now - before > self._oldest_s:
             return COLLECTING
-        self._compute()
+        self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
+        self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
         values: dict[str, float] = {}
-        missing = self._unknown.copy()
+        missing: dict[str, str] = {}
         for metric, key, factor in self._metrics:
             value, status = metric.value, metric.nvmlReturn
             if status != pynvml.NVML_SUCCESS:

@@ -141,7 +141,7 @@ class ProcessDetailsScreen(DetailsScreen):
     ``watch`` opens their reader; None in a replay."""
 
     def __init__(
-        self, main: MainScreen, key: ProcessKey, watch: Callable[[ProcessIdentity], WatchedThreads] | None
+        self, main: MainScreen, key: ProcessKey, watch: Callable[[ProcessIdentity], WatchedThreads | None] | None
     ) -> None:
         super().__init__(main)
         self._key = key

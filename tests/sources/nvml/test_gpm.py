@@ -28,7 +28,6 @@ class Driver:
     held: list[object] = field(default_factory=list)
     taken: list[tuple[Any, ...]] = field(default_factory=list)
     pairs: int = 0
-    unknown: set[int] = field(default_factory=set)
 
     def alloc(self) -> Any:
         sample = pynvml.c_nvmlGpmSample_t()
@@ -42,8 +41,6 @@ class Driver:
 
     def compute(self, pair: Any) -> None:
         self.pairs += 1
-        if self.unknown & {pair.metrics[slot].metricId for slot in range(pair.numMetrics)}:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for slot in range(pair.numMetrics):
             metric = pair.metrics[slot]
             metric.value = self.metrics.get(metric.metricId, 1.0)
