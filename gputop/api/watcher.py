@@ -28,7 +28,7 @@ from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.step_socket import StepSender
 from gputop.sources.surroundings import check_library
-from gputop.system.limits import why_no_thread
+from gputop.system.limits import NO_THREAD
 
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
@@ -125,7 +125,7 @@ class Watcher:
             self._hook.remove()
             if self._measuring is not None:
                 self._measuring.close()
-            self._fail(SourceError(why_no_thread()))
+            self._fail(SourceError(NO_THREAD))
         if self.options.strict:
             if self.alive:
                 self._has_first_frame.wait(STRICT_WAIT_S)
@@ -235,7 +235,7 @@ class Watcher:
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
         except RuntimeError:  # what threading raises, of the recorder's thread
-            self._fail(SourceError(why_no_thread()))
+            self._fail(SourceError(NO_THREAD))
 
     def _fail(self, error: Exception) -> None:
         self.failure, self._measuring = error, None

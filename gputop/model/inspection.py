@@ -99,13 +99,12 @@ class SignalOutcome(Struct, frozen=True):
 class Environment(Struct, frozen=True):
     """Environment that a process was started with, sorted by name.
 
-    ``reason`` says why it cannot be read. ``note`` adds a remark, such as that it is simulated.
+    ``reason`` says why it cannot be read.
     """
 
     identity: ProcessIdentity
     variables: tuple[tuple[str, str], ...] = ()
     reason: str = ""
-    note: str = ""
 
 
 class ThreadStack(Struct, frozen=True):
@@ -134,15 +133,14 @@ class InspectedProcess(Struct, frozen=True):
 class DeepLook(Struct, frozen=True):
     """Inspection of a process, and of one of its loaders.
 
-    ``argv`` and ``folder`` are how the process was started, if visible. ``note`` adds a remark; where ``exists`` is
-    False no command can reach the process.
+    ``argv`` and ``folder`` are how the process was started, if visible. Where ``exists`` is False no command can reach
+    the process.
     """
 
     process: InspectedProcess
     loader: InspectedProcess | None = None
     argv: tuple[str, ...] = ()
     folder: str | None = None
-    note: str = ""
     exists: bool = True
 
 

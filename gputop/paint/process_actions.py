@@ -57,8 +57,6 @@ def environment_rows(
     rows = [head.add(fit(title, max(1, width - head.width - 1)), "dim").row(width)]
     if environment.reason:
         return [*rows, text_row(f"  {terminal_safe(environment.reason)}", width, "level.yellow")]
-    if environment.note:
-        rows.append(text_row(f"  {environment.note}", width, "level.info"))
     above = len(rows)
     masked = 0
     names = min(NAME_WIDTH, width // 3)
@@ -146,8 +144,7 @@ def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
 
     Commands are numbered, so that a key can copy each.
     """
-    rows = [text_row(f"  {look.note}", width, "level.info")] if look.note else []
-    rows += _process_rows(look.process, "process", command, width)
+    rows = _process_rows(look.process, "process", command, width)
     if look.loader is not None:
         is_repeated = look.loader.reason == look.process.reason
         rows += _process_rows(look.loader, "one of its loaders", "", width, reason_shown=is_repeated)

@@ -75,8 +75,6 @@ class StepIntake:
         self._heard: dict[int, _Allowance] = {}
         self._runs: dict[tuple[int, str], str] = {}
         self._rows: deque[StepRow] = deque()
-        self.dropped = 0
-        """Datagrams dropped since the start."""
 
     def accept(self, data: bytes, pid: int, uid: int = 0) -> bool:
         """Add one datagram of a process and its user; False if dropped.
@@ -85,7 +83,6 @@ class StepIntake:
         """
         row = _row(data, pid) if pid > 0 and len(data) <= MOST_DATAGRAM else None
         if row is None or not self._is_its_turn(pid) or len(self._rows) >= MOST_ROWS:
-            self.dropped += 1
             return False
         self._rows.append(row if row.run is None else replace(row, run=self._scoped(row.run, pid, uid)))
         return True

@@ -27,14 +27,12 @@ class StepSender:
     """Announces this process's steps; never waits and never raises.
 
     One datagram a second, to all mark listeners and to ``/run/gputop/steps.sock``, where an exporter has created it.
-    The kernel names the sender. What does not fit is dropped and counted. The socket is opened with the first row.
+    The kernel names the sender. What does not fit is dropped. The socket is opened with the first row.
     """
 
     def __init__(self, system_socket: str = STEPS_SOCKET) -> None:
         self._system = system_socket
         self._socket: socket.socket | None = None
-        self.lost = 0
-        """Datagrams that a listener had no room for."""
 
     def send(self, row: StepRow, but: str | None = None) -> int:
         """Send a row; return the number of listeners reached.
@@ -49,14 +47,10 @@ class StepSender:
             for path in (*listeners(), self._system):
                 if path == but:
                     continue
-                try:
+                # Nothing listens there, or it does not accept ours, or has no room for it.
+                with suppress(OSError):
                     self._socket.sendto(data, path)
                     reached += 1
-                except BlockingIOError:
-                    self.lost += 1
-                except OSError:
-                    # Nothing listens there, or it does not accept ours.
-                    continue
         except (OSError, ValueError):
             pass
         return reached

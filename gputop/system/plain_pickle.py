@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from gputop.system.limits import address_space_bytes
 from gputop.system.safe_open import open_regular
 
 LARGEST_FILE = 4 << 30
@@ -62,7 +61,8 @@ def load_plain(path: str) -> Any:
 def _bounded(growth_bytes: int) -> Iterator[None]:
     """Limit the growth of the address space within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = address_space_bytes() + growth_bytes
+    with open("/proc/self/statm", "rb") as statm:
+        limit = int(statm.read().split()[0]) * resource.getpagesize() + growth_bytes
     limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:

@@ -7,7 +7,6 @@ values cover that instance alone, as GPM's do.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
@@ -41,8 +40,6 @@ WELL_FIX = "see in its log what dcgm-exporter lacks, or restart it"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
 PARTIAL_FIX = "it gives those of other instances of this GPU: restart dcgm-exporter, or update DCGM (dcgm-exporter#507)"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
-UNUSED_S = 150.0
-"""After so long without a reader it is no longer scraped: twice as long as a chain rests before it tries again."""
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
 Fetch = Callable[[str, float], str]
@@ -62,10 +59,10 @@ class UpdateInterval:
         self.changed_at: float | None = None
         """When the newest change was seen; None before one was."""
 
-    def see(self, mark: int | None, now: float) -> None:
-        """Note the state as a number; None for nothing to watch."""
+    def see(self, mark: int, now: float) -> None:
+        """Note the state as a number."""
         before, self._mark = self._mark, mark
-        if mark is None or before is None or mark == before:
+        if before is None or mark == before:
             return
         if self.changed_at is not None:
             self._intervals_s.append(now - self.changed_at)
@@ -92,16 +89,13 @@ class Exporter:
         self._url_is_given = url is not None
         self._called = f"dcgm-exporter at {place_of(self._url)}" if self._url_is_given else "dcgm-exporter"
         self._fetch = fetch
-        self._worker: Worker[None] | None = None
-        self._is_stopped = False
-        self._lock = threading.Lock()
-        self._asked_at = 0.0
+        self._worker = Worker("dcgm-exporter", self._look, again=lambda: self.wait_s(monotonic()))
         self._exported: Exported | None = None
         self._trouble: str | None = None
         self._failures = 0
         self._absent = self._has_answered = False
         self._percent = False
-        self._profiling, self._others = UpdateInterval(), UpdateInterval()
+        self._updates = UpdateInterval()
         self._first_at = self._answered_at = 0.0
         self._served: set[Entity] = set()
         self.kept_waiting = False
@@ -109,11 +103,8 @@ class Exporter:
 
     def activity(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
         """Return the newest values and keep fetching from now on."""
-        with self._lock:
-            self._asked_at = monotonic()
-            if self._worker is None and not self._is_stopped:
-                self._worker = Worker("dcgm-exporter", self._look, again=lambda: self.wait_s(monotonic()))
-                self._worker.ask()
+        if not self._worker.alive:
+            self._worker.ask()
         return self.newest(entity, now)
 
     def newest(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
@@ -130,8 +121,7 @@ class Exporter:
                 raise SmReadFailed(f"{self._called}: {self._trouble}")
             self.kept_waiting = True
             return Waiting(f"asking {self._called}", looking=True)
-        updates = self._updates(now)
-        self._doubt(updates, exported, now)
+        self._doubt(exported, now)
         row = exported.rows.get(entity)
         if row is None:
             raise self._no_row(entity, exported)
@@ -147,14 +137,11 @@ class Exporter:
             self._served.add(entity)
         if not values:
             raise SmReadFailed(missing["sm_active_pct"], fix=fix)
-        return MeasuredActivity(values, missing, updates.period_s, updates.changed_at, fix)
+        return MeasuredActivity(values, missing, self._updates.period_s, self._updates.changed_at, fix)
 
     def stop(self) -> None:
         """End the thread after the current fetch; returns at once."""
-        with self._lock:
-            self._is_stopped = True
-            if self._worker is not None:
-                self._worker.stop()
+        self._worker.stop()
 
     def scrape(self, now: float) -> None:
         """Fetch once on the calling thread."""
@@ -170,8 +157,7 @@ class Exporter:
         if self._exported is None:
             self._first_at = now
         self._answered_at, self._failures = now, 0
-        self._profiling.see(exported.profiling, now)
-        self._others.see(exported.others, now)
+        self._updates.see(exported.mark, now)
         self._percent = self._percent or exported.prints_percent()
         self._exported, self._trouble, self._has_answered = exported, None, True
 
@@ -182,25 +168,15 @@ class Exporter:
         """
         if self._failures:
             return float(min(LONGEST_BACK_OFF_S, CLOSEST_S * 2 ** min(self._failures - 1, 6)))
-        updates = self._updates(now)
+        updates = self._updates
         if updates.changed_at is None or updates.period_s is None:
             return CLOSEST_S if now - self._first_at < LEARNING_S else FARTHEST_S
         overdue = now - updates.changed_at - updates.period_s
         return FARTHEST_S if overdue > updates.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
 
-    def _updates(self, now: float) -> UpdateInterval:
-        """Return the updates of the ratios, else of all other values.
-
-        Ratios rest on idle GPUs. An exporter may watch groups of fields at different intervals.
-        """
-        profiling = self._profiling
-        changed_at, period_s = profiling.changed_at, profiling.period_s
-        if changed_at is not None and period_s is not None and now - changed_at <= 2 * period_s:
-            return profiling
-        return max((self._others, profiling), key=lambda updates: updates.changed_at or 0.0)
-
-    def _doubt(self, updates: UpdateInterval, exported: Exported, now: float) -> None:
+    def _doubt(self, exported: Exported, now: float) -> None:
         """Raise SmReadFailed for values too old to be shown."""
+        updates = self._updates
         seen_at = self._first_at if updates.changed_at is None else updates.changed_at
         age, period_s = now - seen_at, updates.period_s or USUAL_PERIOD_S
         why = self._trouble
@@ -208,7 +184,7 @@ class Exporter:
         if why is not None and (updates.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
             raise SmReadFailed(f"{self._called}: {why}", fix=WELL_FIX)
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
-        if age > (patience if exported.others is not None else max(patience, IDLE_PATIENCE_S)):
+        if age > (max(patience, IDLE_PATIENCE_S) if exported.only_ratios else patience):
             silent = now - self._answered_at
             if silent > FARTHEST_S + TIMEOUT_S:
                 raise SmReadFailed(f"{self._called} has not answered for {silent:.0f} s", fix=WELL_FIX)
@@ -228,21 +204,10 @@ class Exporter:
         return SmReadFailed(f"{self._called} exports no SM activity", fix=FIX)
 
     def _look(self) -> None:
-        worker = self._worker
-        if worker is not None and (self._absent or self._rests()):
-            worker.stop()
+        if self._absent:
+            self._worker.stop()
         else:
             self.scrape(monotonic())
-
-    def _rests(self) -> bool:
-        """Whether no GPU needs it any more; resets it if so."""
-        with self._lock:
-            if monotonic() - self._asked_at <= UNUSED_S:
-                return False
-            self._worker = self._exported = self._trouble = None
-            self._failures = 0
-            self._profiling, self._others = UpdateInterval(), UpdateInterval()
-            return True
 
 
 def entity_of(gpu: GpuStatic) -> Entity | None:

@@ -52,15 +52,14 @@ class Exported(Struct, frozen=True):
     """One answer of an exporter.
 
     ``rows`` are ratios as printed, by entity and catalogue key; a blank is None. ``uuids`` are all GPUs that any row
-    names. ``profiling`` and ``others`` are numbers that change with a profiling value, or with any other value of a
-    GPU; ``others`` is None where there are only profiling rows. The exporter's own figures and the order of rows do
-    not count.
+    names. ``mark`` is a number that changes with any value of a GPU; the exporter's own figures and the order of rows
+    do not count. ``only_ratios`` where there are only profiling rows.
     """
 
     rows: Mapping[Entity, Mapping[str, float | None]]
     uuids: frozenset[str]
-    profiling: int
-    others: int | None
+    mark: int
+    only_ratios: bool
 
     def prints_percent(self) -> bool:
         """Whether a value shows that this build prints percent, not ratios."""
@@ -75,8 +74,8 @@ def parse(text: str) -> Exported:
     row_of, owner_of, labels_of = re.compile(_ROW).fullmatch, re.compile(_UUID).search, re.compile(_LABEL).findall
     rows: dict[Entity, dict[str, float | None]] = {}
     uuids: set[str] = set()
-    profiling: set[str] = set()
-    others: set[str] = set()
+    marks: set[str] = set()
+    only_ratios = True
     for line in text[: text.rfind("\n") + 1].split("\n"):
         if not line.startswith("DCGM_FI_") or len(line) > LONGEST_LINE:
             continue
@@ -84,7 +83,8 @@ def parse(text: str) -> Exported:
             # Most rows are of this kind; only whether they differ, and whose they are, matters.
             if (owner := owner_of(line)) is not None:
                 uuids.add(owner[1])
-                others.add(line)
+                marks.add(line)
+                only_ratios = False
             continue
         if (match := row_of(line)) is None:
             continue
@@ -94,11 +94,11 @@ def parse(text: str) -> Exported:
         if not uuid:
             continue
         uuids.add(uuid)
-        profiling.add(line)
+        marks.add(line)
         key, entity = NAMES.get(name), _entity(uuid, label)
         if key is not None and entity is not None:
             rows.setdefault(entity, {})[key] = _number(number)
-    return Exported(rows, frozenset(uuids), hash(frozenset(profiling)), hash(frozenset(others)) if others else None)
+    return Exported(rows, frozenset(uuids), hash(frozenset(marks)), only_ratios)
 
 
 def _entity(uuid: str, label: Mapping[str, str]) -> Entity | None:

@@ -62,10 +62,8 @@ def advice(counter_rights: Rights) -> tuple[str, ...]:
 
 
 def shortest_fix(counter_rights: Rights) -> str:
-    """Return the advice in one line."""
-    if counter_rights.in_container:
-        return advice(counter_rights)[0]
-    return WITH_PERFMON if counter_rights.perfmon_counts else FOR_EVERYBODY
+    """Return the first command of the advice."""
+    return advice(counter_rights)[:2][-1].strip()
 
 
 def _admin_only(proc: str) -> bool | None:
