@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.rules.device_badges import LOST, LOST_CONDITION
-from gputop.diagnosis.rules.remedy_rows import ALL_LEFT
+from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, ROLE_OF_VERDICT
 from gputop.diagnosis.types import NOT_WORK, Role
 

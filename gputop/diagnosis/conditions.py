@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.host_side import is_compute
+from gputop.diagnosis.host_activity import is_compute
 from gputop.diagnosis.sample_facts import is_split, ratio, sm_now
 from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.thresholds import Threshold

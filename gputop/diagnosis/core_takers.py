@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.diagnosis.host_side import GpuHostActivity
+from gputop.diagnosis.host_activity import GpuHostActivity
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import job_of
 from gputop.model.feeders import Outsider

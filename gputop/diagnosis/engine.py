@@ -14,14 +14,15 @@ from gputop.diagnosis.core_takers import takers
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.gpu_owners import Owners
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.host_side import GpuHostActivity, loader_shares, read_host, serving_on
+from gputop.diagnosis.host_activity import GpuHostActivity, read_host, serving_on
+from gputop.diagnosis.host_side import loader_shares
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.sample_facts import clock_share, sm_now
 from gputop.diagnosis.sanity import SanityFilter
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import StragglerDetector
 from gputop.diagnosis.time_ledger import Ledger, measured_span
-from gputop.diagnosis.tracks import TickContext
+from gputop.diagnosis.track_state import TickContext
 from gputop.diagnosis.turns import TurnDetector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings

@@ -22,7 +22,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, UNREAD, FeederRow, HostMeans
+from gputop.diagnosis.host_activity import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, UNREAD, FeederRow
+from gputop.diagnosis.host_side import HostMeans
 from gputop.diagnosis.window import EPSILON_S, WINDOW_S
 from gputop.diagnosis.workers import PROOFS
 

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from gputop.diagnosis.conditions import Conditions
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_side import GpuHostActivity, HostMeans
+from gputop.diagnosis.host_activity import GpuHostActivity
+from gputop.diagnosis.host_side import HostMeans
 from gputop.diagnosis.idle_attribution import IdleAttribution
 from gputop.diagnosis.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.diagnosis.host_side import GpuHostActivity
+from gputop.diagnosis.host_activity import GpuHostActivity
 from gputop.diagnosis.signals import Peer, Signals
 from gputop.diagnosis.thresholds import HALF_POWER, HALF_RATIO
 

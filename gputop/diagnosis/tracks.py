@@ -9,29 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from enum import Enum
 from math import ceil, exp
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.conditions import Conditions, update_conditions
-from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.conditions import update_conditions
 from gputop.diagnosis.hardware_health import Health
-from gputop.diagnosis.host_side import NO_PROCESSES, FeederRow, GpuHostActivity, HostMeans, saves_pct
-from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
+from gputop.diagnosis.host_activity import NO_PROCESSES, FeederRow, GpuHostActivity
+from gputop.diagnosis.host_side import HostMeans, saves_pct
+from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, idle_attribution
 from gputop.diagnosis.idle_runs import (
     ZERO_UTIL,
     Alternations,
-    BurstDetector,
-    IdleRuns,
     Pause,
-    Startup,
-    SteadyStateTracker,
-    WorkerRestarts,
-    state_of_main,
-    state_of_workers,
 )
 from gputop.diagnosis.memory_trend import MemoryTrend
 from gputop.diagnosis.sample_facts import (
@@ -53,6 +44,7 @@ from gputop.diagnosis.sanity import (
 )  # fmt: skip
 from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
+from gputop.diagnosis.track_state import JobState, Restart, TickContext, WindowState
 from gputop.diagnosis.window import (
     EPSILON_S,
     WINDOW_S,
@@ -66,7 +58,7 @@ from gputop.diagnosis.window import (
     mean,
     second_of,
 )  # fmt: skip
-from gputop.diagnosis.workers import Leading, feeders, main_address, waited_for, without_bystanders
+from gputop.diagnosis.workers import feeders, main_address, waited_for, without_bystanders
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT
 from gputop.model.quantity import duration
@@ -90,92 +82,6 @@ REPEATS_S = 0.9
 sample like any other."""
 WAITS_BELOW_UTIL = 90.0
 """Above this mean utilisation idle time is attributed to no worker: there is nearly none."""
-
-
-class TickContext(Struct, frozen=True):
-    """Common context of all GPUs' samples of one snapshot.
-
-    A host's side that is not new still says whose GPU it is, but is no sample of what it does; one that is older than
-    ``OLD_S`` is no evidence of anything. ``listed``: there is a list of processes, whether or not one is on a GPU.
-    """
-
-    t: float
-    interval_s: float
-    host: HostSample
-    events: tuple[Event, ...] = ()
-    fabric: FabricSignals | None = None
-    host_is_new: bool = True
-    host_age_s: float = 0.0
-    listed: bool = True
-
-
-class Restart(Enum):
-    """Why samples are dropped before they are 30 s old."""
-
-    UNREADABLE = "the GPU could not be read"
-    JOB_CHANGED = "another job, or none"
-    UTIL_REFUTED = "util proved wrong"
-    FIRST_KERNELS = "the job runs its first kernels"
-    GAP = "no sample for longer than the window; conditions stay, a gap is no information"
-    PAUSE_ENDED = "the first kernel after a minute without any"
-    SM_SOURCE_CHANGED = "two sources of one metric never mix: only the counters' columns are dropped"
-    CAUSE_CHANGED = "the last seconds contradict the window: only they are kept"
-    TRAINING_BEGAN = "compiling and warming up were a part of the start"
-
-
-class JobState:
-    """State of one job.
-
-    Replaced when the job on this GPU changes.
-    """
-
-    def __init__(self, pids: frozenset[int] = frozenset()) -> None:
-        self.pids = pids
-        self.seen_t = 0.0
-        self.startup = Startup()
-        self.restarts = WorkerRestarts()
-        self.worker_kind: str | None = None
-        self.main, self.workers = SteadyStateTracker(), SteadyStateTracker()
-        self.bursts = BurstDetector()
-
-    def observe(self, t: float, tick: GpuHostActivity) -> None:
-        """Follow workers that start, and the states that threads are in without a break."""
-        births = tick.births
-        self.restarts.observe(t, births, tick.age_s if tick.knows_feeders else None)
-        if births and (self.worker_kind is None or tick.kinds == "torch"):
-            # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
-            self.worker_kind = tick.kinds
-        self.main.observe(t, *state_of_main(tick.primary))
-        self.workers.observe(t, *state_of_workers(tick))
-
-
-class WindowState:
-    """The window, and what began with it."""
-
-    def __init__(self, conditions: Conditions | None = None, since: OngoingConditions | None = None) -> None:
-        self.seconds: deque[Second] = deque()
-        self.idle = IdleTime()
-        self.runs = IdleRuns()
-        self.fresh = 0
-        """Samples, at most, that are no repeats of the one before."""
-        self.conditions = Conditions() if conditions is None else conditions
-        self.since = OngoingConditions(-1) if since is None else since
-        """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
-        self.resumed = False
-        """It began because of a gap, with the job that had run before."""
-        self.named: frozenset[str] = frozenset()
-        """Causes of the idle time that were named last."""
-        self.leading: Leading = "cpu"
-
-    def add(self, second: Second) -> None:
-        """Add a sample and drop those that are too old."""
-        self.seconds.append(second)
-        self.keep_after(second.t - WINDOW_S)
-
-    def keep_after(self, t: float) -> None:
-        """Drop samples up to Unix time ``t``."""
-        while self.seconds and self.seconds[0].t <= t + EPSILON_S:
-            self.seconds.popleft()
 
 
 class GpuTrack:

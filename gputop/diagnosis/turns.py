@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.host_side import GpuHostActivity
+from gputop.diagnosis.host_activity import GpuHostActivity
 from gputop.diagnosis.signals import Signals, Turns
 from gputop.diagnosis.stragglers import job_of
 

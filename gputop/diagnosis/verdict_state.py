@@ -14,7 +14,7 @@ from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share
 from gputop.diagnosis.rules.device_badges import ECC, XID, lost_badge
 from gputop.diagnosis.rules.gates import COLLECTING
-from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
+from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.time_ledger import Ledger

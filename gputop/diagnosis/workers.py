@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import DISK, NETWORK, POLL, UNREAD, FeederRow, address_of, program_of
+from gputop.diagnosis.host_activity import DISK, NETWORK, POLL, UNREAD, FeederRow, address_of, program_of
 from gputop.diagnosis.window import Second
 from gputop.model.feeders import PIN_MEMORY_THREAD, Feeders, FeederShares, Via
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_side import serving_on
+from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT
 from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis

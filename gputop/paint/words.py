@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import serving_on
+from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, summarize
 from gputop.diagnosis.thresholds import TOLD_SLOWER, WIDE_GAP

@@ -11,7 +11,7 @@ from gputop.diagnosis.idle_runs import SteadyStateTracker
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.sample_facts import pcie_capacity
-from gputop.diagnosis.tracks import WindowState
+from gputop.diagnosis.track_state import WindowState
 from gputop.diagnosis.votes import Debouncer
 from gputop.diagnosis.window import GpuMeans, Second, gpu_means
 from tests.support.examples import looks

@@ -11,7 +11,8 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.rules import RULES
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.rules.base import Rule
-from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, REMEDIES, Spare, plain_words
+from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, Spare
+from gputop.diagnosis.rules.remedy_rows import REMEDIES, plain_words
 from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
 from gputop.model.snapshot import Snapshot
 from gputop.sources.simulation.scenarios import SCENARIOS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import program_of
+from gputop.diagnosis.host_activity import program_of
 from gputop.diagnosis.rules.feeding_rules import taken_by
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import OTHER_RANKS, SERVED_BY_PARENT, Outsider, WaitEnd, main_looks

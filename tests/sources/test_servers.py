@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_side import serving_on
+from gputop.diagnosis.host_activity import serving_on
 from gputop.model.redaction import Redactor
 from gputop.model.serving import ServerRow, bounds, checked_server, server_lines
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot

@@ -7,7 +7,7 @@ from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share, few_warps, power_part
 from gputop.diagnosis.rules.low_sm import LARGER_SHORT_TEMPLATE, LARGER_WORK_TEMPLATE, is_launch_bound
-from gputop.diagnosis.rules.remedy_rows import spares
+from gputop.diagnosis.rules.remedy_conditions import spares
 from gputop.diagnosis.signals import Signals
 from gputop.model.quantity import clamp_pct, duration, pct, share
 

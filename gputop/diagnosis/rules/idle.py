@@ -11,7 +11,8 @@ from gputop.diagnosis.idle_runs import SteadyState
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import HALTED_WORDS, halted_words, is_fed, restarts, waits_for_ranks
 from gputop.diagnosis.rules.gates import BUSY_CORES, HELD_BYTES, is_cpu_phase
-from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
+from gputop.diagnosis.rules.remedy_conditions import NOTHING
+from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.sample_facts import LOUD_UTIL
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share, flag_level
-from gputop.diagnosis.rules.remedy_rows import ALL_LEFT
+from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
 from gputop.diagnosis.rules.stuck import or_stuck
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence

@@ -9,37 +9,37 @@ torchdata 0.10 (their documentation and release notes).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, take_turns, takers_of_cores
-from gputop.diagnosis.sample_facts import MEMORY_FULL, memory_of, ratio, swapping
+from gputop.diagnosis.rules.feeding_rules import SECOND, take_turns, takers_of_cores
+from gputop.diagnosis.rules.remedy_conditions import (
+    ALL_LEFT,
+    MOST_WORKERS,
+    NOT_TRIED,
+    NOTHING,
+    SHARES_WORK,
+    Condition,
+    Words,
+    can_have_workers,
+    has_free_cores,
+    is_dataloader,
+    is_kind,
+    is_launch_bound,
+    is_masked,
+    is_on_mount,
+    is_pinned,
+    is_queued,
+    is_throttled,
+    is_uneven,
+    spares,
+    writes_much,
+)
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.thresholds import LAUNCH_BOUND_RATIO
 from gputop.diagnosis.workers import PIN_MEMORY_KIND
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import share
-
-CORES_FREE = 90.0
-"""Host CPU below this leaves cores for more workers [judged]."""
-PRESSED = 60.0
-"""CPU pressure (percent of the time in which some task waited for a core) from which on no core is free [judged]."""
-MOST_WORKERS = 8
-LAUNCHES, OFTEN_S = 0.8, 12.0
-"""Share of the time in which the main thread runs, and seconds of the last fifteen with a kernel, from which on it
-launches kernels all the time [judged]."""
-READS_BYTES = 1e6
-"""Bytes a second that the job reads, from which on its main thread may load data [judged]."""
-SHARES_WORK = ("workers", "ray", "helpers")
-"""Who may do an unequal part of one work; whatever else runs beside a job has work of its own."""
-NOT_TRIED = ""
-
-Words = tuple[str, str]
-"""A remedy, whole and in short."""
-NOTHING: Words = ("", "")
-Condition = Callable[[Signals, Feeders | None], bool]
 
 
 class RemedyRow(Struct, frozen=True):
@@ -57,116 +57,6 @@ class RemedyRow(Struct, frozen=True):
     short: str
     matches: Condition = lambda s, f: True
     trial: str = NOT_TRIED
-
-
-class Spare(Struct, frozen=True):
-    """A resource in a remedy: ``{gpu_memory:larger batch, }`` is dropped where none is free.
-
-    Badges ask for less of what is used up; a remedy beside them must not ask for more of it.
-    """
-
-    is_left: bool = True
-
-    def __format__(self, words: str) -> str:
-        """The words if some is left."""
-        return words if self.is_left else ""
-
-
-ALL_LEFT: dict[str, object] = {
-    "gpu_memory": Spare(),
-    "host_memory": Spare(),
-    "host": Spare(),
-    "short": "no core is free",
-}
-"""What docs print, where nothing is used up."""
-
-
-def spares(s: Signals) -> dict[str, object]:
-    """Resources of this GPU's job; ``host``: cores and memory for one more process."""
-    swaps = swapping(s.machine) is not None
-    filled = ratio(*memory_of(s.gpu, s.machine)) or 0.0
-    return {
-        "gpu_memory": Spare(filled < MEMORY_FULL or s.tick.server is not None),
-        "host_memory": Spare(not swaps),
-        "host": Spare(not swaps and not has_pressure(s)),
-        "short": "the host swaps" if swaps else "no core is free",
-    }
-
-
-def has_pressure(s: Signals) -> bool:
-    """True if tasks of this machine often wait for a core."""
-    machine = s.machine
-    return (machine.psi_cpu_pct is not None and machine.psi_cpu_pct >= PRESSED) or (
-        machine.cpu_pct is not None and machine.cpu_pct >= CORES_FREE
-    )
-
-
-def is_dataloader(s: Signals, f: Feeders | None) -> bool:
-    """Whether it is PyTorch's DataLoader, which has options of its own."""
-    return f is not None and f.feeder_kind == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
-
-
-def _is_uneven(s: Signals, f: Feeders | None, *, torch: bool) -> bool:
-    return f is not None and f.uneven and f.feeder_kind in SHARES_WORK and is_dataloader(s, f) == torch
-
-
-def _is_throttled(s: Signals, f: Feeders | None) -> bool:
-    return (s.host.mean.throttled or 0.0) >= THROTTLED
-
-
-def _is_queued(s: Signals, f: Feeders | None) -> bool:
-    return f is not None and f.busiest.cpu > 0.0 and f.busiest.queued / f.busiest.cpu >= QUEUED
-
-
-def _is_masked(s: Signals) -> bool:
-    """Whether the job's own mask or limit leaves it fewer cores than gputop has."""
-    return s.host.cores is not None and s.machine.cpu_count is not None and s.host.cores < s.machine.cpu_count
-
-
-def _is_pinned(s: Signals, f: Feeders) -> bool:
-    """Whether the workers' own masks leave them fewer cores than the main process has."""
-    cores = s.host.cores if s.host.cores is not None else s.machine.cpu_count
-    return f.cores is not None and cores is not None and f.cores < cores and f.count >= f.cores
-
-
-def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
-    """A core, and memory, for one more who computes, beside those that do and the main thread."""
-    return (
-        not has_pressure(s)
-        and swapping(s.machine) is None
-        and (s.host.cores is None or f is None or f.count + 1 < s.host.cores)
-    )
-
-
-def _can_have_workers(s: Signals, f: Feeders | None) -> bool:
-    return not s.host.loaders and _has_free_cores(s, None) and (s.host.cores is None or s.host.cores >= 2.0)
-
-
-def _is_launch_bound(s: Signals, f: Feeders | None) -> bool:
-    """True if the main thread launches small kernels all the time.
-
-    A thread that reads files loads data.
-    """
-    return (
-        not s.host.loaders
-        and (s.host.mean.main or 0.0) >= LAUNCHES
-        and s.kernels_s >= OFTEN_S
-        and s.sm_ratio is not None
-        and s.sm_ratio < LAUNCH_BOUND_RATIO
-        and (s.host.mean.read or 0.0) < READS_BYTES
-    )
-
-
-def _is_kind(kind: str, s: Signals, f: Feeders | None) -> bool:
-    return f is not None and f.feeder_kind == kind
-
-
-def _is_on_mount(s: Signals, f: Feeders | None) -> bool:
-    return f is not None and f.mount is not None
-
-
-def _writes(s: Signals, f: Feeders | None) -> bool:
-    return 2.0 * (s.host.mean.main_saves or 0.0) >= (s.host.mean.main_disk or 0.0) > 0.0
 
 
 ON_GPU = "decode and augment on the GPU (DALI, torchvision v2){host_memory:, cache decoded data}"
@@ -191,13 +81,13 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("cpu", "queued", *FEEDERS_WAIT), "few of many workers of a DataLoader work",
         "balance the shards over the workers; or DataLoader(in_order=False) (PyTorch 2.6): one slow worker holds up "
-        "the others", "balance the samples, in_order=False", partial(_is_uneven, torch=True),
+        "the others", "balance the samples, in_order=False", partial(is_uneven, torch=True),
         trial="in_order=False: 6.8 → 11.5 steps/s, 1.7 ×",
     ),
     RemedyRow(
         ("cpu", "queued", *FEEDERS_WAIT), "few of many feeders of one kind work",
         "balance the work over the {kind}: one slow one holds up the others", "balance the work",
-        partial(_is_uneven, torch=False),
+        partial(is_uneven, torch=False),
     ),
     RemedyRow(
         ("cpu", "queued"), "DataLoader's pin_memory thread works, and its workers are ahead",
@@ -208,54 +98,54 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("cpu", "queued"), "the cgroup's CPU limit cuts periods short",
         "raise the cgroup's CPU limit ({throttled} of its periods cut short), not the number of loaders",
-        "raise the CPU limit", _is_throttled,
+        "raise the CPU limit", is_throttled,
     ),
     RemedyRow(
         ("cpu", "queued"), "workers may use fewer cores than the job, and queue for them",
         "the workers may use {worker_cores} of {all_cores} cores: a library or a launcher pins them; widen their CPU "
         "mask (os.sched_setaffinity in worker_init_fn, taskset), not the number of workers", "widen the CPU mask",
-        lambda s, f: _is_queued(s, f) and f is not None and _is_pinned(s, f),
+        lambda s, f: is_queued(s, f) and f is not None and is_pinned(s, f),
     ),
     RemedyRow(
         ("cpu", "queued"), "the job may use fewer cores than there are, and feeders queue for them",
         "the job may use {cores} of {all_cores} cores: widen its CPU mask or limit (taskset, Slurm's --cpus-per-task, "
-        "a static CPU policy)", "widen the CPU mask", lambda s, f: _is_queued(s, f) and _is_masked(s),
+        "a static CPU policy)", "widen the CPU mask", lambda s, f: is_queued(s, f) and is_masked(s),
     ),
     RemedyRow(
         ("cpu", "queued"), "feeders queue for a core, and others take it",
         "not more workers: free the cores that {takers}, OMP_NUM_THREADS=1, cheaper transforms",
-        "free cores, not workers", lambda s, f: _is_queued(s, f) and bool(takers_of_cores(s.host)),
+        "free cores, not workers", lambda s, f: is_queued(s, f) and bool(takers_of_cores(s.host)),
     ),
     RemedyRow(
         ("cpu", "queued"), "feeders queue for a core",
-        "not more workers: free cores, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers", _is_queued,
+        "not more workers: free cores, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers", is_queued,
     ),
     RemedyRow(
         ("cpu", "queued"), "one process beside the workers computes for all of them",
         "{name} (pid {pid_of_feeder}) computes for all that wait for it: run more of it or give it more threads, ask "
         "it for many items at once, keep its answers, or do its work in the workers", "more of that service",
-        lambda s, f: _is_kind("beside", s, f) and f is not None and f.count == 1,
+        lambda s, f: is_kind("beside", s, f) and f is not None and f.count == 1,
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, workers of a DataLoader",
         f"raise num_workers (now {{n}}; `gputop loader` finds how many), {ON_GPU}", "num_workers, DALI",
-        lambda s, f: is_dataloader(s, f) and _has_free_cores(s, f),
+        lambda s, f: is_dataloader(s, f) and has_free_cores(s, f),
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, threads",
         "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either), " + ON_GPU,
-        "more feeders, DALI", lambda s, f: _is_kind("threads", s, f) and _has_free_cores(s, f),
+        "more feeders, DALI", lambda s, f: is_kind("threads", s, f) and has_free_cores(s, f),
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, children that live for a moment each",
         f"run several child processes at once, each a few items ahead, {ON_GPU}", "more feeders, DALI",
-        lambda s, f: _is_kind("children", s, f) and _has_free_cores(s, f),
+        lambda s, f: is_kind("children", s, f) and has_free_cores(s, f),
         trial="two at once: 7.8 → 15.5 steps/s, 2.0 ×",
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, other processes",
         f"run more {{kind}} (now {{n}}), each a few batches ahead, or make each cheaper: {CHEAPER}", "more {kind}",
-        _has_free_cores,
+        has_free_cores,
     ),
     RemedyRow(
         ("cpu", "queued"), "no core is free, no DataLoader",
@@ -269,12 +159,12 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         FEEDERS_WAIT, "the files lie on a mount over the network, workers of a DataLoader",
         "the data lie on {mount}, a file system over the network: cache on local NVMe, read larger files (shards); "
-        + IN_FLIGHT, "cache locally, shards", lambda s, f: _is_on_mount(s, f) and is_dataloader(s, f),
+        + IN_FLIGHT, "cache locally, shards", lambda s, f: is_on_mount(s, f) and is_dataloader(s, f),
     ),
     RemedyRow(
         FEEDERS_WAIT, "the files lie on a mount over the network",
         "the data lie on {mount}, a file system over the network: cache on local NVMe, read larger files (shards)"
-        "{host_memory:, more {kind} (now {n}), each a few batches ahead}", "cache locally, shards", _is_on_mount,
+        "{host_memory:, more {kind} (now {n}), each a few batches ahead}", "cache locally, shards", is_on_mount,
     ),
     RemedyRow(
         ("pipe",), "feeders read a pipe from outside the job",
@@ -309,13 +199,13 @@ REMEDIES: tuple[RemedyRow, ...] = (
         MAIN_RUNS, "the main thread runs, no workers, and kernels that come all the time use less than half of the SMs",
         'it launches small kernels one by one: CUDA graphs or torch.compile(mode="reduce-overhead"), {gpu_memory:a '
         "larger batch, }a fused optimizer; {host:DataLoader({workers}) only if it also loads data; }" + SEE_THE_LINE,
-        "CUDA graphs{gpu_memory:, larger batch}", _is_launch_bound,
+        "CUDA graphs{gpu_memory:, larger batch}", is_launch_bound,
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and a core is free",
         "DataLoader({workers}) if it loads data (HF Trainer: dataloader_{workers}); else torch.compile, CUDA graphs, "
         "no .item() in each step; "
-        + SEE_THE_LINE, "{workers}, compile", _can_have_workers,
+        + SEE_THE_LINE, "{workers}, compile", can_have_workers,
         trial="num_workers 0 → 1: 16 → 29 steps/s, 1.8 ×",
     ),
     RemedyRow(
@@ -326,7 +216,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("main disk",), "the main thread waits for files that it writes",
         "it writes: save in a thread or a child, less often, without fsync in each step; to local NVMe",
-        "write asynchronously", _writes,
+        "write asynchronously", writes_much,
         trial="fsync in a thread: 12 → 33 steps/s, 2.7 ×",
     ),
     RemedyRow(
@@ -403,7 +293,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("unseen unknown",), "another process of this host is waited for, and rests",
         "all wait for {name} (pid {pid_of_feeder}): see what it waits for (py-spy dump --pid {pid_of_feeder})",
-        "see what it waits for", lambda s, f: _is_kind("beside", s, f) and f is not None and f.count == 1,
+        "see what it waits for", lambda s, f: is_kind("beside", s, f) and f is not None and f.count == 1,
     ),
     RemedyRow(
         ("unseen unknown",), "what is waited for is not seen",

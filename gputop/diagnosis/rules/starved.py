@@ -12,7 +12,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     restarts,
     works,
 )
-from gputop.diagnosis.rules.remedy_rows import ALL_LEFT, spares
+from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.sample_facts import PCIE_USABLE, degraded_link, link_words
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import PCIE_FULL

@@ -8,7 +8,7 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import works
-from gputop.diagnosis.rules.remedy_rows import spares
+from gputop.diagnosis.rules.remedy_conditions import spares
 from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence

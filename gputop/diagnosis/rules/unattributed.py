@@ -18,7 +18,8 @@ from gputop.diagnosis.rules.feeding_rules import (
     waits_for_ranks,
     works,
 )
-from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
+from gputop.diagnosis.rules.remedy_conditions import NOTHING
+from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.sample_facts import NOT_MEASURED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE
