@@ -96,7 +96,7 @@ def _private_names(path: Path) -> Iterator[str]:
             yield node.attr
 
 
-def test_the_command_line_imports_the_standard_library_only() -> None:
+def test_the_command_line_imports_the_standard_library_only_and_a_command_no_other() -> None:
     code = (
         "import sys, gputop.cli\n"
         "ours = {name for name in sys.modules if name.startswith('gputop.')}\n"
@@ -105,7 +105,10 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
         "ours -= {f'gputop.model.{name}' for name in ('feature_table', 'text_table')}\n"
         "ours -= {'gputop.output', 'gputop.output.messages', 'gputop.output.messages'}\n"
         "foreign = {'msgspec', 'pynvml', 'psutil', 'textual', 'rich'} & set(sys.modules)\n"
-        "assert not ours and not foreign, (ours, foreign)"
+        "assert not ours and not foreign, (ours, foreign)\n"
+        "gputop.cli._parsed(['mark', 'text', '--theme', 'dark'])\n"
+        "others = {'gputop.commands.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
+        "assert not others, others"
     )
     _run(code)
 
@@ -137,12 +140,3 @@ def test_what_is_to_be_installed_is_said_in_one_place() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "gputop").rglob("*.py")}
     said = {path.name for path, text in texts.items() if "pip install" in text or "gputop-tui" in text}
     assert said == {"extras.py"}
-
-
-def test_parsing_a_command_imports_no_other_command() -> None:
-    _run(
-        "import sys; from gputop.cli import _parsed\n"
-        "_parsed(['mark', 'text', '--theme', 'dark'])\n"
-        "others = {'gputop.commands.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
-        "assert not others, others"
-    )

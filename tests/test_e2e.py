@@ -104,7 +104,6 @@ def test_the_judge_sees_what_is_wrong_late_wavering_or_not_said() -> None:
     assert _problems(case, _frames(*["main_process"] * 45)) == ("said main_process",)
     assert _problems(case, _frames(*["collecting"] * 40, *right, cause="cpu")) == ("right after 40 s",)
     assert _problems(case, _frames(*right, "main_process", *right, cause="cpu")) == ("2 flaps",)
-    assert _problems(case, _frames(*["main_process"] * 9, *right, cause="cpu")) == ("1 flaps",)
     assert _problems(case, _frames(*right, cause="disk")) == ("cause disk, wanted cpu",)
     assert _problems(Case(("dataloader_cpu",), feeders=2), _frames(*right)) == ("0 of 2 feeders",)
     assert _problems(Case(("dataloader_cpu",), says=("network",)), _frames(*right)) == ("does not say 'network'",)

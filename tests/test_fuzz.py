@@ -23,8 +23,6 @@ from gputop.paint.process_columns import COLUMNS, parse, passes
 from gputop.paint.process_page import process_details
 from gputop.paint.view import View
 from gputop.sources.activity.dcgmi import parse_discovery
-from gputop.sources.activity.exporter_page import BLANK, NAMES
-from gputop.sources.activity.exporter_page import parse as parse_exporter
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime
 from tests.support.examples import any_text, looks
@@ -150,30 +148,3 @@ def test_files_of_proc_that_are_cut_anywhere_are_read_or_refused(garbage: bytes,
     parse_uptime(b"123.45 67.89\n"[:cut])
     cgroup_folders(garbage.decode("latin-1"))
     parse_discovery(garbage.decode("latin-1"))
-
-
-LABELS = st.dictionaries(
-    st.sampled_from(["gpu", "UUID", "uuid", "Hostname", "pod", "GPU_I_ID", "modelName"]),
-    any_text(20, without='\n\\"'),
-    max_size=6,
-)
-
-
-@looks(12)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([*NAMES, "DCGM_FI_DEV_GPU_UTIL"]), LABELS, st.floats() | any_text(8)),
-        max_size=12,
-    ),
-    any_text(60),
-)
-def test_no_text_of_an_exporter_gives_an_impossible_value(rows: list[Any], garbage: str) -> None:
-    lines = []
-    for name, labels, value in rows:
-        inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
-        lines.append(f"{name}{{{inside}}} {value}")
-    found = parse_exporter("\n".join([garbage, *lines, garbage]))
-    for (uuid, _), values in found.rows.items():
-        assert uuid in found.uuids
-        assert values.keys() <= set(NAMES.values())
-        assert all(value is None or 0.0 <= value < BLANK for value in values.values())

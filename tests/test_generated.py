@@ -8,16 +8,13 @@ from typing import get_args
 
 import pytest
 
-from gputop.diagnosis.catalogue import titles, verdict_rows
+from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.features.fleet.gpu_state import WORDS as FLEET_WORDS
 from gputop.model import metrics
 from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
-from gputop.paint.glyphs import COLOUR
-from gputop.paint.help_rows import help_rows
-from gputop.paint.keys import KEYS
 from tests.tools.reference import MADE_BY, ROOT, texts
 from tests.tools.screenshots import FOLDER, SIZES, TOUR, TOUR_STEPS, pictures, tour, write
 
@@ -100,15 +97,6 @@ def test_the_catalogue_and_the_snapshot_have_the_same_keys() -> None:
         key for key, row in metrics.PROCESS_METRICS.items() if not row.path and key != "waiting_on"
     }
     assert all(getattr(ProcessSample(1), key) is None for key, row in metrics.PROCESS_METRICS.items() if row.path)
-
-
-def test_help_names_every_key_and_every_verdict() -> None:
-    text = "\n".join("".join(t for t, _ in row) for row in help_rows(COLOUR, 120))
-    for key in KEYS:
-        assert key.shown in text
-        assert key.does[:30] in text
-    for row in verdict_rows():
-        assert row.title in text
 
 
 _NVML_NAMES = {

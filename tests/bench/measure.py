@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from urllib.request import urlopen
 
 from tests.bench.programs import Program
 from tests.bench.terminal import ProgramEnded, Terminal, process_cpu_s
@@ -24,11 +20,6 @@ DOWN, UP = b"\x1b[B", b"\x1b[A"
 KEYS_PER_S = 30
 
 Samples = Mapping[str, list[float]]
-
-
-SCRAPE_S = 5.0
-"""How often what exports is asked for its page: a short interval of Prometheus."""
-LONGEST_START_S = 60
 
 
 class OnceFailed(Exception):
@@ -51,7 +42,7 @@ class Effort:
     held_s: float = 4.0
     onces: int = 7
     unattended: int = 3
-    """Runs of each command without a screen, each with ``warm_up_s`` and ``rest_s``."""
+    """Recordings, each with ``warm_up_s`` and ``rest_s``."""
 
 
 QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, answers=2, held_s=1.0, onces=3, unattended=1)
@@ -166,47 +157,26 @@ def printed_once(program: Program, scenario: Scenario) -> Samples:
     return {"once_ms": [1000 * wall], "once_cpu_ms": [1000 * (usage.ru_utime + usage.ru_stime)]}
 
 
-def first_page(port: int) -> None:
-    """Wait for an exporter's first page with values: until then it loads, and reads its driver for the first time."""
-    for _ in range(LONGEST_START_S * 10):
-        with suppress(OSError):
-            if b"gputop_up 1" in urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1.0).read():
-                return
-        time.sleep(0.1)
-    raise OnceFailed(f"the exporter on port {port} had no page after {LONGEST_START_S} s")
-
-
 def without_screen(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
-    """CPU in percent of a core of each command that watches without a screen. Raises OnceFailed."""
+    """CPU in percent of a core of recording, where the program can. Raises OnceFailed."""
+    if not program.can_record:
+        return {}
     set_in_motion(scenario, True)
-    samples = {}
-    for name in program.unattended:
-        with (
-            tempfile.TemporaryDirectory(prefix="gputop-bench-") as folder,
-            socket.create_server(("127.0.0.1", 0)) as own,
-        ):
-            port = int(own.getsockname()[1])
-            own.close()
-            command = program.without_screen(name, interval_s, Path(folder), port)
-            environment = terminal_environment(program, scenario)
-            nothing = subprocess.DEVNULL
-            with subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing) as running:
-                try:
-                    if name == "export":
-                        first_page(port)
-                    time.sleep(effort.warm_up_s)
-                    begin, cpu = time.monotonic(), process_cpu_s(running.pid)
-                    while (left := begin + effort.rest_s - time.monotonic()) > 0.0:
-                        if name == "export":
-                            urlopen(f"http://127.0.0.1:{port}/metrics", timeout=left).read()
-                        time.sleep(min(SCRAPE_S, max(0.0, begin + effort.rest_s - time.monotonic())))
-                    spent, elapsed = process_cpu_s(running.pid) - cpu, time.monotonic() - begin
-                    if running.poll() is not None:
-                        raise OnceFailed(f"{' '.join(command)} ended with {running.returncode}")
-                finally:
-                    running.terminate()
-            samples[f"{name}_pct"] = [100.0 * spent / elapsed]
-    return samples
+    with tempfile.TemporaryDirectory(prefix="gputop-bench-") as folder:
+        file = f"{folder}/bench.gputop.jsonl.gz"
+        command = [*program.executable, "record", "-o", file, "--interval", f"{interval_s:g}"]
+        environment, nothing = terminal_environment(program, scenario), subprocess.DEVNULL
+        with subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing) as running:
+            try:
+                time.sleep(effort.warm_up_s)
+                begin, cpu = time.monotonic(), process_cpu_s(running.pid)
+                time.sleep(effort.rest_s)
+                spent, elapsed = process_cpu_s(running.pid) - cpu, time.monotonic() - begin
+                if running.poll() is not None:
+                    raise OnceFailed(f"{' '.join(command)} ended with {running.returncode}")
+            finally:
+                running.terminate()
+    return {"record_pct": [100.0 * spent / elapsed]}
 
 
 def measure(

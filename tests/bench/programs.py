@@ -16,11 +16,6 @@ CHECKOUT = Path(__file__).parent.parent.parent
 PEER = "nvitop==1.7.2"
 SETTLES_S = FAST_FOR_S + WINDOW_S
 """After a start readings come more often, and are weighed against them while the window holds some."""
-UNATTENDED = {
-    "record": ("record", "-o", "{folder}/bench.gputop.jsonl.gz"),
-    "export": ("export", "--listen", "127.0.0.1:{port}"),
-}
-"""Commands that watch without a screen, with what stands in their place each time."""
 
 
 class CannotInstall(Exception):
@@ -34,8 +29,7 @@ class Program:
     name: str
     executable: tuple[str, ...]
     once_options: tuple[str, ...]
-    unattended: tuple[str, ...] = ()
-    """Its commands that watch without a screen, of UNATTENDED."""
+    can_record: bool = False
     settles_s: float = 0.0
     """Seconds after the start in which it measures more often than it does at rest."""
     source: Path | None = None
@@ -47,10 +41,6 @@ class Program:
     def once(self) -> list[str]:
         return [*self.executable, *self.once_options]
 
-    def without_screen(self, command: str, interval_s: float, folder: Path, port: int) -> list[str]:
-        words = [word.format(folder=folder, port=port) for word in UNATTENDED[command]]
-        return [*self.executable, *words, "--interval", f"{interval_s:g}"]
-
     def environment(self) -> dict[str, str]:
         """What its Python must know besides ``_clean_environment``."""
         return {} if self.source is None else {"PYTHONPATH": str(self.source)}
@@ -61,11 +51,11 @@ def gputop(python: str | None, directory: Path) -> Program:
 
     Raises CannotInstall.
     """
-    once, unattended = ("once", "--json"), tuple(UNATTENDED)
+    once = ("once", "--json")
     if python is not None:
-        return Program("gputop", (python, "-m", "gputop"), once, unattended, SETTLES_S, CHECKOUT)
+        return Program("gputop", (python, "-m", "gputop"), once, True, SETTLES_S, CHECKOUT)
     return Program(
-        "gputop", (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), once, unattended, SETTLES_S
+        "gputop", (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), once, True, SETTLES_S
     )
 
 

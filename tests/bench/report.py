@@ -24,9 +24,8 @@ ROWS = (
     ("once_ms", "print once, ms", 0),
     ("once_cpu_ms", "print once, ms of CPU", 0),
     ("record_pct", "CPU of record, % of a core", 2),
-    ("export_pct", "CPU of export, % of a core", 2),
 )
-BESIDE_A_SCREEN = {"record_pct": "cpu_rest_pct", "export_pct": "cpu_rest_pct"}
+BESIDE_A_SCREEN = {"record_pct": "cpu_rest_pct"}
 """What the reference does not do, and which of its figures stands beside it: watching, as cheaply as it can."""
 LABEL, CELL, RATIO = 32, 26, 10
 

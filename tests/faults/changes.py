@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.row import Row, Watcher, World, is_explained, is_healthy
+from tests.faults.row import Row, Watcher, World, is_healthy
 from tests.nvml.stand_in import make_gpu, split, uuid_of
 
 LOOK_S = 0.2
@@ -93,23 +93,6 @@ def _upgraded(row: Row, world: World) -> None:
         watcher.until(_all_well)
 
 
-def _mig(row: Row, world: World) -> None:
-    scenario = world.make(2)
-    with Watcher(scenario, look_s=LOOK_S) as watcher:
-        watcher.until(_all_well)
-        split(scenario.gpus[1], 1, 2)
-        scenario.write()
-        seen = watcher.until(lambda s: len(s["gpus"]) == 4 and s["gpus"][3]["sm_active_pct"] is not None)
-        whole, parent, *instances = seen["gpus"]
-        assert is_healthy(whole)
-        assert is_explained(parent)
-        assert row.sees in parent["unavailable"]["util_pct"]
-        assert parent["static"]["mig_enabled"]
-        assert [gpu["static"]["mig_parent"] for gpu in instances] == [uuid_of(1)] * 2
-        assert [gpu["static"]["mig_instance"] for gpu in instances] == ["7/0", "8/0"]
-        assert _indices_are_unique(seen)
-
-
 def _mig_changes(row: Row, world: World) -> None:
     scenario = world.make(1)
     split(scenario.gpus[0], 0, 2)
@@ -153,6 +136,5 @@ def rows() -> list[Row]:
         Row("a GPU disappears", "gone: the driver no longer shows this GPU", None, _disappears, slow=True),
         Row("the driver is reloaded", "the driver was unloaded", None, _reloaded),
         Row("the driver is upgraded under us", "reload the nvidia modules or reboot", None, _upgraded, slow=True),
-        Row("MIG switched on while running", "split into MIG instances: see each instance", None, _mig, slow=True),
         Row("MIG instances change", "MIG instance 8/0 is gone", None, _mig_changes, slow=True),
     ]

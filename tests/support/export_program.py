@@ -51,12 +51,6 @@ class ExportProgram:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def memory_mb(self, name: str = "VmHWM") -> float:
-        """A figure of /proc/PID/status, in MB."""
-        found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
-        assert found is not None
-        return int(found[1]) / 1000.0
-
 
 @contextmanager
 def exporting(*words: str, environment: Mapping[str, str] = os.environ) -> Iterator[ExportProgram]:

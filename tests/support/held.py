@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
-
-import gputop
 
 MOST_HELD = 700
 """Entries of any one container: ten minutes and a minute of ticks is what the longest of them holds meanwhile."""
@@ -44,17 +39,3 @@ def held(root: object) -> Iterator[tuple[int, str]]:
 def too_large(*roots: object) -> list[tuple[int, str]]:
     """The largest containers that hold more than ``MOST_HELD`` entries."""
     return sorted({pair for root in roots for pair in held(root) if pair[0] > MOST_HELD}, reverse=True)[:5]
-
-
-def held_bytes() -> int:
-    """Bytes that lines of gputop and of its tests took since ``tracemalloc.start`` and that are still in use.
-
-    What other threads of this process take is not theirs: xdist, for one, is sent the next tests at any moment.
-    """
-    # A full collection empties the interpreter's lists of free tuples (2,000 of each length), which are traced as if
-    # they were in use: without it the figure depends on how much ran in this process before.
-    gc.collect()
-    places = (Path(gputop.__file__).parent, Path(__file__).parents[1])
-    ours = [tracemalloc.Filter(True, f"{place}/*") for place in places]
-    traces = tracemalloc.take_snapshot().filter_traces(ours).statistics("filename")
-    return sum(found.size for found in traces)

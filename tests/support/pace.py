@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter, process_time, sleep
+from time import process_time
 
 ROUNDS = 4800
 """Of the fixed piece of work: about a millisecond where the bounds of the tests were set."""
@@ -28,30 +25,3 @@ def slowness() -> float:
         _work()
         spent.append(process_time() - begun)
     return max(1.0, 1e3 * min(spent))
-
-
-@contextmanager
-def beside() -> Iterator[list[float]]:
-    """Seconds that one and the same turn took, again and again while something else is watched: waits and work.
-
-    Where the longest is far above the shortest, this machine kept a thread from its core for so long.
-    """
-    turns: list[float] = []
-    over = threading.Event()
-
-    def keep_turning() -> None:
-        while not over.is_set():
-            begun = perf_counter()
-            for _ in range(10):
-                sleep(0.001)
-                _work()
-            turns.append(perf_counter() - begun)
-            over.wait(0.05)
-
-    thread = threading.Thread(target=keep_turning, daemon=True)
-    thread.start()
-    try:
-        yield turns
-    finally:
-        over.set()
-        thread.join()

@@ -15,7 +15,7 @@ from typing import Any
 
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.promql import ALL_NAMES, SIGNALS, Names
+from gputop.features.fleet.promql import ALL_NAMES, Names
 from tests.support.answering import Answer, answering
 from tests.support.planted_alerts import gpu_labels, signal_series
 
@@ -141,11 +141,6 @@ def page(names: Names, age_s: float) -> str:
 
 def _lines(series: Mapping[str, Any]) -> list[str]:
     return [f"{name} {value!r}\n" for name, value in series.items()]
-
-
-def signals() -> set[str]:
-    """Every signal that queries may ask for; the fleet has them all."""
-    return set(SIGNALS)
 
 
 @contextmanager

@@ -112,17 +112,6 @@ def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(fa
     assert rates[4] == pytest.approx(4000.0) and rates[8] == pytest.approx(1000.0) and rates[12] == 0.0
 
 
-def test_what_is_read_just_before_it_falls_asleep_is_counted(fake: FakeProc) -> None:
-    fake.process(100)
-    process = watched(fake, 100)
-    for quarter in range(6):
-        fake.process(100)
-        read(process, quarter / 4)
-    fake.process(100, read_bytes=9000)
-    rates = [read(process, quarter / 4).read_bytes_per_s for quarter in range(6, 12)]
-    assert 9000.0 in rates
-
-
 def test_only_who_was_seen_asleep_and_alone_is_taken_for_asleep(fake: FakeProc) -> None:
     # Of one that runs, a kernel without a tick on its core counts the time only later.
     fake.process(100, state="R")
