@@ -106,3 +106,17 @@ def test_every_dependency_is_one_that_the_program_imports() -> None:
     for name in declared:
         assert re.search(rf"^\s*(?:from|import) {modules.get(name, name)}\b", sources, re.MULTILINE), name
     assert len(declared) >= 5
+
+
+DEVELOPERS_EXTRAS = {"test", "lint", "coverage", "integrations", "manifests", "site"}
+
+
+def test_the_extras_of_the_report_are_those_of_the_package() -> None:
+    from gputop.model.extras import EXTRAS
+
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    section = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    declared = dict(re.findall(r'^([\w-]+) = \[\s*"([\w-]+)', section, re.MULTILINE))
+    assert set(declared) - DEVELOPERS_EXTRAS == set(EXTRAS)
+    for name, extra in EXTRAS.items():
+        assert declared[name] == extra.distribution

@@ -10,7 +10,7 @@ from typing import Any
 
 from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
-from gputop.model.feature_table import DOCTOR_REPORTS, resolve
+from gputop.model.feature_table import DOCTOR_OF_ALERTS, resolve
 from gputop.model.redaction import Redactor
 from gputop.model.sm import sm_options
 from gputop.output.doctor_text import doctor_text
@@ -51,18 +51,14 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     report = examine(
         settings.gpus or None, settings.visible, sm_options(settings), terminal, wait_s=wait_of(args), slow=say
     )
-    for path in DOCTOR_REPORTS:
-        for key, value in resolve(path)(args, settings).items():
-            report[key] = [*report.get(key, ()), *value] if isinstance(value, list) else value
-    report["problems"] += [row["problem"] for row in report["private_files"] if row["problem"] is not None]
-    return report
+    of_alerts = resolve(DOCTOR_OF_ALERTS)(args, settings)
+    return {**report, **of_alerts, "problems": [*report["problems"], *of_alerts.get("problems", ())]}
 
 
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     """Redact every text of the report; whole names become numbers."""
-    host, owner = redactor.host(report["host"]), redactor.user(report["step_socket"]["owner"])
+    host = redactor.host(report["host"])
     for gpu in report["gpus"]:
         redactor.device(gpu["uuid"])
-    shown: dict[str, Any] = redactor.data(report) | {"host": host}
-    shown["step_socket"]["owner"] = owner
-    return shown
+    shown: dict[str, Any] = redactor.data(report)
+    return shown | {"host": host}

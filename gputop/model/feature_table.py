@@ -55,12 +55,8 @@ FEATURE_COMMANDS: Mapping[str, Command] = {
                      "features.traces.trace_command"),
 }
 # fmt: on
-DOCTOR_REPORTS = (
-    "features.alerts.alerts_command:doctor_report",
-    "features.export.doctor_rows:doctor_report",
-    "features.fleet.fleet_command:doctor_report",
-)
-"""``function(args, settings)`` that returns a part of doctor's report: lists of the same name are joined."""
+DOCTOR_OF_ALERTS = "features.alerts.alerts_command:doctor_report"
+"""``function(args, settings)`` that returns the alerts and their problems for doctor's report."""
 KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.fleet_view:FLEET_KEYS"}
 """Tables of keys by the prefix for the titles of their sections."""
 PICTURES = {"fleet": Picture("features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:fleet_rows")}

@@ -75,7 +75,7 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kernel, permissions, terminal, alerts, job steps, extras, files and versions."""
+    """Kernel, permissions, terminal, alerts, extras and versions."""
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
     yield "kernel", (f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
                      f"   wait channel {_PRESENT[kernel['wait_channel']]}")  # fmt: skip
@@ -87,9 +87,6 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
     if (alerts := report.get("alerts")) is not None:
         yield "alerts", ", ".join(alert["name"] for alert in alerts["configured"])
-    if (socket := report.get("step_socket")) is not None:
-        heard = f"an exporter receives every user's steps at {socket['path']}, mode {socket['mode']}"
-        yield "job steps", heard if socket["listens"] else "no exporter receives the steps of every user's jobs"
     if (extras := report.get("extras")) is not None:
         yield (
             "extras",
@@ -98,6 +95,4 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if missing := [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]:
             yield "", f"not installed: {', '.join(missing)}"
             yield "", f"→ {install('NAME')}"
-    for row in report.get("private_files", ()):
-        yield "token file", f"{row['what']}: {row['path']}   mode {row['mode'] or NOT_MEASURED}"
     yield "versions", "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -206,20 +205,3 @@ def _version(distribution: str) -> str | None:
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(distribution)
     return None
-
-
-def private_file(subject: str, path: str) -> dict[str, Any]:
-    """Check that a file with tokens or addresses is its owner's alone."""
-    problem = mode = None
-    with suppress(OSError):
-        path = os.path.expanduser(path)
-    try:
-        status = os.stat(path)
-        mode = f"{stat.S_IMODE(status.st_mode):04o}"
-        if status.st_mode & 0o077:
-            problem = f"{subject}: others can read or write it: chmod 600 {path}"
-        elif status.st_uid not in (os.geteuid(), 0):
-            problem = f"{subject}: {path} belongs to another user"
-    except OSError as error:
-        problem = f"{subject}: cannot look at {path}: {error.strerror}"
-    return {"what": subject, "path": path, "mode": mode, "problem": problem}

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-from typing import Any
 
 from gputop.commands.registry import Needs
 from gputop.config import Settings
-from gputop.features.fleet.address import TOKEN_VARIABLE
-from gputop.model.fleet_settings import SECRET, texts_of
 
 NEEDS = Needs("nothing")
 
@@ -46,18 +42,3 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.features.fleet.fleet_run import run_fleet
 
     return run_fleet(args, settings)
-
-
-def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """The fleet's part of ``gputop doctor``: permissions of secret files."""
-    from gputop.sources.doctor_report import private_file
-
-    named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
-    named += [
-        (f"{field} of [fleet.{name}]", os.path.expanduser(texts[field]))
-        for name, table in settings.fleet.items()
-        for texts in (texts_of(table),)
-        for field in SECRET
-        if field in texts
-    ]
-    return {"private_files": [private_file(subject, path) for subject, path in named]}
