@@ -6,8 +6,6 @@ import argparse
 from math import inf
 from typing import Any
 
-from msgspec.structs import replace
-
 from gputop.commands.shared_options import (
     deliver,
     form_of,
@@ -19,7 +17,7 @@ from gputop.commands.shared_options import (
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
-from gputop.output.document import markdown, plain
+from gputop.output.document import html, markdown, plain
 from gputop.report.job_report import report_recording
 from gputop.report.run_choice import reports_to_compare
 
@@ -36,7 +34,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
     text = "the run of a recording that holds several, as the report names it; twice for before and after"
     add("--run", metavar="RUN", action="append", help=text)
-    forms(command, "Markdown, as for a pull request", "a page for a browser, both side by side")
+    forms(command, "Markdown, as for a pull request", "a page for a browser")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -44,23 +42,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if len(labels) > 2:
         raise UsageError("--run may be given once, or twice for before and after")
     given: dict[str, Any] = {"price": settings.price or None, "recording_filter": recording_filter_of(args, settings)}
-    if form == "html":
-        from gputop.output.report_html import compare_html
-        from gputop.report.lanes import pictured_recording
-
-        was, now = (pictured_recording(path, **given) for path in (args.before, args.after))
-        before, after = reports_to_compare(was.report, now.report, labels)
-        comparison = compare(before, after)
-        text = compare_html(replace(was, report=before), replace(now, report=after))
+    before, after = (report_recording(path, **given) for path in (args.before, args.after))
+    comparison = compare(*reports_to_compare(before, after, labels))
+    if form == "json":
+        text = compare_json(comparison)
+    elif form == "md":
+        text = markdown(compare_document(comparison))
+    elif form == "html":
+        text = html(compare_document(comparison))
     else:
-        was_report, now_report = (report_recording(path, **given) for path in (args.before, args.after))
-        comparison = compare(*reports_to_compare(was_report, now_report, labels))
-        if form == "json":
-            text = compare_json(comparison)
-        elif form == "md":
-            text = markdown(compare_document(comparison))
-        else:
-            text = plain(compare_document(comparison), is_ascii=prints_ascii(settings, args.output))
+        text = plain(compare_document(comparison), is_ascii=prints_ascii(settings, args.output))
     deliver(text, args.output)
     return _status(comparison, limit)
 

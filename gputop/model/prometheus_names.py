@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 from msgspec import Struct
 
@@ -118,7 +118,6 @@ def process_series() -> tuple[Series, ...]:
 # in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
 
 Generation = Literal["legacy", "4.9"]
-GENERATIONS: tuple[Generation, ...] = get_args(Generation)
 MIB = 2.0**20
 
 
@@ -184,4 +183,3 @@ DCGM has it as a field, the catalogue as the difference of two metrics.
 """
 HOST_LABEL: Mapping[Generation, str] = {"legacy": "Hostname", "4.9": "hostname"}
 """Label of the host in each generation; ``hostname`` from 4.8.3 on."""
-COUNTERS = frozenset(("energy_j",)) | {key for key in LEGACY if key.startswith("ecc_")}

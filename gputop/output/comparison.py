@@ -11,7 +11,7 @@ from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import GIB, clamp_pct, duration, kinds, length, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
-from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
+from gputop.output.document import Cell, Document, Items, LevelText, Table, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport, mean_of
 from gputop.report.job_report import JobReport
 from gputop.report.run_choice import run_words, with_steps_of
@@ -332,13 +332,8 @@ def compare_json(comparison: Comparison) -> str:
     return indented_json(compare_data(comparison))
 
 
-def compare_document(
-    comparison: Comparison, head_lines: tuple[str, ...] = (), pictures: tuple[Block, ...] = ()
-) -> Document:
-    """The comparison with its result first.
-
-    A page adds ``head_lines`` and pictures.
-    """
+def compare_document(comparison: Comparison) -> Document:
+    """The comparison with its result first."""
     before, after = comparison.earlier, comparison.later
     title, gpus = first_line(comparison), different_gpus(comparison)
     lead = (
@@ -347,13 +342,12 @@ def compare_document(
         *run_lines(comparison),
         *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
-        *head_lines,
     )
     warning = (Verdict("yellow", gpus),) if gpus else ()
     rows = tuple(_row(d) for d in comparison.differences if not (d.earlier or 0.0) == (d.later or 0.0) == 0.0)
     came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
     table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
-    return Document(title, (*warning, *pictures, table, Items(came)), lead)
+    return Document(title, (*warning, table, Items(came)), lead)
 
 
 def _row(d: Difference) -> tuple[Cell, ...]:

@@ -1,11 +1,10 @@
-"""A report, or two side by side, as pages with charts."""
+"""A report as a page with charts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from itertools import zip_longest
 
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.gpu_owners import owner_words
@@ -13,10 +12,9 @@ from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Numb
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
 from gputop.model.quantity import clamp_pct, count, gpu_time, length, number
 from gputop.model.sm import SM_SOURCES
-from gputop.output.comparison import compare, compare_document
 from gputop.output.document import Bar, Cell, Drawing, Table, html, part
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
-from gputop.output.report_document import PageParts, headline, report_document
+from gputop.output.report_document import PageParts, report_document
 from gputop.report.findings import FindingReport
 from gputop.report.gpu_account import GpuReport
 from gputop.report.lanes import Pictured
@@ -156,22 +154,3 @@ def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:
     owner = "" if gpu.owner is None else owner_words(gpu.owner)
     times = (gpu_time(gpu.card_share * seconds, whole_s) for seconds in (worked, lost, unjudged))
     return (gpu.label, bar, *times, owner)
-
-
-def compare_html(before: Pictured, after: Pictured) -> str:
-    """Two recordings as a page with their charts side by side.
-
-    GPUs are paired by their place in the recording.
-    """
-    comparison = compare(before.report, after.report)
-    pairs = []
-    for was, now in zip_longest(before.report.gpus, after.report.gpus):
-        halves = (
-            element("div", gpu_section(pictured, gpu) if gpu is not None else "", style="flex:1 1 20rem;min-width:0")
-            for pictured, gpu in ((before, was), (after, now))
-        )
-        pairs.append(Drawing(element("div", *halves, style="display:flex;flex-wrap:wrap;gap:1rem")))
-    legend = Drawing(key(max(before.column_s, after.column_s)))
-    lead = tuple(f"{when}: {headline(pictured.report)} · {provenance_line(pictured)}"
-                 for when, pictured in (("before", before), ("after", after)))  # fmt: skip
-    return html(compare_document(comparison, lead, part("Before, and after", legend, *pairs)))

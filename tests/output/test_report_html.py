@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.model.snapshot import Event
-from gputop.output.report_html import compare_html, report_html
+from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.report.lanes import Pictured, pictured, pictured_recording
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -65,12 +65,6 @@ def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> 
     ):
         assert words in page
     assert "/ 100" not in page
-
-
-def test_a_comparison_shows_both_sides(flagged: Pictured) -> None:
-    healthy = pictured_recording(str(VECTORS / "healthy_spinning_main.jsonl"))
-    page = compare_html(flagged, healthy)
-    assert {"svg", "table"} <= _parsed(page).seen and page.count('<section class="gpu">') == 2
 
 
 def test_the_file_s_suffix_chooses_the_form_and_the_file_is_the_owner_s(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from gputop.commands.shared_options import (
 from gputop.config import Settings
 from gputop.features.export.export_feed import ExportFeed
 from gputop.features.export.metrics_page import Families, PageChoice
-from gputop.model.prometheus_names import GENERATIONS
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
@@ -88,8 +87,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("source", nargs="?", help="demo: a simulated node; without it this machine")
     add("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
     add("--listen", metavar="HOST:PORT", help="where to answer scrapes (default 127.0.0.1:9401)")
-    text = "the same values under DCGM's names as well, for dashboards made for dcgm-exporter"
-    add("--dcgm-names", choices=GENERATIONS, help=text)
     add(
         "--processes", action="store_true", help="also export the GPUs' processes: pid, user and name of the executable"
     )
@@ -126,11 +123,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
     """The optional families that the options name."""
-    from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
+    from gputop.features.export.other_pages import PodFamilies
 
     families: list[Families] = []
-    if args.dcgm_names is not None:
-        families.append(DcgmFamilies(args.dcgm_names))
     if pods is not None:
         families.append(PodFamilies(pods.newest))
     return PageChoice(args.processes, tuple(families))

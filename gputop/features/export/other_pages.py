@@ -1,4 +1,4 @@
-"""Families beside the catalogue's: DCGM's names, and the pods of GPUs."""
+"""The pods of GPUs, from the kubelet's socket."""
 
 from __future__ import annotations
 
@@ -12,58 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.features.export.metrics_page import Sample, TextPage, gpu_labels, labels
+from gputop.features.export.metrics_page import TextPage, gpu_labels, labels
 from gputop.model.extras import install
-from gputop.model.metrics import GPU_METRICS
-from gputop.model.prometheus_names import COUNTERS, FB_FREE, HOST_LABEL, NAMES, Generation
 from gputop.model.quantity import clean_text
-from gputop.model.snapshot import GpuSample, value
+from gputop.model.snapshot import GpuSample
 from gputop.model.source import UsageError
 from gputop.system.worker import Worker
-
-
-class DcgmFamilies:
-    """Adds the families of one generation of DCGM names to a page."""
-
-    def __init__(self, generation: Generation) -> None:
-        self._generation = generation
-
-    def __call__(self, page: TextPage, gpus: Sequence[GpuSample], hostname: str) -> None:
-        """Add these GPUs' values."""
-        parents = {gpu.static.uuid: gpu.static.index for gpu in gpus}
-        rows = [(gpu, self._labels(gpu, parents, hostname)) for gpu in gpus]
-        for row in NAMES[self._generation].values():
-            kind = "counter" if row.key in COUNTERS else "gauge"
-            samples: list[Sample] = [
-                (gpu_label, measured / row.divisor)
-                for gpu, gpu_label in rows
-                if (measured := value(gpu, row.key)) is not None
-            ]
-            page.family(row.name, GPU_METRICS[row.key].definition, samples, kind)
-        free = FB_FREE[self._generation]
-        page.family(free.name, "device memory that is free", [
-            (gpu_label, (gpu.mem_total_bytes - gpu.mem_used_bytes) / free.divisor)
-            for gpu, gpu_label in rows
-            if gpu.mem_total_bytes is not None and gpu.mem_used_bytes is not None
-        ])  # fmt: skip
-
-    def _labels(self, gpu: GpuSample, parents: dict[str, int], hostname: str) -> str:
-        """Return dcgm-exporter's labels of a GPU.
-
-        An instance goes by its parent's number and its GPU instance.
-        """
-        static = gpu.static
-        index = parents.get(static.mig_parent or "", static.index)
-        return labels(
-            ("gpu", str(index)),
-            ("UUID", static.mig_parent or static.uuid),
-            ("pci_bus_id", static.pci_bus_id),
-            ("device", f"nvidia{index}"),
-            ("modelName", static.name),
-            ("GPU_I_ID", (static.mig_instance or "").partition("/")[0]),
-            (HOST_LABEL[self._generation], hostname),
-        )
-
 
 # The kubelet's pod-resources socket:
 # https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import compress
 from statistics import mean, median, quantiles
 from typing import Literal
@@ -14,7 +13,6 @@ from gputop.diagnosis.thresholds import SLOW_STEP
 from gputop.features.traces.columns import (
     ABSENT,
     ANNOTATION,
-    COMPUTE,
     COPY,
     PYTHON,
     Interval,
@@ -33,7 +31,6 @@ from gputop.features.traces.device_events import Busy, DeviceEvents, busiest_str
 from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
 from gputop.features.traces.host_stack import sync_rows, underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
-from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.kernels import (
     category_rows,
     fp32_gemm_pct,
@@ -63,14 +60,6 @@ _LEAST_WORK_NS = 1_000_000
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
-
-
-LEAST_NS = 1_000_000
-"""Duration from which a kernel on few multiprocessors is suspected."""
-FEW_BLOCKS = 0.2
-"""Blocks per multiprocessor: communication leaves most of the chip to compute (DeepEP: 20 to 24 of 132)."""
-OWN_STREAM = 0.9
-"""Share of a stream's kernel time in such kernels from which on the stream is theirs."""
 
 
 class StepChoice(Struct, frozen=True):
@@ -253,7 +242,6 @@ def _measures(
             for row, name in zip(once, in_once, strict=True)
         ),
         other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
-        unknown_comm=_unknown_communication(trace, events, when, begin, end),
         range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
@@ -310,36 +298,3 @@ def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:
     return tuple(
         Under(_ADDRESS.sub("", name.removeprefix(_LOADER_PREFIX)), 100.0 * spent / whole) for name, spent in rows
     )
-
-
-def _unknown_communication(trace: Trace, events: DeviceEvents, when: Busy, begin: int, end: int) -> Under | None:
-    """Time in which only suspected kernels run, in percent.
-
-    The name is the largest one's.
-
-    None for a trace of one rank, or without such a kernel.
-    """
-    if (trace.world_size or 1) < 2:
-        return None
-    rows = list(zip(events.start, events.end, events.kind, strict=True))
-    spent, taken, times = Counter[int](), Counter[int](), Counter[str]()
-    suspects: dict[int, list[int]] = {}
-    for at, (first, last, kind) in enumerate(rows):
-        if kind == COMPUTE:
-            stream = trace.gpu.stream[events.number[at]]
-            spent[stream] += last - first
-            if last - first >= LEAST_NS and ABSENT < events.blocks[at] <= FEW_BLOCKS:
-                suspects.setdefault(stream, []).append(at)
-                taken[stream] += last - first
-    chosen: set[int] = set()
-    for stream, places in suspects.items():
-        if len(spent) > 1 and taken[stream] >= OWN_STREAM * spent[stream]:
-            chosen.update(places)
-            for at in places:
-                times[short_name(trace.names.texts[events.name[at]])] += events.end[at] - events.start[at]
-    if not chosen:
-        return None
-    suspected = clip(union(rows[at][:2] for at in sorted(chosen)), begin, end)
-    known = union(row[:2] for at, row in enumerate(rows) if at not in chosen and row[2] == COMPUTE)
-    alone = length(subtract(subtract(suspected, known), when.comm))
-    return Under(max(times, key=times.__getitem__), 100.0 * alone / (end - begin)) if alone else None

@@ -131,9 +131,8 @@ class Measures(Struct, frozen=True):
     or to pageable memory, ``iterator`` is the DataLoader's. ``sm_active_pct`` is measured, ``sm_high_pct`` a bound.
     ``other_streams_pct`` is the time in which only streams ran that are not the busiest one: what could run beside it.
     ``at_work`` is what the host did in ``host_work``. ``once`` is the part of the idle time that was not seen to come
-    again, which stays in all shares and alone decides nothing. ``unknown_comm`` is the time in which only kernels run
-    that may communicate, with the largest one's name. ``range_hint`` begins the names of ranges that could be
-    steps.
+    again, which stays in all shares and alone decides nothing. ``range_hint`` begins the names of ranges that could
+    be steps.
     """
 
     index: int
@@ -170,7 +169,6 @@ class Measures(Struct, frozen=True):
     at_work: tuple[Under, ...]
     once: tuple[OnceRow, ...]
     other_streams_pct: float
-    unknown_comm: Under | None
     range_hint: str | None
     begin_unix_s: float | None
     end_unix_s: float | None

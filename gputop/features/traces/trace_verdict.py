@@ -48,7 +48,6 @@ _ROWS = {row.id: row for row in verdict_rows()}
 OUT_OF_THE_STEP = (
     'do it on the GPU (device="cuda") or in a DataLoader\'s workers, or prepare the next batch while the GPU computes'
 )
-NAME_IT = "look at what the kernel is; if it moves data between GPUs: " + HIDE_COMMUNICATION
 WITH_THE_HOST = "record the host as well: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 WARM_UP = (
     "profile after a warm-up (schedule(wait=…, warmup=…)): each kernel's module is loaded at its first launch; "
@@ -99,7 +98,7 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
         headline=f"{name or head.upper()}: {conclusion.because}",
         flag=conclusion.flag,
         cause=conclusion.cause,
-        confidence=_confidence(trace, m, stacks, conclusion),
+        confidence=_confidence(trace, m, stacks),
         evidence=conclusion.evidence,
         remedy=conclusion.remedy or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
         notes=_notes(trace, m, conclusion, stacks),
@@ -294,10 +293,6 @@ def _working(m: Measures) -> _Conclusion:
         return _Conclusion(
             "communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m)
         )
-    if (unknown := m.unknown_comm) is not None and comm + unknown.pct >= EXPOSED_COMM:
-        because = f"{unknown.pct:.0f} % of the time only {unknown.name} runs: unknown, perhaps communication"
-        line = "it runs for 1 ms and more on a stream of its own and few multiprocessors, in a job of several ranks"
-        return _Conclusion("communication", "yellow", because, (line,), NAME_IT, "communication", unknown.pct)
     flag = _flag(m)
     if flag is not None:
         return _low_activity(m, flag)
@@ -371,7 +366,7 @@ def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
 _CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
-def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion) -> Confidence:
+def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
     """Confidence of the verdict.
 
     Doubtful times and warnings of the profiler lower it by one.
@@ -379,9 +374,8 @@ def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion
     idle = m.share_pct["idle"]
     if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
         return "low"
-    unknown = conclusion.cause == "communication" and conclusion.remedy == NAME_IT
     doubtful = bool(trace.doubts.notes() or trace.warnings)
-    lower = (m.steps < FEWEST_STEPS or stacks or trace.dropped_events > 0) + doubtful + 2 * unknown
+    lower = (m.steps < FEWEST_STEPS or stacks or trace.dropped_events > 0) + doubtful
     return _CONFIDENCES[min(lower, 2)]
 
 

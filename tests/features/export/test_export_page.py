@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.export.export_command import MachineHost
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import DcgmFamilies, PodContainer, PodFamilies
+from gputop.features.export.other_pages import PodContainer, PodFamilies
 from gputop.features.export.scrape_server import ListenAddress, names_loopback, parse
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
@@ -67,7 +67,7 @@ def test_every_number_of_the_catalogue_is_exported_once_in_base_units() -> None:
 
 def test_no_label_of_ours_collides_with_those_of_a_scrape() -> None:
     for scenario in ("mig", "shared_gpu"):
-        for rows in read(demo_feed(scenario, PageChoice(True, (DcgmFamilies("4.9"),))).page()).values():
+        for rows in read(demo_feed(scenario, PageChoice(True)).page()).values():
             for labels in rows:
                 assert not {name for name, _ in labels} & {"job", "instance", "pod", "namespace", "container", "node"}
 
@@ -198,39 +198,9 @@ def test_xid_errors_are_counted_by_number() -> None:
     assert value(read(given.page()), "gputop_gpu_xid_errors_total", xid="79") == 2.0
 
 
-def test_dcgm_s_names_carry_dcgm_s_units() -> None:
-    # The library that reads the page here puts _total to the name of every counter.
-    sample = gpu_of(
-        util_pct=90.0, sm_active_pct=20.0, energy_j=2.0, mem_used_bytes=3.0 * 2**20, mem_total_bytes=5.0 * 2**20,
-        sm_clock_mhz=1500.0, power_w=300.0, temp_c=60.0, sm_source="gpm",
-    )  # fmt: skip
-    legacy, newer = feed(PageChoice(False, (DcgmFamilies("legacy"),))), feed(PageChoice(False, (DcgmFamilies("4.9"),)))
-    pages = []
-    for given in (legacy, newer):
-        given.take(snapshot_of(1.0, sample))
-        pages.append(read(given.page()))
-    for name, number in {
-        "DCGM_FI_DEV_GPU_UTIL": 90.0, "DCGM_FI_PROF_SM_ACTIVE": 0.2,
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_total": 2000.0,
-        "DCGM_FI_DEV_FB_USED": 3.0, "DCGM_FI_DEV_FB_FREE": 2.0, "DCGM_FI_DEV_SM_CLOCK": 1500.0,
-        "DCGM_FI_DEV_POWER_USAGE": 300.0, "DCGM_FI_DEV_GPU_TEMP": 60.0,
-    }.items():  # fmt: skip
-        assert value(pages[0], name, gpu="0", UUID="GPU-0", Hostname="n1") == number
-        assert name not in pages[1]
-    for name, number in {
-        "DCGM_FI_DEV_GPU_UTIL_RATIO": 0.9, "DCGM_FI_PROF_SM_UTIL_RATIO": 0.2,
-        "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL_total": 2.0,
-        "DCGM_FI_DEV_FB_USED_BYTES": 3.0 * 2**20, "DCGM_FI_DEV_SM_CLOCK_HERTZ": 1.5e9,
-    }.items():  # fmt: skip
-        assert value(pages[1], name, gpu="0", hostname="n1") == number
-
-
-def test_an_instance_goes_by_its_own_label_and_under_dcgm_by_its_parent() -> None:
-    page = read(demo_feed("mig", PageChoice(False, (DcgmFamilies("legacy"),))).page())
-    own = {dict(labels).get("mig") for labels in page["gputop_gpu_memory_total_bytes"]}
-    theirs = {dict(labels).get("GPU_I_ID") for labels in page["DCGM_FI_DEV_FB_USED"]}
-    assert len(own) == 3 and len(theirs) == 3
-    assert {dict(labels)["gpu"] for labels in page["DCGM_FI_DEV_FB_USED"]} == {"0"}
+def test_an_instance_goes_by_its_own_label() -> None:
+    page = read(demo_feed("mig").page())
+    assert len({dict(labels).get("mig") for labels in page["gputop_gpu_memory_total_bytes"]}) == 3
     assert sorted(page["gputop_gpu_share"].values()) == pytest.approx([0.0, 3 / 7, 3 / 7], abs=1e-5)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gputop.features.traces.comm_kernels import is_communication
-from tests.features.traces.conftest import Judge
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import TraceMaker, written
 
@@ -94,23 +93,3 @@ def test_exposed_all_to_all_is_communication_whatever_the_library(
     path = str(written(tmp_path / "t.json", one_beside_compute(kernel).document()))
     status, text = trace_said(capsys, path)
     assert status == 1 and "COMMUNICATION: 50 % of the time the GPU only communicates" in text
-
-
-def test_a_long_kernel_on_a_stream_of_its_own_in_a_job_of_ranks_is_perhaps_communication(judge: Judge) -> None:
-    ranks = {"distributedInfo": {"rank": 0, "world_size": 8}}
-    said = judge(one_beside_compute("dispatchKernel", blocks=0.15).document(**ranks)).verdict
-    assert (said.id, said.level, said.confidence) == ("communication", "yellow", "low")
-    assert "only dispatchKernel runs: unknown, perhaps communication" in said.headline
-
-
-@pytest.mark.parametrize(
-    ("ranks", "blocks", "length", "stream"),
-    [(1, 0.15, 1000, 27), (8, 0.9, 1000, 27), (8, 0.15, 900, 27), (8, 0.15, 1000, 7)],
-    ids=["one rank", "most of the chip", "short", "the stream of the others"],
-)
-def test_other_kernels_without_a_known_name_compute(
-    ranks: int, blocks: float, length: int, stream: int, judge: Judge
-) -> None:
-    made = one_beside_compute("dispatchKernel", blocks=blocks, length=length, stream=stream)
-    report = judge(made.document(distributedInfo={"rank": 0, "world_size": ranks}))
-    assert report.measures.unknown_comm is None and report.verdict.id != "communication"
