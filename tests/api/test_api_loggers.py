@@ -153,9 +153,7 @@ def test_a_run_to_which_nobody_else_logs_is_told_of_once(caplog: pytest.LogCaptu
     assert run.rows == [{"gputop/cpu_pct": 8.0, "batch_size": 4.0, "gputop/step": 8}], "its own rows may come yet"
 
 
-def test_a_loop_that_hands_its_loss_to_step_alone_has_a_row_for_each_interval(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_loop_that_hands_its_loss_to_step_alone_has_a_row_for_each_interval(caplog: pytest.LogCaptureFixture) -> None:
     run = Wandb()
     (logger,) = loggers_of(run.log)
     for step in range(4):

@@ -30,14 +30,12 @@ def slow(*values: object) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--nonsense",), "--nonsense"),
-        (("nonsense",), "unknown command 'nonsense'"),
+        (("--nonsense",), "--nonsense"), (("nonsense",), "unknown command 'nonsense'"),
         (("recrod",), "did you mean record"),
         (("--thme", "dark", "demo"), r"unknown option --thme; did you mean --theme\?"),
         (("once", "--jsn"), r"unknown option --jsn; did you mean --json\?"),
         (("demo", "--seed", "x"), "argument --seed: invalid int value: 'x'"),
-        (("trace", "f", "--ranks"), "argument --ranks: expected one argument"),
-        (("report",), "required: file"),
+        (("trace", "f", "--ranks"), "argument --ranks: expected one argument"), (("report",), "required: file"),
         (("trace", "f", "-o", "f.pdf"), r"cannot make a \.pdf: name one of \.json, \.html, \.txt"),
         (("report", VECTOR, "-o", "f.pdf"), r"cannot make a \.pdf: name one of \.json, \.html, \.md, \.txt"),
         (("report", VECTOR, "--gpus", "9"), "no such GPU: this recording has GPU 0"),
@@ -48,41 +46,34 @@ def slow(*values: object) -> Any:
         ((), "the screen needs a terminal on stdin and stdout: use `gputop once`"),
         (("replay", VECTOR), "use `gputop report FILE`"),
         (("--filter", "gpuu:3"), r"did you mean gpu\? \(at column 1\)"),
-        (("once", "--csv", "--filter", "gpu:1"), "--json"),
-        (("demo", "--filter", "mem>x"), "not a number"),
+        (("once", "--csv", "--filter", "gpu:1"), "--json"), (("demo", "--filter", "mem>x"), "not a number"),
         (("once", "--filter", "verdict:starved"), "gputop diagnose"),
         (("diagnose", VECTOR, "--seed", "3"), "--seed is another run of the simulated node; a recording has none"),
         (("diagnose", VECTOR, "--server-url", "http://localhost:8000/metrics"), "--server-url asks"),
-        (("help", "gaap"), "no help on 'gaap'"),
-        (("help", "verdict"), r"did you mean verdicts\?"),
+        (("help", "gaap"), "no help on 'gaap'"), (("help", "verdict"), r"did you mean verdicts\?"),
         (("-1", "replay", "f"), "-1 is not an option of `gputop replay`"),
         (("once", "nonsense"), "unexpected argument 'nonsense'"),
         (("once", "demo"), "unexpected argument 'demo'; `gputop demo` shows"),
         (("dump", "demo"), "no recording of that name; `gputop demo` shows"),
         (("compare", VECTOR, "demo"), "no recording of that name; .*`report demo` judge"),
-        (("once", "-u", "a b"), "-u must name users"),
-        (("once", "-p", "train"), "-p must be process ids"),
-        (("once", "-p", "1" * 401), "400 characters"),
-        (("once", "-u", "--csv"), "--csv prints GPUs"),
+        (("once", "-u", "a b"), "-u must name users"), (("once", "-p", "train"), "-p must be process ids"),
+        (("once", "-p", "1" * 401), "400 characters"), (("once", "-u", "--csv"), "--csv prints GPUs"),
         (("demo", "-1", "--gpus", "9"), "no such GPU"),
-        (("replay", "/nonexistent/file", "--at", "-10m"), "No such file"),
-        (("once", "-i", "-1"), "from 0.25"),
-        (("once", "--interval", "0.1"), "at least|from 0.25"),
-        (("once", "--interval", "nan"), "must be a number"),
+        (("replay", "/nonexistent/file", "--at", "-10m"), "No such file"), (("once", "-i", "-1"), "from 0.25"),
+        (("once", "--interval", "0.1"), "at least|from 0.25"), (("once", "--interval", "nan"), "must be a number"),
         (("once", "--json", "--csv"), "--csv: not allowed with argument --json"),
         (("once", "--theme", "pink"), "choose one of"),
         (("once", "--config", "/nonexistent/gputop.toml"), "no configuration file"),
         (("run", "--report", "/nonexistent/job.md", "--", "true"), "--report: no directory /nonexistent"),
         (("prove", "-o", "/nonexistent/proof.json"), "no directory /nonexistent"),
         (("fleet", "queries", "--select", 'a="\x1b[2J"'), "--select takes label matchers"),
-        (("once", "--price", "-1"), "from 0 to 1,000,000"),
-        (("demo", "nonsense"), "--list"),
+        (("once", "--price", "-1"), "from 0 to 1,000,000"), (("demo", "nonsense"), "--list"),
         (("screenshot", "demo", "-o", "shot.bmp"), r"\.svg"),
         (("screenshot", "demo", "-o", "shot.svg", "--size", "1x1"), "columns x rows"),
         slow(("screenshot", "demo", "-o", "shot.txt", "--gpu", "77"), "no GPU"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
+)  # fmt: skip
 def test_a_mistake_gets_one_clear_line_and_exit_2(
     arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,17 +201,11 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("low_sm", "A, B or C; DRAM not measured"),
-        ("util_pct", "unit: pct"),
-        ("F8", "picture of the screen"),
-        ("quit", "q  Q  F10"),
-        ("TENSOR", "tensor_active_pct"),
-        ("UTIL", "UTIL"),
-        ("GAP", "GAP"),
-        ("EFF", "efficiency: SM / UTIL"),
-        ("interval", "gputop help settings"),
+        ("low_sm", "A, B or C; DRAM not measured"), ("util_pct", "unit: pct"), ("F8", "picture of the screen"),
+        ("quit", "q  Q  F10"), ("TENSOR", "tensor_active_pct"), ("UTIL", "UTIL"), ("GAP", "GAP"),
+        ("EFF", "efficiency: SM / UTIL"), ("interval", "gputop help settings"),
     ],
-)
+)  # fmt: skip
 def test_help_explains_a_single_key_number_verdict_or_setting(
     word: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,16 +31,12 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["di"], {"diagnose"}),
-        (["--them"], {"--theme"}),
-        (["--theme", ""], set(THEME_NAMES)),
+        (["di"], {"diagnose"}), (["--them"], {"--theme"}), (["--theme", ""], set(THEME_NAMES)),
         (["demo", "small"], {name for name in SCENARIOS if name.startswith("small")}),
-        (["config", "--ch"], {"--check"}),
-        (["completion", "z"], {"zsh"}),
-        (["help", "verd"], {"verdicts"}),
+        (["config", "--ch"], {"--check"}), (["completion", "z"], {"zsh"}), (["help", "verd"], {"verdicts"}),
     ],
     ids=lambda value: " ".join(sorted(value)) if isinstance(value, set) else " ".join(value),
-)
+)  # fmt: skip
 def test_bash_completes(words: list[str], wanted: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     main(["completion", "bash"])
     script = tmp_path / "gputop"

@@ -40,26 +40,16 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("interval = true", "must be a number"),
-        ("interval = 0.1", "from 0.25"),
-        ("interval = 3601", "to 3,600"),
-        ("span = 5", "from 10"),
-        ("price = -1", "from 0"),
-        ("price = 1000001", "from 0 to 1,000,000"),
-        ("price = inf", "must be a number"),
-        ("interval = nan", "must be a number"),
-        ("theme = 'darc'", "did you mean dark"),
-        ("bell = 'perhaps'", "true or false"),
-        ("gpus = 3", "must be a text"),
-        ("theme = 'pink'", "colour-blind"),
-        ("key_preset = 'vim'", "gputop, nvitop, htop"),
-        ("columns = ['pid', 'comand']", "did you mean command"),
-        ("columns = ['pid', 'pid']", "twice"),
-        ("columns = 3", "list of texts"),
-        ("keys = 'q'", r"\[keys\]"),
+        ("interval = true", "must be a number"), ("interval = 0.1", "from 0.25"), ("interval = 3601", "to 3,600"),
+        ("span = 5", "from 10"), ("price = -1", "from 0"), ("price = 1000001", "from 0 to 1,000,000"),
+        ("price = inf", "must be a number"), ("interval = nan", "must be a number"),
+        ("theme = 'darc'", "did you mean dark"), ("bell = 'perhaps'", "true or false"), ("gpus = 3", "must be a text"),
+        ("theme = 'pink'", "colour-blind"), ("key_preset = 'vim'", "gputop, nvitop, htop"),
+        ("columns = ['pid', 'comand']", "did you mean command"), ("columns = ['pid', 'pid']", "twice"),
+        ("columns = 3", "list of texts"), ("keys = 'q'", r"\[keys\]"),
         ("[keys]\nhelp = '?'\nquit = 3", r"\[keys\] quit must be a text such as \"q,ctrl\+c\", not 3$"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file(tmp_path: Path, text: str, says: str) -> None:
     path = _file(tmp_path, f"# comment\n{text}\n")
     with pytest.raises(ConfigError, match=says) as caught:

@@ -137,14 +137,9 @@ TABLE: dict[str, tuple[Mapping[str, Any], list[Row]]] = {
             ({"main": 89.0}, {"never": "many tiny kernels"}),
         ]),
     "no tensor cores": (FP32, [
-        ({"seconds": 58}, "healthy"),
-        ({"seconds": 75}, "no_tensor_cores"),
-        ({"sm": 49.9}, "half_working"),
-        ({"tensor_active_pct": 8.0}, "healthy"),
-        ({"dram": 50.0}, "healthy"),
-        ({"fp64_active_pct": 5.0}, "healthy"),
-        ({"tensor_active_pct": None}, "healthy"),
-        ({"type": "C+G"}, "healthy"),
+        ({"seconds": 58}, "healthy"), ({"seconds": 75}, "no_tensor_cores"), ({"sm": 49.9}, "half_working"),
+        ({"tensor_active_pct": 8.0}, "healthy"), ({"dram": 50.0}, "healthy"), ({"fp64_active_pct": 5.0}, "healthy"),
+        ({"tensor_active_pct": None}, "healthy"), ({"type": "C+G"}, "healthy"),
     ]),
     "no tensor cores accuses only where FP32 work was measured in a framework": (FP32, [
         ({"framework": "torch"}, {"level": "yellow", "confidence": "high", "says": "bf16 autocast"}),
@@ -384,15 +379,11 @@ def test_memory_held_without_work_is_said_after_five_minutes_and_alarms_after_an
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"gpu_mem_bytes": GIB}, "idle_holding_memory"),
-        ({"gpu_mem_bytes": GIB - 1}, "idle"),
-        ({"cpu_pct": 49.0}, "idle_holding_memory"),
-        ({"cpu_pct": 50.0}, "startup"),
-        ({"main": 50.0}, "startup"),
-        ({"main": 50.0, "gpu_mem_bytes": GIB - 1}, "idle"),
-        ({"static": VLLM}, "idle"),
+        ({"gpu_mem_bytes": GIB}, "idle_holding_memory"), ({"gpu_mem_bytes": GIB - 1}, "idle"),
+        ({"cpu_pct": 49.0}, "idle_holding_memory"), ({"cpu_pct": 50.0}, "startup"), ({"main": 50.0}, "startup"),
+        ({"main": 50.0, "gpu_mem_bytes": GIB - 1}, "idle"), ({"static": VLLM}, "idle"),
     ],
-)
+)  # fmt: skip
 def test_who_holds_memory_and_what_it_does(changes: dict[str, Any], found: str) -> None:
     process = train(**{"main": 0.0, **changes})
     moments = (snap(5.0 * t, gpu(util=0.0, sm=0.0, power_w=70.0), [process], interval_s=5.0) for t in range(70))

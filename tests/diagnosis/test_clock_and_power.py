@@ -59,18 +59,11 @@ def test_a_low_clock_without_heat_or_power_is_yellow_and_named(changes: dict[str
 @pytest.mark.parametrize(
     "changes",
     [
-        {"sm_clock_mhz": 990.0},
-        {"util": 89.0, "sm": 80.0},
-        {"power_w": 595.0},
-        {"throttle_reasons": SOFTWARE_THERMAL},
-        {"throttle_reasons": HARDWARE_THERMAL},
-        {"throttle_reasons": POWER_BRAKE},
-        {"throttle_reasons": POWER_CAP},
-        {"sm_clock_max_mhz": None},
-        {"sm_clock_mhz": None},
-        {"throttle_reasons": None, "power_w": None},
+        {"sm_clock_mhz": 990.0}, {"util": 89.0, "sm": 80.0}, {"power_w": 595.0}, {"throttle_reasons": SOFTWARE_THERMAL},
+        {"throttle_reasons": HARDWARE_THERMAL}, {"throttle_reasons": POWER_BRAKE}, {"throttle_reasons": POWER_CAP},
+        {"sm_clock_max_mhz": None}, {"sm_clock_mhz": None}, {"throttle_reasons": None, "power_w": None},
     ],
-)
+)  # fmt: skip
 def test_a_clock_with_a_reason_or_near_its_maximum_is_not_accused(changes: dict[str, Any]) -> None:
     said = told_of(**{**LOW, **changes})
     assert_told(said, {"lacks": "low_clock"})

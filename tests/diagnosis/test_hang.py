@@ -218,15 +218,6 @@ def test_ranks_of_one_run_belong_together_by_the_run_that_they_announce() -> Non
     ]  # fmt: skip
 
 
-def test_of_several_ranks_that_stand_still_all_are_named() -> None:
-    def moment(t: int) -> Iterable[Rank]:
-        for index in range(6):
-            still = (gpu(index, util=0.0, power_w=90.0), rank(index)) if index in (2, 5) else waits(index, 100.0)
-            yield working(index) if t < BEGINS else still
-
-    assert told(moment)[-1][0].evidence[0] == "4 GPUs wait for GPU 2, GPU 5: its GPU is idle"
-
-
 def test_whoever_looks_only_after_it_has_happened_is_told_which_rank_differs() -> None:
     d = told(lambda t: rank_3_waits_for_a_disk(BEGINS + t), 90)[-1][0]
     assert (d.verdict, d.confidence) == ("communication", "low")

@@ -21,11 +21,6 @@ from tests.support.examples import looks
 from tests.support.scenes import Watch, gpu, snap, train, workers
 
 
-def row(key: int, **percent: float) -> FeederRow:
-    names = FeedTime.__struct_fields__
-    return FeederRow(key, ProcessSample(pid=key), tuple([percent.get(name, 0.0) for name in names]))
-
-
 def main(**percent: float) -> HostMeans:
     return HostMeans(**{name: value / 100.0 for name, value in percent.items()})
 
@@ -56,18 +51,6 @@ def test_the_true_share_always_lies_between_the_sums(data: list[list[tuple[bool,
     )
     if idle:
         assert found.main_run - 1e-6 <= both / idle <= found.most_main_run + 1e-6
-
-
-def test_waits_that_come_in_bursts_are_not_averaged_away() -> None:
-    """Two workers read a slow disk in turns: each second the GPU idles one of them is on disk."""
-    burst = [
-        (0.0 if t % 2 else 90.0, main(main=2.0), [row(1, disk=95.0 * (t % 4 == 1)), row(2, disk=95.0 * (t % 4 == 3))])
-        for t in range(32)
-    ]
-    found = filled(burst)
-    assert found.any_disk > 0.7 > 0.5 > found.disk
-    # The means alone, half a second of idle time in each and a quarter on disk, allow that it was never both.
-    assert 0.95 / 4 + 0.55 - 1.0 < 0.0
 
 
 def test_what_was_looked_at_enters_less_one_standard_error_and_what_was_counted_whole() -> None:

@@ -136,9 +136,7 @@ def test_a_util_that_moves_is_not_stuck() -> None:
 
 
 @pytest.mark.parametrize("clocks", [(1980.0, 210.0), (1980.0, 1500.0)])
-def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_it(
-    clocks: tuple[float, float],
-) -> None:
+def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_it(clocks: tuple[float, float]) -> None:
     busy = gpu(util=95.0, sm=10.0)
     before, now = all_believed([(replace(busy, sm_clock_mhz=clock), []) for clock in clocks])
     assert not before.doubts

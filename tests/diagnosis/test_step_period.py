@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -25,11 +24,11 @@ from gputop.paint.words import step_words
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recorder import Recorder
 from gputop.recording.writer import RecordingWriter
-from gputop.report.job_report import ReportBuilder, report_recording
+from gputop.report.job_report import report_recording
 from gputop.session.session import Session
 from gputop.sources.simulation.scenarios import STEP_S
 from gputop.sources.simulation.simulated import snapshot_at
-from tests.support.recording_frames import lines_of, read_back, read_lines
+from tests.support.recording_frames import read_back
 
 NOW = 1_780_000_000.0
 QUARTER = 0.25
@@ -222,31 +221,6 @@ def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_t
     assert "Step on GPU 0: about 5.8 s (from NVLink), 5.0 s at first" in report_text(report)
     assert any(finding.id == "step_growth" for finding in report.findings)
     assert report_data(report)["step_periods"][0]["source"] == "nvlink"
-
-
-def test_a_report_of_a_job_that_announces_steps_tells_those() -> None:
-    monitor, builder = Monitor(QUARTER, charts=False), ReportBuilder()
-    row = StepRow(100, 0, 0, "train", 1, 5.8, 5.8, 5.8, 5.8, 5.8)
-    for snapshot in moments(burst(5.8)):
-        builder.add(monitor.feed(replace(snapshot, steps=(row,))))
-    assert "Steps (train)" in report_text(builder.report()) and "Step on GPU" not in report_text(builder.report())
-
-
-FINE = {"gpus": [0], "period_s": 3.0, "source": "power", "first_s": 3.0}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {}, 3, FINE | {"period_s": 0}, FINE | {"gpus": []}, FINE | {"gpus": [True]}, FINE | {"source": "guess"},
-        FINE | {"grown_t": -1}, FINE | {"first_s": None}, FINE | {"gpus": list(range(300))},
-    ],
-)  # fmt: skip
-def test_a_recorded_step_that_cannot_be_is_damage(wrong: object) -> None:
-    head = lines_of(next(moments(burst(3.0))))[0]
-    frames = [json.dumps({"k": "frame", "t": NOW, "periods": [row]}).encode() for row in (FINE, wrong)]
-    found, decoder = read_lines([head, *frames])
-    assert len(found) == decoder.damaged == 1
 
 
 def test_the_length_of_a_step_is_read_back_with_its_frame() -> None:

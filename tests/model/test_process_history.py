@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.model.derived import slowed
-from gputop.model.history import KEPT_AFTER_END_S, MOST_PROCESSES, History, ProcessHistory
+from gputop.model.history import KEPT_AFTER_END_S, History, ProcessHistory
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Monitor
 from tests.support.examples import looks
@@ -64,17 +64,6 @@ def test_an_ended_process_is_kept_for_a_minute_and_then_forgotten() -> None:
     assert not history.has((1, 7, 0))
     assert history.columns((1, 7, 0), "cpu_pct", 1.0, 2) == [None, None]
     assert history.has((2, 7, 0))
-
-
-def test_the_number_of_processes_is_bounded_and_gpu_processes_come_first() -> None:
-    helpers = [_process(pid, "helper") for pid in range(100, 200)]
-    loaders = [_process(pid, "loader") for pid in range(200, 240)]
-    owners = [_process(pid, gpu_mem_bytes=1e9) for pid in range(300, 330)]
-    history = _fed(3, *helpers, *loaders, *owners)
-    held = [p for p in (*helpers, *loaders, *owners) if history.has((p.pid, 7, 0))]
-    assert len(held) == MOST_PROCESSES
-    assert all(history.has((p.pid, 7, 0)) for p in owners)
-    assert not any(p.role == "helper" for p in held)
 
 
 def test_what_held_the_clocks_down_is_a_share_of_time() -> None:

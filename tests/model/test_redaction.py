@@ -18,8 +18,6 @@ from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, ProcessStatic, Snapshot
 from gputop.output.snapshot_data import json_text, snapshot_data
 from gputop.recording.reader import read_snapshots
-from gputop.sources.simulation.scenarios import SCENARIOS
-from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.private import assert_private, private_snapshot
 from tests.support.scenes import gpu, snap, train
 
@@ -79,8 +77,7 @@ def test_names_are_found_wherever_they_stand_alone_the_longest_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "host"),
-    [("qz", "k7"), ("a+b", "c.d*"), ("žó", "ñ"), ("o'neil", "[h]"), ("torch", "gpu")],
+    ("user", "host"), [("qz", "k7"), ("a+b", "c.d*"), ("žó", "ñ"), ("o'neil", "[h]"), ("torch", "gpu")]
 )
 def test_short_names_and_names_with_signs_are_numbers_too_and_names_of_loaders_stay(user: str, host: str) -> None:
     given = private_snapshot()
@@ -127,16 +124,6 @@ def _essence(d: GpuDiagnosis) -> tuple[Any, ...]:
 def test_a_recorded_scenario_gets_the_same_verdicts_redacted(path: Path) -> None:
     frames = list(islice(read_snapshots(str(path)), 120))
     assert _judged(map(Redactor().snapshot, frames)) == _judged(frames)
-
-
-@pytest.mark.parametrize(
-    "name", [name if n % 10 == 3 else pytest.param(name, marks=pytest.mark.slow) for n, name in enumerate(SCENARIOS)]
-)
-def test_a_simulated_scenario_gets_the_same_verdicts_redacted(name: str) -> None:
-    past = list(SimulatedSource(name, clock=lambda: 1_780_000_000.0).past(70.0))
-    plain = _judged(past)
-    assert _judged(map(Redactor().snapshot, past)) == plain
-    assert len({verdict for verdict, *_ in plain}) > 1
 
 
 def test_jobs_that_only_their_command_line_tells_apart_stay_apart() -> None:

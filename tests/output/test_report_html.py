@@ -56,13 +56,7 @@ def flagged() -> Pictured:
 def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> None:
     page = report_html(flagged)
     assert {"svg", "path", "rect", "table"} <= _parsed(page).seen
-    for words in (
-        "GPU-s lost",
-        "busy, not working: small kernels",
-        "what helps",
-        "Where the time went",
-        "efficiency",
-    ):
+    for words in ("GPU-s lost", "busy, not working: small kernels", "what helps", "Where the time went", "efficiency"):
         assert words in page
     assert "/ 100" not in page
 

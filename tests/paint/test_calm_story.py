@@ -6,7 +6,6 @@ import re
 from functools import lru_cache
 
 import pytest
-from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.monitor import Frame, Monitor
@@ -15,8 +14,7 @@ from gputop.paint.header import summary
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import finding_blocks
-from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import just_changed
+from gputop.paint.view import View
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.colour import contrast
 from tests.support.frames import demo_frame
@@ -68,27 +66,6 @@ def test_work_is_quieter_than_the_words_that_praise_it(name: str) -> None:
     assert contrast(area, theme.background) < contrast(words, theme.background)
 
 
-def test_a_verdict_that_has_just_changed_is_emphasised_for_a_second() -> None:
-    frame = demo_frame()
-    t = frame.snapshot.t
-    before = frame.diagnoses[3]
-    d = replace(before, since=t, timeline=((t - 60, "collecting", None), (t, before.verdict, None)))
-    changed = replace(frame, diagnoses=(*frame.diagnoses[:3], d, *frame.diagnoses[4:]))
-    assert just_changed(frame.snapshot, d)
-    assert not just_changed(replace(frame.snapshot, t=t + 1.0), d)
-    for size in ((80, 24), (160, 48)):
-        styles = {style for row in main_screen(changed, View(), *size).rows for text, style in row if "starved" in text}
-        assert "level.yellow|select" in styles
-
-
-def test_a_lost_gpu_is_followed_and_says_so_once() -> None:
-    frame = last_of("lost_gpu")
-    lost = next(i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.lost_reason is not None)
-    assert selected_gpu(frame, View()) == lost
-    title = next(row for row in text_of(frame, 100, 30).splitlines() if "LOST since" in row)
-    assert title.lower().count("lost") == 1
-
-
 def test_the_victims_of_a_straggler_say_for_whom_they_wait() -> None:
     titles = [badge.title for d in last_of("straggler").diagnoses for badge in d.badges]
     assert sorted(titles) == ["straggler", "waits for GPU 2", "waits for GPU 2", "waits for GPU 2"]
@@ -102,12 +79,6 @@ def test_the_words_beside_the_charts_have_a_help_of_their_own(capsys: pytest.Cap
 def test_a_split_gpu_is_counted_by_its_instances_alone() -> None:
     rows = text_of(last_of("mig"), 120, 40).splitlines()
     assert "2 working" in rows[1] and "1 not judged" not in rows[1] and "of 2 GPUs' time" in rows[1]
-
-
-def test_where_no_gpu_waits_the_host_takes_one_row() -> None:
-    rows = text_of(last_of("healthy"), 160, 40).splitlines()
-    assert sum("waiting for a core" in row for row in rows) == 1
-    assert not any(row.startswith("─ host") or "while GPU" in row for row in rows)
 
 
 def test_the_numbers_of_a_gpu_on_which_nothing_is_wrong_are_dim() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from msgspec.structs import replace
-
-from gputop.diagnosis.types import GpuDiagnosis
 from gputop.paint.charts import area, marks, round_top, with_cursor
 from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
 from gputop.paint.glyphs import COLOUR, MONO
-from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at, verdict_spans
-from tests.support.frames import MOMENT, demo_frame
+from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at
+from tests.support.frames import MOMENT
 
 
 def test_axis_labels_are_true_and_never_overlap() -> None:
@@ -73,11 +70,3 @@ def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level
     assert before[0] == (" " * 30, "text")
     assert verdict_at(listed, 79.0) is listed[0]
     assert verdict_at(listed, 10.0) is None
-
-
-def test_a_verdict_whose_finding_was_dropped_keeps_its_name_and_level() -> None:
-    frame = replace(demo_frame(), findings=())
-    old = (MOMENT - 600.0, "small_kernels", "A")
-    d: GpuDiagnosis = replace(frame.diagnoses[1], timeline=(old, (MOMENT - 300.0, "healthy", None)))
-    listed = verdict_spans(frame, d)
-    assert (listed[0].level, listed[0].title) == ("red", "BUSY, NOT WORKING: small kernels")

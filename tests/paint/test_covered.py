@@ -42,15 +42,3 @@ async def test_what_a_page_covered_is_current_as_soon_as_it_closes() -> None:
         await pilot.pause()
         assert _is_current(app)
         assert len(app.screen_stack) == 1
-
-
-async def test_beneath_a_question_the_screen_goes_on() -> None:
-    frame = demo_frame()
-    app, source = app_on(frame)
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("f")
-        source.next = later(frame)
-        app.ready()
-        await pilot.pause()
-        assert len(app.screen_stack) == 2
-        assert _is_current(app)

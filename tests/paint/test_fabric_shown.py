@@ -24,17 +24,10 @@ def text_of(rows: list[Row]) -> str:
 
 
 FABRIC = replace(
-    HOST,
-    fabric_rx_bytes_per_s=1.5 * GB,
-    fabric_tx_bytes_per_s=1.5 * GB,
-    fabric_peak_bytes_per_s=50 * GB,
-    fabric_drops=100,
-    fabric_retransmits=0,
-    fabric_link_errors=0,
-    fabric_ports_down=0,
-    fabric_ports_degraded=0,
+    HOST, fabric_rx_bytes_per_s=1.5 * GB, fabric_tx_bytes_per_s=1.5 * GB, fabric_peak_bytes_per_s=50 * GB,
+    fabric_drops=100, fabric_retransmits=0, fabric_link_errors=0, fabric_ports_down=0, fabric_ports_degraded=0,
     tcp_retransmits=0,
-)
+)  # fmt: skip
 WAITING = {"sm": 16.0, "tensor_active_pct": 4.0, "dram": 6.0, "power_w": 250.0, "nvlink_rx_bytes_per_s": 150 * GB}
 
 
@@ -91,10 +84,7 @@ def test_a_few_losses_are_noise() -> None:
 def test_where_there_is_no_fabric_nothing_of_it_is_shown() -> None:
     frame = _watched(45, HOST).latest
     assert frame is not None and frame.fabric is None
-    rows = [
-        host_rows.load(frame, View(COLOUR), 240),
-        *_ports(frame),
-    ]
+    rows = [host_rows.load(frame, View(COLOUR), 240), *_ports(frame)]
     assert "fabric" not in text_of(rows)
 
 

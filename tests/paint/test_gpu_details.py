@@ -8,16 +8,7 @@ from msgspec.structs import replace
 from gputop.model.metrics import GPU_METRICS
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.detail_page import (
-    LABEL_WIDTH,
-    DetailsPainted,
-    DetailsView,
-    TimeAxis,
-    after_key,
-    axis_for,
-    chart_width,
-    stepped,
-)
+from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_page import gpu_details, provenance_rows
 from gputop.paint.line import cells
@@ -90,17 +81,6 @@ def test_the_cursor_reads_the_values_of_its_column() -> None:
     assert 47 <= read <= 50
     assert f" {100 + read} W" in line or f" {99 + read} W" in line
     assert state.cursor_t == pytest.approx(T0 + 49, abs=1.5)
-
-
-def test_the_cursor_runs_to_both_ends_and_back_to_now() -> None:
-    axis = TimeAxis(999, 2.0, 50)
-    assert stepped(axis, None, -1) == axis.middle(48)
-    assert stepped(axis, axis.middle(5), -10) == axis.middle(0)
-    assert stepped(axis, axis.middle(48), 1) == axis.middle(49)
-    assert stepped(axis, axis.middle(48), 10) is None
-    assert axis.column_of(axis.middle(13)) == 13
-    assert (axis.begin, axis.end) == (1900.0, 2000.0)
-    assert (axis.column_of(0.0), axis.column_of(1e9)) == (0, 49)
 
 
 def test_a_cursor_stays_at_its_time_while_the_charts_move_on() -> None:
@@ -188,26 +168,6 @@ def test_a_lost_gpu_and_one_that_is_gone_are_said_in_words() -> None:
     assert "LOST since" in _text(frame, position=lost)
     gone = gpu_details(frame, DetailsView(View()), "GPU-elsewhere", 80, 24)
     assert "no longer in the snapshot" in plain_text(gone.rows) and len(gone.rows) == 24
-
-
-def test_marks_of_the_user_stand_at_their_time() -> None:
-    monitor = Monitor()
-    for tick in range(120):
-        frame = monitor.feed(snap(tick, gpu(), [train()]))
-    frame.history.mark(T0 + 60.0, None, "lr dropped")
-    row = next(row for row in _text(frame, 100, 60).splitlines() if row.startswith("  marks"))
-    axis = axis_for(T0 + 119, 120.0, chart_width(100))
-    assert sum("│" in row for row in _text(frame, 100, 60).splitlines()) >= 4
-    assert row.index("lr dropped") == LABEL_WIDTH + axis.column_of(T0 + 60.0) + 2
-
-
-def test_the_words_of_a_mark_close_to_now_stand_before_it() -> None:
-    monitor = Monitor()
-    for tick in range(120):
-        frame = monitor.feed(snap(tick, gpu(sm_source="gpm" if tick < 115 else "dcgm-exporter"), [train()]))
-    row = next(row for row in _text(frame, 100, 60).splitlines() if row.startswith("  marks"))
-    place = LABEL_WIDTH + axis_for(T0 + 119, 120.0, chart_width(100)).column_of(T0 + 115.0)
-    assert row[: place + 1].endswith(" SM source: gpm → dcgm-exporter ▴")
 
 
 async def test_the_screen_scrolls_zooms_reads_closes_and_follows_new_frames_and_sizes() -> None:

@@ -8,19 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.sm import LackKind, SmLack
-from gputop.model.snapshot import CgroupName, Event, GpuSample, GpuStatic
+from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII
-from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.process_columns import parse
 from gputop.paint.process_table import key_of, shown_rows
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import number_labels
 from tests.support.frames import demo_frame
-
-SIZES = [(40, 10), (60, 15), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
 
 
 def _with_gpus(frame: Frame, count: int) -> Frame:
@@ -36,10 +33,6 @@ def _with_gpus(frame: Frame, count: int) -> Frame:
 
 def _text(frame: Frame, view: View, width: int, height: int) -> str:
     return plain_text(main_screen(frame, view, width, height).rows)
-
-
-def _width(row: Row) -> int:
-    return sum(cells(text) for text, _ in row)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 48), (200, 60)])
@@ -101,20 +94,6 @@ def test_a_lost_gpu_shows_what_it_was_doing_before_and_its_reason_once() -> None
     assert "before it was lost" not in plain_text(main_screen(only_lost, View(), 160, 60).rows)
 
 
-def test_hostile_names_are_drawn_safely_and_keep_the_columns() -> None:
-    frame = demo_frame()
-    hostile = "\x1b[2J\x1b]0;x\x07 訓練 \u202e evil e\u0301 [red]" + "x" * 4096
-    processes = tuple(
-        replace(p, static=replace(p.static, command=hostile, user=hostile, batch_job=CgroupName(hostile)))
-        for p in frame.snapshot.processes
-    )
-    bad = replace(frame, snapshot=replace(frame.snapshot, processes=processes))
-    for width, height in SIZES:
-        rows = main_screen(bad, View(), width, height).rows
-        assert {_width(row) for row in rows} == {width}
-        assert all(char.isprintable() for row in rows for text, _ in row for char in text)
-
-
 def test_a_mark_of_the_user_is_a_line_in_every_chart() -> None:
 
     monitor, snapshot = Monitor(), demo_frame().snapshot
@@ -154,10 +133,6 @@ def test_every_wait_of_the_loaders_stands_beside_the_idle_gpu(width: int) -> Non
     assert re.search(r"(running|loaders)\b.*\d %.*queued.*\d %.*disk.*\d %.*network.*\d %.*main.*\d %", line)
 
 
-def test_code_in_a_remedy_is_not_broken_at_a_hyphen() -> None:
-    assert not re.search(r"reduce- *$", _text(demo_frame(), View(), 120, 40), re.MULTILINE)
-
-
 @pytest.mark.parametrize(("kind", "said"), [("collecting", "…"), (None, "n/a")])
 def test_what_comes_with_the_next_sample_is_no_missing_value(kind: LackKind | None, said: str) -> None:
     lack = SmLack(("collecting, by its words alone",), kind=kind)
@@ -191,14 +166,6 @@ def test_a_red_gpu_s_sm_is_not_painted_as_praise_at_any_size() -> None:
             only = replace(frame, snapshot=replace(frame.snapshot, gpus=(frame.snapshot.gpus[i],)))
             rows = main_screen(replace(only, diagnoses=(frame.diagnoses[i],)), View(), width, height).rows
             assert not any(style == "value.sm" for row in rows for _, style in row)
-
-
-@pytest.mark.parametrize(("width", "height"), [(100, 30), (160, 48), (200, 60)])
-def test_the_number_of_a_verdict_has_one_form_wherever_it_stands(width: int, height: int) -> None:
-    text = _text(demo_frame(), View(), width, height)
-    for words in ("efficiency   8 %", "DRAM  68 %", "idle 100 %"):
-        assert words in text
-    assert "/ 100" not in text
 
 
 def test_a_recording_of_the_demo_is_shown_as_simulated() -> None:

@@ -91,27 +91,16 @@ def test_a_process_without_a_gpu_or_user_is_not_the_one_that_was_asked_for() -> 
 @pytest.mark.parametrize(
     ("text", "position", "words"),
     [
-        ("gpuu:3", 0, "did you mean gpu?"),
-        ("user:ml zzzzzz>3", 8, "no field zzzzzz"),
-        ("mem>10Q", 4, "Q is not a unit"),
-        ("mem>lots", 4, "not a number"),
-        ("mem>70", 4, "write 70G, 70M, 70K or 70B"),
-        ("read>1.5", 5, "write 1.5G, 1.5M, 1.5K or 1.5B"),
-        ("mem>", 4, "needs a value"),
-        ("user:ml !", 9, "! needs a term"),
-        ("user:ml and", 11, "a term is missing after and"),
-        ("or user:ml", 0, "a term is missing before or"),
-        ("user>3", 0, "is a text"),
-        ('name~"two words', 5, "not closed"),
-        ('""', 0, "a term is missing"),
-        ("user:,", 5, "missing"),
-        ("nccl:maybe", 5, "yes nor no"),
-        ("age>3w", 4, "90s, 10m"),
-        ("cpu>50G", 4, "not a unit here"),
-        ("gpu:1,,2", 4, "not a number"),
-        ("x" * (LONGEST + 1), LONGEST, "at most"),
+        ("gpuu:3", 0, "did you mean gpu?"), ("user:ml zzzzzz>3", 8, "no field zzzzzz"),
+        ("mem>10Q", 4, "Q is not a unit"), ("mem>lots", 4, "not a number"), ("mem>70", 4, "write 70G, 70M, 70K or 70B"),
+        ("read>1.5", 5, "write 1.5G, 1.5M, 1.5K or 1.5B"), ("mem>", 4, "needs a value"),
+        ("user:ml !", 9, "! needs a term"), ("user:ml and", 11, "a term is missing after and"),
+        ("or user:ml", 0, "a term is missing before or"), ("user>3", 0, "is a text"),
+        ('name~"two words', 5, "not closed"), ('""', 0, "a term is missing"), ("user:,", 5, "missing"),
+        ("nccl:maybe", 5, "yes nor no"), ("age>3w", 4, "90s, 10m"), ("cpu>50G", 4, "not a unit here"),
+        ("gpu:1,,2", 4, "not a number"), ("x" * (LONGEST + 1), LONGEST, "at most"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_named_with_its_place(text: str, position: int, words: str) -> None:
     with pytest.raises(ExpressionError) as error:
         parse(text)

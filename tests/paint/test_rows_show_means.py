@@ -65,13 +65,6 @@ def test_with_too_few_samples_the_newest_second_stands_dim(frames: list[Frame]) 
     assert (f"  {util:3.0f}" in "".join(text for text, style in row if style.startswith("dim"))) is True
 
 
-def test_a_broken_counter_has_no_mean_either() -> None:
-    monitor = Monitor()
-    for second in range(60):
-        frame = monitor.feed(snapshot_at(MOMENT + second, scenario="counter_fault", started=MOMENT))
-    assert "n/a" in row_of(frame, 0, (79, 24))
-
-
 def test_nothing_is_green_that_was_not_seen_to_work(frames: list[Frame]) -> None:
     working, starved = frames[-1].diagnoses[1], frames[-1].diagnoses[STARVED]
     styles = [sm_text(gpu(sm=sm), d, newest=False)[1] for sm, d in ((0.0, working), (88.0, working), (88.0, starved))]

@@ -65,15 +65,7 @@ def test_levels_and_chart_areas_are_told_apart_with_and_without_green_cones(them
 def test_bars_areas_and_grounds_stand_out(theme: Theme) -> None:
     for style in AREAS:
         assert difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 15, style
-    for style in (
-        "bar.used",
-        "bar.alarm",
-        "area.work",
-        "area.board",
-        "area.bus",
-        "area.mem",
-        "area.heat",
-    ):
+    for style in ("bar.used", "bar.alarm", "area.work", "area.board", "area.bus", "area.mem", "area.heat"):
         # WCAG 2.2, 1.4.11: parts of a graphic that carry meaning.
         assert contrast(*_colours(theme, style)) >= 3, style
     for style in ("bar", "select", "alarm.row"):

@@ -82,32 +82,24 @@ PROCESSES = st.builds(
     ProcessSample,
     **values_of(ProcessSample)
     | {
-        "pid": st.integers(1, 99),
-        "role": st.sampled_from(get_args(Role)),
-        "main_looks": st.one_of(st.none(), st.builds(MainLooks, LOOKS)),
-        "waits_for": some(ENDS, 2),
-        "feed": st.builds(FeedTime, **values_of(FeedTime)),
-        "main": st.builds(MainTime, **values_of(MainTime)),
-        "static": st.builds(ProcessStatic, TEXTS, TEXTS, TEXTS),
-        "unavailable": REASONS,
+        "pid": st.integers(1, 99), "role": st.sampled_from(get_args(Role)),
+        "main_looks": st.one_of(st.none(), st.builds(MainLooks, LOOKS)), "waits_for": some(ENDS, 2),
+        "feed": st.builds(FeedTime, **values_of(FeedTime)), "main": st.builds(MainTime, **values_of(MainTime)),
+        "static": st.builds(ProcessStatic, TEXTS, TEXTS, TEXTS), "unavailable": REASONS,
     },
-)
+)  # fmt: skip
 HOSTS = st.builds(
     HostSample,
     **values_of(HostSample)
     | {"outsiders": some(st.builds(Outsider, TEXTS, TEXTS, PERCENT, COUNTS, COUNTS), 3), "unavailable": REASONS},
 )
 SNAPSHOTS = st.builds(
-    Snapshot,
-    t=st.floats(1.0, 4e9),
-    machine=st.builds(Machine, TEXTS.filter(bool), TEXTS, TEXTS),
+    Snapshot, t=st.floats(1.0, 4e9), machine=st.builds(Machine, TEXTS.filter(bool), TEXTS, TEXTS),
     gpus=st.lists(GPUS, max_size=3).map(tuple),
-    processes=st.lists(PROCESSES, max_size=4, unique_by=lambda p: (p.pid, p.starttime)).map(tuple),
-    host=HOSTS,
+    processes=st.lists(PROCESSES, max_size=4, unique_by=lambda p: (p.pid, p.starttime)).map(tuple), host=HOSTS,
     events=st.lists(st.builds(Event, st.just(T0), st.just("mark"), TEXTS), max_size=2).map(tuple),
-    stale=st.dictionaries(TEXTS, st.floats(0, 1e6), max_size=2),
-    notices=st.lists(TEXTS, max_size=2).map(tuple),
-)
+    stale=st.dictionaries(TEXTS, st.floats(0, 1e6), max_size=2), notices=st.lists(TEXTS, max_size=2).map(tuple),
+)  # fmt: skip
 
 
 @looks(10)
@@ -121,13 +113,9 @@ def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None
 
 def test_floats_keep_four_digits_but_bytes_counters_and_times_keep_their_steps() -> None:
     gpu = replace(
-        frame(0).gpus[0],
-        util_pct=12.34567,
-        mem_used_bytes=85_899_345_921.4,
-        energy_j=123_456_789.1234,
-        lost_since=1_780_000_123.456,
-        pcie_rx_bytes_per_s=1_234_567_890.0,
-    )
+        frame(0).gpus[0], util_pct=12.34567, mem_used_bytes=85_899_345_921.4, energy_j=123_456_789.1234,
+        lost_since=1_780_000_123.456, pcie_rx_bytes_per_s=1_234_567_890.0,
+    )  # fmt: skip
     back = rounded(replace(frame(0), gpus=(gpu,), t=1_780_000_000.1234))
     assert back.gpus[0].util_pct == 12.35
     assert back.gpus[0].mem_used_bytes == 85_899_345_921
@@ -135,6 +123,9 @@ def test_floats_keep_four_digits_but_bytes_counters_and_times_keep_their_steps()
     assert back.gpus[0].lost_since == 1_780_000_123.456
     assert back.gpus[0].pcie_rx_bytes_per_s == 1.235e9
     assert back.t == 1_780_000_000.123
+
+
+PERIOD = {"gpus": [0], "period_s": 3.0, "source": "power", "first_s": 3.0}
 
 
 def changed(**parts: dict[str, Any]) -> list[bytes]:
@@ -161,6 +152,8 @@ def changed(**parts: dict[str, Any]) -> list[bytes]:
         {"frame": {"host": []}}, {"frame": {"stale": [1]}}, {"frame": {"stale": {"nvml": "late"}}},
         {"frame": {"notices": [1]}}, {"frame": {"notices": 5}}, {"frame": {"lasting": [{}]}},
         {"frame": {"lasting": [{"gpu": 0, "quiet_since": "soon"}]}}, {"frame": {"repeats": ["more"]}},
+        {"frame": {"periods": [PERIOD | {"period_s": 0}]}}, {"frame": {"periods": [PERIOD | {"gpus": []}]}},
+        {"frame": {"periods": [PERIOD | {"source": "guess"}]}}, {"frame": {"periods": [PERIOD | {"grown_t": -1}]}},
         {"gpu": {"util_pct": "97"}}, {"gpu": {"util_pct": []}}, {"gpu": {"pstate": 1.5}}, {"gpu": {"util_pct": 1e30}},
         {"gpu": {"lost_reason": 3}}, {"gpu": {"remap_failed": "no"}}, {"gpu": {"sm_source": "a source of tomorrow"}},
         {"gpu": {"unavailable": []}}, {"gpu": {"unavailable": {"a": 1}}}, {"gpu": {"lost_reason": "x" * 9999}},
@@ -183,19 +176,12 @@ def test_a_frame_with_a_value_that_cannot_be_is_dropped_and_the_next_one_read(ch
 @pytest.mark.parametrize(
     "line",
     [
-        b"[" * 100_000,
-        b'{"k":"frame","gpus":' + b"[" * 100_000,
-        b'{"k":"frame"',
-        b"\xff\xfe",
-        b"[]",
-        b"null",
-        b"1" * 5000,
-        b'{"k":"machine","version":true}',
-        b'{"k":"machine"}',
+        b"[" * 100_000, b'{"k":"frame","gpus":' + b"[" * 100_000, b'{"k":"frame"', b"\xff\xfe", b"[]", b"null",
+        b"1" * 5000, b'{"k":"machine","version":true}', b'{"k":"machine"}',
         b'{"k":"frame","t":1,"processes":[' + b'{"pid":1},' * 299_999 + b'{"pid":1}]}',
     ],
     ids=lambda line: line[:40],
-)
+)  # fmt: skip
 def test_a_line_that_is_not_of_the_format_is_counted_and_passed_over(line: bytes) -> None:
     *before, good = changed()
     found, decoder = read_lines([*before, line, good])
@@ -275,15 +261,10 @@ def test_a_run_is_read_back_and_its_secrets_are_masked_again() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"command": 3},
-        {"seconds": -1},
-        {"seconds": "x"},
-        {"exit_code": 999},
-        {"exit_code": [1]},
-        {"run": 5},
+        {"command": 3}, {"seconds": -1}, {"seconds": "x"}, {"exit_code": 999}, {"exit_code": [1]}, {"run": 5},
         {"run": "x"},
     ],
-)
+)  # fmt: skip
 def test_a_run_that_cannot_be_is_damage(wrong: dict[str, object]) -> None:
     _, decoder = read_lines([json.dumps({"k": "run", "command": "x", "seconds": 1.0} | wrong).encode()])
     assert decoder.run is None and decoder.damaged == 1

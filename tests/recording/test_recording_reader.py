@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.recording.format import RecordingError
 from gputop.recording.moments import moment
-from gputop.recording.reader import Recording, read_snapshots
+from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
 from tests.support.recording_frames import T0, frame, frames, rounded, times, written
 
@@ -39,18 +39,6 @@ def test_a_directory_of_two_machines_is_refused(tmp_path: Path) -> None:
         written(tmp_path / f"{host}-20261120T081500Z-9.gputop.jsonl.gz", 1)
     with pytest.raises(RecordingError, match=r"several machines.*name one file"):
         list(read_snapshots(str(tmp_path)))
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\n", b"hello\n", b"{}\n", b"\x1f\x8b", b"\x1f\x8b\x08" + b"\0" * 99, b"\0" * 5000]
-)
-def test_a_file_that_is_no_recording_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "r"
-    path.write_bytes(content)
-    with pytest.raises(RecordingError, match="no frame of a recording"):
-        list(read_snapshots(str(path)))
-    with pytest.raises(RecordingError, match="no frame of a recording"):
-        Recording(str(path))
 
 
 def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:

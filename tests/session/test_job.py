@@ -87,11 +87,7 @@ def run(tmp_path: Path, source: ScriptedSource, code: int = 0, target: str | Non
 
 
 def watched(
-    command: list[str],
-    source: ScriptedSource,
-    *,
-    target: str | None = None,
-    relatives: RelativesOf = relatives_of,
+    command: list[str], source: ScriptedSource, *, target: str | None = None, relatives: RelativesOf = relatives_of
 ) -> JobResult:
     """A job watched as ``gputop run`` watches it, on a scripted source."""
     return run_job(command, Marked(source, at_once=True), relatives_of=relatives, target=target)

@@ -12,7 +12,6 @@ from gputop.cli import main
 from gputop.diagnosis.types import STATES
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.monitor import Monitor
 from gputop.output.comparison import compare, compare_data, compare_document, compare_json
 from gputop.output.document import plain
 from gputop.output.report_document import NO_TIME
@@ -20,7 +19,6 @@ from gputop.output.report_text import report_as, report_data, report_json, repor
 from gputop.report.job_report import ReportBuilder, report_recording, report_snapshots
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0, recorded
-from tests.support.scenes import gpu, snap, train
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)
 TRAINING = ProcessSample(
@@ -205,13 +203,6 @@ def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
     assert json.loads(compare_json(same))["differences"]
 
 
-def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> None:
-
-    cards, jobs = [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]
-    text = report_text(report_snapshots(snap(tick, cards, jobs) for tick in range(60)))
-    assert text.partition("What to change")[0].count("busy, not working: ") == 1 and "■ GPUs 0-3: " in text
-
-
 def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,31 +220,6 @@ def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_i
     assert "node-17 (simulated):" in capsys.readouterr().out
     path = recorded(tmp_path / "r.jsonl", SimulatedSource("healthy").past(5.0))
     assert report_recording(str(path), recording_filter=Redactor()).is_simulated, "nor is a recording a measurement"
-
-
-def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:
-    source = SimulatedSource("idle_holding_memory", clock=lambda: T0)
-    report = report_snapshots(source.recent(400.0))
-    (held,) = [finding for finding in report.findings if finding.id == "idle_holding_memory"]
-    assert held.text == "idle, holding memory"
-    monitor = Monitor(charts=False)
-    (*_, last) = (monitor.feed(snapshot) for snapshot in source.recent(400.0))
-    assert [finding.text for finding in last.findings if finding.id == held.id] == [held.text]
-
-
-def test_the_demo_is_accounted_as_its_recording_would_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 300.0)
-    source = SimulatedSource("dataloader_cpu", interval_s=2.0, clock=lambda: T0)
-    recorded(tmp_path / "x.gputop.jsonl.gz", source.recent(300.0))
-    assert main(["-i", "2", "report", "demo", "dataloader_cpu", "--json"]) == 0
-    demo = json.loads(capsys.readouterr().out)
-    assert main(["report", str(tmp_path / "x.gputop.jsonl.gz"), "--json"]) == 0
-    read = json.loads(capsys.readouterr().out)
-    assert (demo["frames"], demo["duration_s"]) == (read["frames"], pytest.approx(read["duration_s"]))
-    assert demo["gpus"][0]["util_pct"] == pytest.approx(read["gpus"][0]["util_pct"], rel=0.05)
-    assert [f["id"] for f in demo["findings"]] == [f["id"] for f in read["findings"]]
 
 
 def test_a_short_recording_is_not_called_worse_for_what_was_not_judged() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from textual.app import App
 from textual.command import CommandList, Hit
 from textual.widgets import Input
 
 from gputop.paint.glyphs import ASCII
 from gputop.paint.process_columns import may_become_field
-from gputop.paint.theme import PALETTES
 from gputop.paint.view import View
 from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Commands
@@ -40,31 +38,6 @@ async def test_while_a_field_is_typed_the_table_keeps_its_rows() -> None:
         assert app.view.filter.text == "user:ml gpu:3"
         await pilot.press("enter")
         assert app.view.filter.text == "user:ml gpu:3"
-
-
-async def test_a_list_counts_its_entries_and_fits_a_small_screen() -> None:
-    app, _ = app_on()
-    async with shown(app, (80, 24)) as pilot:
-        await pilot.press("u")
-        rows = screen_rows(app)
-        assert rows[-1].rstrip().endswith("1 of 3")
-        assert "HOST-MEM" in rows[1]
-
-
-def _ground(app: App[int]) -> str:
-    """The ground of Textual's own widgets."""
-    return app.get_css_variables()["surface"].lower()
-
-
-async def test_a_box_has_the_colours_of_the_screen_below_after_a_change_too() -> None:
-    app, _ = app_on(theme="light")
-    async with shown(app, (120, 40)) as pilot:
-        for key in ("o", "f", "y", "colon"):
-            await pilot.press(key)
-            assert _ground(app) == PALETTES["light"].palette["bar"], key
-            await pilot.press("escape")
-        await pilot.press("T", "o")
-        assert app.look.name == "high-contrast" and _ground(app) == PALETTES["high-contrast"].palette["bar"]
 
 
 async def test_in_an_ascii_terminal_frames_and_texts_are_of_its_characters() -> None:

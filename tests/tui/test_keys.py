@@ -29,15 +29,11 @@ def test_every_key_has_one_handler_and_every_handler_a_key() -> None:
 @pytest.mark.parametrize(
     ("user_keys", "shows_past", "key", "command"),
     [
-        ({}, False, "n", "match_next"),
-        ({}, True, "n", "next_change"),
-        ({}, True, "f3", "match_next"),
-        ({"match_next": "x"}, True, "n", "next_change"),
-        ({"match_next": "x"}, False, "n", None),
-        ({"match_next": "x", "next_change": "x"}, True, "x", "next_change"),
-        ({"theme": ""}, False, "T", None),
+        ({}, False, "n", "match_next"), ({}, True, "n", "next_change"), ({}, True, "f3", "match_next"),
+        ({"match_next": "x"}, True, "n", "next_change"), ({"match_next": "x"}, False, "n", None),
+        ({"match_next": "x", "next_change": "x"}, True, "x", "next_change"), ({"theme": ""}, False, "T", None),
     ],
-)
+)  # fmt: skip
 async def test_a_key_means_one_command_also_where_the_user_has_moved_another(
     user_keys: dict[str, str], shows_past: bool, key: str, command: str | None
 ) -> None:

@@ -8,10 +8,8 @@ from importlib import import_module
 import pytest
 
 from gputop.commands.config import key_problems
-from gputop.commands.registry import page_of
 from gputop.config import Settings
-from gputop.output.reference_pages import keys_page
-from gputop.paint.keys import PAGE_KEYS, USUAL, keys_of, page_keys
+from gputop.paint.keys import USUAL, keys_of, page_keys
 from gputop.tui.screens.pages import FindingsScreen, HelpScreen
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.steady_pilot import shown
@@ -31,13 +29,6 @@ def test_a_page_has_the_methods_of_its_keys_and_no_binding_beside_the_table(scre
         assert hasattr(screen, "action_" + key.action.partition("(")[0]), key.id
     for binding in screen.__dict__.get("BINDINGS", ()):
         assert binding.id in USUAL
-
-
-def test_the_manual_lists_the_keys_of_pages() -> None:
-    does = {row[1] for _, entries in keys_page().entries for row in entries.rows}
-    assert {key.does for key in PAGE_KEYS} <= does
-    actions = {row[0].strip("`") for _, entries in page_of("settings").entries for row in entries.rows}
-    assert {key.id for key in PAGE_KEYS} <= actions
 
 
 def test_a_wrong_page_key_is_told_and_a_right_one_is_taken() -> None:

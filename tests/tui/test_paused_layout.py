@@ -62,13 +62,6 @@ def test_a_pause_keeps_five_processes_where_the_live_screen_has_them(gpus: int, 
     assert processes(replace(PAUSED, tree="all")) >= min(5, processes(live))
 
 
-def test_as_many_strips_as_fit_are_shown() -> None:
-    for size, strips in (((160, 48), 2), ((300, 100), 8)):
-        painted = main_screen(node(8), PAUSED, *size).rows
-        shown = [row for row in painted if any(style == "level.yellow" and "▆▆" in text for text, style in row)]
-        assert len(shown) >= strips
-
-
 def test_a_past_that_is_not_judged_to_its_end_yet_says_how_far() -> None:
     assert PAUSED.replay is not None
     view = replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=42.0))

@@ -208,16 +208,12 @@ async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
-                (COLOUR, (40, 10)),
-                (COLOUR, (160, 48)),
-                (ASCII, (40, 10)),
-                (ASCII, (80, 24)),
-                (ASCII, (160, 48)),
+                (COLOUR, (40, 10)), (COLOUR, (160, 48)), (ASCII, (40, 10)), (ASCII, (80, 24)), (ASCII, (160, 48)),
             )
         ),
     ],
     ids=lambda value: getattr(value, "name", None),
-)
+)  # fmt: skip
 async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int], glyphs: Glyphs) -> None:
     frame = demo_frame()
     hostile = ProcessStatic(

@@ -12,11 +12,9 @@ from msgspec.structs import replace
 
 from gputop.output.diagnosis_text import ticket_json, ticket_text
 from gputop.output.doctor_text import _alike
-from gputop.paint.glyphs import ASCII
 from gputop.paint.header import summary, waste_words
 from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
-from gputop.paint.process_table import row, shown_rows
 from gputop.paint.replay_bar import replay_bar, shown_keys
 from gputop.paint.view import Replay, View
 from gputop.paint.view_changes import next_counted
@@ -39,27 +37,6 @@ from tests.support.steady_pilot import shown
 )  # fmt: skip
 def test_a_command_line_reads_as_the_job_that_it_is(command: str, words: str) -> None:
     assert job_words(command) == words
-
-
-def test_the_whole_command_is_reached_by_scrolling() -> None:
-
-    frame = demo_frame()
-    view = View()
-    (shown, *_) = shown_rows(frame, view)
-    process = shown.process
-    long = replace(
-        process, static=replace(process.static, command="/opt/a/very/long/path/bin/python /x/train.py --lr 1")
-    )
-    rows = [
-        "".join(
-            t
-            for t, _ in row(
-                replace(shown, process=long), replace(view, command_at=at), 120, frame.process_history, selected=False
-            )
-        )
-        for at in (0, 1, 2)
-    ]
-    assert "python train.py" in rows[0] and "/opt/a/very" in rows[1] and "/opt/a" not in rows[2]
 
 
 def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stands_apart() -> None:
@@ -169,15 +146,3 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
     assert "← L step" in other
     assert "< . speed" in other
     assert targets[1] is not None and targets[1].key == (4, 154, 0.0, 100.0) and len(targets) == len(rows)
-
-
-def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_click_finds_them() -> None:
-
-    frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0)
-    (state, *_), (targets, *_) = replay_bar(frame, View(glyphs=ASCII), replay, 160, 48)
-    text = "".join(part for part, _ in state)
-    assert "left right step" in text and "←" not in text
-    assert targets is not None and [targets.at_column(text.index(word)).key for word in ("left", "right")] == [
-        "back",
-        "on",
-    ]

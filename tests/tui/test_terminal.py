@@ -141,30 +141,6 @@ def test_a_resize_storm_and_a_tiny_terminal_are_survived() -> None:
         assert program.status == 0
 
 
-def _shape(screen: list[str]) -> list[object]:
-    """What stays the same while the screen's numbers change: its rules, its first row, and which rows are empty."""
-    return [line[:8] if line.startswith(("─", " gputop")) else bool(line) for line in screen]
-
-
-@pytest.mark.slow
-def test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again() -> None:
-    with _started(*DEMO) as program:
-        program.read_screen_until(lambda screen: "? help" in screen[0] and "? " in screen[47], 160, 48)
-        before = _shape(program.screen(160, 48))
-        program.press("\x1a")
-        program.read_until("\x1b[?1049l")
-        program.wait_for_state("T")
-        program.read_for(0.1)
-        program.written = b""
-        program.signal(signal.SIGCONT)
-        program.read_until("\x1b[?1049h")
-        # Switching to the alternate screen clears it: all of it has to come again.
-        program.read_screen_until(lambda screen: _shape(screen) == before, 160, 48)
-        program.press("q")
-        program.end_in_time()
-        assert program.is_restored()
-
-
 @pytest.mark.slow
 def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -> None:
     with _started(*DEMO, columns=120, rows=40, env={"COLUMNS": "80", "LINES": "24"}) as program:

@@ -148,16 +148,3 @@ async def test_a_picture_is_in_the_theme_that_shows(tmp_path: Path, monkeypatch:
     (picture,) = tmp_path.iterdir()
     background = THEMES["light"].background
     assert background is not None and background in picture.read_text()
-
-
-async def test_what_is_recorded_is_what_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    app, source = app_on()
-    snapshot = replace(snapshots_of(1)[0], t=MOMENT + 1)
-    fine = replace(snapshot, gpus=tuple(replace(gpu, util_pct=79.99996) for gpu in snapshot.gpus))
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.press("R")
-        await hand_in(app, source, pilot, [fine])
-        assert app.frame is not None
-        assert {gpu.util_pct for gpu in app.frame.snapshot.gpus} == {80.0}
-        await pilot.press("R")

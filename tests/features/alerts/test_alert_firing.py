@@ -59,16 +59,8 @@ def test_a_job_that_is_missing_or_not_the_only_one_sets_no_variable() -> None:
 
 
 HOSTILE = [
-    "-oProxyCommand=x",
-    "a b",
-    "$(touch {trap})",
-    "`touch {trap}`",
-    "a\nb",
-    "a'b\"",
-    "; touch {trap}",
-    "x\0y",
-    "höst",
-]
+    "-oProxyCommand=x", "a b", "$(touch {trap})", "`touch {trap}`", "a\nb", "a'b\"", "; touch {trap}", "x\0y", "höst",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("host", HOSTILE)

@@ -140,24 +140,15 @@ def test_between_two_firings_there_is_the_silence_and_before_each_the_hold(
 @pytest.mark.parametrize(
     ("when", "says", "column"),
     [
-        ("tmp_c > 85", "did you mean temp_c?", 1),
-        ("temp_c > 85 and badg:ecc", "did you mean badge?", 17),
-        ("verdict:dataloader_wait", "did you mean dataloader_", 1),
-        ("idle", "verdict:idle or state:idle", 1),
-        ("ecc", "write badge:ecc", 1),
-        ("temp_c", "temp_c > 50", 1),
-        ("temp_c >", "needs a value", 9),
-        ("temp_c > warm", "not a number", 10),
-        ("mem_used_bytes > 10", "10 of what?", 18),
-        ("badge:ecc or", "missing after or", 13),
-        ("or badge:ecc", "missing before or", 1),
-        ("badge:ecc and or badge:xid", "missing before or", 15),
-        ("(badge:ecc)", "no field (badge:ecc)", 1),
-        ("throttle_reasons > 0", "bit mask", 1),
-        ("__import__('os')", "column", 1),
-        ("x" * 401, "at most 400", 401),
+        ("tmp_c > 85", "did you mean temp_c?", 1), ("temp_c > 85 and badg:ecc", "did you mean badge?", 17),
+        ("verdict:dataloader_wait", "did you mean dataloader_", 1), ("idle", "verdict:idle or state:idle", 1),
+        ("ecc", "write badge:ecc", 1), ("temp_c", "temp_c > 50", 1), ("temp_c >", "needs a value", 9),
+        ("temp_c > warm", "not a number", 10), ("mem_used_bytes > 10", "10 of what?", 18),
+        ("badge:ecc or", "missing after or", 13), ("or badge:ecc", "missing before or", 1),
+        ("badge:ecc and or badge:xid", "missing before or", 15), ("(badge:ecc)", "no field (badge:ecc)", 1),
+        ("throttle_reasons > 0", "bit mask", 1), ("__import__('os')", "column", 1), ("x" * 401, "at most 400", 401),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: str, says: str, column: int) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse(when)
@@ -168,19 +159,12 @@ def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: s
 @pytest.mark.parametrize(
     ("when", "holds"),
     [
-        ("!badge:ecc", True),
-        ("!badge:thermal", False),
-        ("badge:ecc,thermal", True),
-        ("state:starved,idle_allocated", False),
-        ("state != starved", True),
-        ("!sm_active_pct < 20", None),
-        ("TEMP_C > 85 AND badge:THERMAL", True),
-        ("temp_c>85 badge:thermal", True),
-        ("xid != 79 or temp_c == 90", True),
-        ("badge:ecc and temp_c > 85 or badge:thermal", True),
-        ("temp_c = 90.2", False),
+        ("!badge:ecc", True), ("!badge:thermal", False), ("badge:ecc,thermal", True),
+        ("state:starved,idle_allocated", False), ("state != starved", True), ("!sm_active_pct < 20", None),
+        ("TEMP_C > 85 AND badge:THERMAL", True), ("temp_c>85 badge:thermal", True), ("xid != 79 or temp_c == 90", True),
+        ("badge:ecc and temp_c > 85 or badge:thermal", True), ("temp_c = 90.2", False),
     ],
-)
+)  # fmt: skip
 def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(when: str, holds: bool | None) -> None:
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), temp_c=90.0)
     assert holds_on(parse(when), gpu, diagnosis(0, "working", "working", "thermal")) is holds
@@ -189,25 +173,14 @@ def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(when: str, 
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("whn", "x", "did you mean when?"),
-        ("name", "Hot Alert", "letters a-z"),
-        (
-            "when",
-            "tmp_c > 1",
-            "did you mean temp_c? (at column 1)",
-        ),
-        ("for", "soon", "must be a time"),
-        ("for", True, "for: must be a time"),
-        ("again", "0s", "from 1s"),
-        ("again", "90d", "to 30d"),
-        ("run", "kubectl cordon token", "no shell takes one apart"),
-        ("run", ["a", 3], "must be a program"),
-        ("run", [], "must be a program"),
-        ("run", ["a\0b"], "zero byte"),
-        ("name", 3, "name: must be letters"),
+        ("whn", "x", "did you mean when?"), ("name", "Hot Alert", "letters a-z"),
+        ("when", "tmp_c > 1", "did you mean temp_c? (at column 1)"), ("for", "soon", "must be a time"),
+        ("for", True, "for: must be a time"), ("again", "0s", "from 1s"), ("again", "90d", "to 30d"),
+        ("run", "kubectl cordon token", "no shell takes one apart"), ("run", ["a", 3], "must be a program"),
+        ("run", [], "must be a program"), ("run", ["a\0b"], "zero byte"), ("name", 3, "name: must be letters"),
         ("per", "gpu", "unknown field 'per'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_field_is_refused_with_the_alert_and_no_secret(field: str, value: object, says: str) -> None:
     table = {"name": "hot", "when": HOT, field: value}
     with pytest.raises(AlertError) as caught:

@@ -55,14 +55,9 @@ def test_every_number_of_the_catalogue_is_exported_once_in_base_units() -> None:
     assert value(page, "gputop_gpu_clock_hertz", domain="sm") == 50e6
     left_out = set(values) - {series.key for series in gpu_series()}
     assert left_out == {
-        "throttle_reasons",
-        "xid",
-        "pcie_gen_max",
-        "pcie_width_max",
-        "sm_clock_max_mhz",
-        "mem_temp_max_c",
+        "throttle_reasons", "xid", "pcie_gen_max", "pcie_width_max", "sm_clock_max_mhz", "mem_temp_max_c",
         "temp_slowdown_c",
-    }
+    }  # fmt: skip
 
 
 def test_no_label_of_ours_collides_with_those_of_a_scrape() -> None:

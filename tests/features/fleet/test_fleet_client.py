@@ -50,30 +50,26 @@ MIMIR_LIMIT = (
 )
 DEEP = b'{"status":"success","data":{"resultType":"%s","result":' + b"[" * 500_000 + b"]" * 500_000 + b"}}"
 REFUSALS = [
-    ((401, {}, b"no"), "401, not allowed: give a token"),
-    ((403, {}, b""), "403, not allowed"),
+    ((401, {}, b"no"), "401, not allowed: give a token"), ((403, {}, b""), "403, not allowed"),
     ((404, {}, b"page not found"), "404, no Prometheus under this path"),
     ((422, JSON, b'{"status":"error","error":"query too long"}'), "422, it refuses: query too long (up)"),
     ((400, JSON, b'{"status":"error","error":"parse error"}'), "400, it refuses: parse error (up)"),
     ((302, {"Location": "https://login.example/"}, b""), "redirects to https://login.example/"),
     ((200, {"Content-Type": "text/html"}, b"<!doctype html><title>Log in"), "a web page, not with JSON"),
-    ((503, {}, b"<html>busy"), "503 with a web page"),
-    ((500, {}, b"\x1b[2Jbad\n"), "500, the engine failed: "),
+    ((503, {}, b"<html>busy"), "503 with a web page"), ((500, {}, b"\x1b[2Jbad\n"), "500, the engine failed: "),
     ((500, {}, b""), "500, the engine failed"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"metr'), "its answer broke off"),
     ((200, {**JSON, "Content-Length": "5000"}, b'{"status":"success",'), "broke off within the answer"),
     ((200, JSON, b'{"hello":1}'), "JSON that is not Prometheus'"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"value":[1,2]}]}}'), "not Prometheus'"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'), "not Prometheus'"),
-    ((200, JSON, b"[" * 100_000), "JSON"),
-    ((200, JSON, DEEP % b"vector"), "JSON"),
+    ((200, JSON, b"[" * 100_000), "JSON"), ((200, JSON, DEEP % b"vector"), "JSON"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"metric":' + b"[" * 500_000), "JSON"),
     ((500, JSON, b'{"error":' + b"[" * 500_000), "500, the engine failed"),
     ((200, {**JSON, "Content-Encoding": "gzip"}, b"not gzip"), "broke off within the answer"),
-    ((200, {}, b""), "its answer broke off"),
-    ((200, JSON, b'{"status":"error","error":"\xff"}'), "JSON"),
+    ((200, {}, b""), "its answer broke off"), ((200, JSON, b'{"status":"error","error":"\xff"}'), "JSON"),
     ((200, JSON, b'{"status":"success","warnings":["\xff"]}'), "JSON"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("answer", "says"), REFUSALS, ids=[says[:24] for _, says in REFUSALS])

@@ -196,40 +196,6 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert done.returncode == 0 and "gputop" not in done.stderr, done.stderr
 
 
-def _run_lines(folder: Path, **environment: str) -> tuple[int, str]:
-    """The image's RUN, by hand, with a pip that says what it is given; exit status and output."""
-    text = files("gputop")["kubernetes/Dockerfile"].replace("\\\n", "")
-    (run,) = [line.removeprefix("RUN ") for line in text.splitlines() if line.startswith("RUN ")]
-    tools = folder / "bin"
-    tools.mkdir(exist_ok=True)
-    (tools / "pip").write_text('#!/bin/sh\necho "pip $@"\n')
-    (tools / "pip").chmod(0o755)
-    done = subprocess.run(
-        ["sh", "-c", run.replace("/wheels", str(folder / "wheels"))], capture_output=True, text=True, check=False,
-        env={"PATH": f"{tools}:/usr/bin:/bin", "EXTRAS": "", "VERSION": "", **environment},
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
-
-
-def test_the_image_installs_the_wheel_that_is_there_or_the_version_that_is_named(tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    status, told = _run_lines(tmp_path)
-    assert status == 1 and "VERSION=" in told
-    (wheels / "gputop_tui-1-py3-none-any.whl").write_text("")
-    (wheels / "gputop_tui-2-py3-none-any.whl").write_text("")
-    status, told = _run_lines(tmp_path)
-    assert status == 1 and "more than one" in told
-    (wheels / "gputop_tui-2-py3-none-any.whl").unlink()
-    status, told = _run_lines(tmp_path, EXTRAS="[export]", VERSION="9")
-    assert status == 0 and told == f"pip install --no-cache-dir {wheels}/gputop_tui-1-py3-none-any.whl[export]\n"
-    assert not wheels.exists()
-    wheels.mkdir()
-    assert _run_lines(tmp_path, EXTRAS="[export]", VERSION="0.2.0")[1].endswith(" gputop-tui[export]==0.2.0\n")
-    project = Path(__file__).parents[3] / "pyproject.toml"
-    assert 'name = "gputop-tui"' in project.read_text()
-
-
 def test_the_families_that_the_example_leaves_out_are_asked_by_no_rule() -> None:
     made = files("gputop")
     pattern = re.search(r'# +regex: "(.+)"$', made["prometheus/scrape.yml"], re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from gputop.cli import main
 from gputop.features.fleet.decode_values import fact_labels, series_facts
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
-from gputop.features.fleet.fleet_lists import straggler_line
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -31,8 +30,8 @@ from gputop.features.fleet.gpu_state import state_of
 from gputop.features.fleet.queries import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.recorded_hosts import RecordedHosts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.straggler import By, Straggler, stragglers
-from tests.features.fleet.conftest import planted, text_of
+from gputop.features.fleet.straggler import stragglers
+from tests.features.fleet.conftest import planted
 
 GIB = 2.0**30
 BUSY = GpuReading(
@@ -106,19 +105,6 @@ def test_the_straggler_of_a_job_does_more_starves_or_steps_later(members: list[G
     assert found == ([] if late is None else [late])
 
 
-def test_whatever_a_straggler_is_known_by_is_said_with_the_others_values() -> None:
-    values = {
-        "step": (0.98, "step 980 ms, the others' 686 ms"), "own_step": (1.0, "own step 1.00 s, the others' 0.70 s"),
-        "sm": (94.0, "SM 94, the others wait at 66"), "power": (640.0, "640 W, the others wait at 448 W"),
-        "util": (31.0, "util 31, the others are at 22"),
-    }  # fmt: skip
-    assert values.keys() == set(get_args(By))
-    for by, (value, words) in values.items():
-        kind = "starved" if by == "util" else "slow"
-        late = Straggler("a", "0", JobName("slurm", "1"), "ada", kind, by, value, 0.7 * value, 8, others_wait=True)  # type: ignore[arg-type]
-        assert words in text_of([straggler_line(late, 160).spans])
-
-
 @pytest.mark.parametrize("seed", [0, 2])
 def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> None:
     fleet = SimulatedFleet(250, seed=seed)
@@ -146,13 +132,6 @@ def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_u
     job = next(job for job in SimulatedFleet(125).jobs if job.name == starved.job)
     hours = min(1.0, job.begun_s / 3600.0)
     assert starved.gpu_h == pytest.approx(job.hosts * 8 * hours * (1 - job.fate.util / 100), rel=0.02)
-
-
-def test_groups_hold_every_gpu_once(frame: FleetFrame) -> None:
-    for groups in (frame.jobs, frame.users):
-        assert sum(len(group.gpus) for group in groups) == 1000
-    jobs = {group.name: group for group in frame.jobs}
-    assert len(jobs["slurm 8822"].hosts) == 8
 
 
 def test_the_worst_come_first_and_a_straggler_before_those_who_wait(frame: FleetFrame) -> None:

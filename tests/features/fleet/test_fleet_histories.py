@@ -135,15 +135,6 @@ def own_job(name: str, gpus: int) -> Series:
     return found
 
 
-def counted_job(name: str, gpus: int, share: float) -> Series:
-    """GPUs under gputop's names that work, of which the node counts this share of each second as lost."""
-    found: Series = merged(host(name), *(own(name, gpu) for gpu in range(gpus)))
-    for gpu in range(gpus):
-        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",instance="{name}:9401",job="gputop",cause="low_sm"'
-        found[f"gputop_gpu_lost_seconds_total{{{labels}}}"] = lambda back: share * (9000.0 - back)
-    return found
-
-
 def addressed(series: Series, old: str, new: str) -> Series:
     return {name.replace(f'instance="{old}"', f'instance="{new}"'): value for name, value in series.items()}
 
@@ -157,14 +148,6 @@ def job(name: str, gpus: int, number: str, sm: float, **more: str) -> Series:
     return relabelled(
         merged(*(dcgm(gpu_of(name, gpu, f',hpc_job="{number}"'), 98.0, sm) for gpu in range(gpus))), **more
     )
-
-
-def utku(name: str, gpu: int) -> Series:
-    labels = f'uuid="GPU-{name}-{gpu}",instance="{name}:9835",job="smi"'
-    return {
-        f"nvidia_smi_utilization_gpu_ratio{{{labels}}}": lambda back: 0.5,
-        f'nvidia_smi_gpu_info{{{labels},index="{gpu}",name="NVIDIA L4"}}': always,
-    }
 
 
 def since(series: Series, begin: float, end: float = 0.0) -> Series:
@@ -301,11 +284,6 @@ CASES: Mapping[str, Case] = {
         merged(*(dcgm(gpu_of("n1", gpu, EXPORTER), 98.0, 94.0 if gpu == 7 else 60.0) for gpu in range(8)),
                {f'up{{instance="n1:9400",job="dcgm"{EXPORTER}}}': always}),
         {"working": 8}, lambda frame: (_jobs(frame), frame.stragglers), ({""}, ())),
-    "an exporter's own pod beside one that is named": Case(
-        merged(*(dcgm(gpu_of("n1", gpu, EXPORTER), 98.0, 90.0) for gpu in range(2)),
-               dcgm(gpu_of("n2", 0, f'{EXPORTER},exported_pod="llm-0",exported_namespace="a"'), 98.0, 90.0)),
-        {"working": 3}, lambda frame: {(gpu.host, gpu.job, gpu.user) for gpu in frame.read.gpus},
-        {("n1", "", ""), ("n2", "pod a/llm-0", "a")}),
     "pods of one name in two namespaces": Case(
         merged(pods("team-a", range(4), 68.0), pods("team-b", (4,), 94.0)), {"working": 5},
         lambda frame: (_jobs(frame), frame.stragglers),
@@ -317,9 +295,6 @@ CASES: Mapping[str, Case] = {
         clusters("", ""), {"working": 8, "idle": 8},
         lambda frame: ["two machines answer as node-1" in text and "--select" in text for text in frame.problems],
         [True]),
-    "one missed scrape": Case(
-        hosts_of_nine(lambda n, back: n >= 3 or back >= 15.0, float), {"working": 9}, lambda frame: frame.power[0],
-        4500.0),
     "a pause of over a minute, after which five of nine targets were scraped again": Case(
         hosts_of_nine(lambda n, back: back > 75.0 or (n < 5 and back == 0.0), lambda seen: 1.0 if seen else None),
         {"working": 9}, lambda frame: (_down(frame), frame.read.gone), ({}, {})),
@@ -335,7 +310,6 @@ CASES: Mapping[str, Case] = {
         lambda frame: ({group.name: sum(gpu.read.power_w or 0.0 for gpu in group.gpus) for group in frame.hosts},
                        {gpu.read.util_pct for gpu in frame.gpus}, frame.hosts[0].gpus[0].read.gpu),
         ({"m": pytest.approx(700.0), "n": 4000.0}, {98.0}, "0/7")),
-    "MIG beside a utilisation of 0": Case(split("m", range(2), sm=0.9, DCGM_FI_DEV_GPU_UTIL=0.0), {"working": 14}),
     "a GPU that was split is not lost": Case(
         merged(*(dcgm(gpu_of("a", gpu), 98.0, 90.0) for gpu in range(3)), up("a"),
                since(dcgm(gpu_of("a", 3), 98.0, 90.0), 1e9, 900.0), since(split("a", (3,)), 900.0)),
@@ -348,10 +322,6 @@ CASES: Mapping[str, Case] = {
         {"working": 8, "busy_not_working": 24},
         lambda frame: [(late.host, late.gpu, late.size, late.gpus) for late in frame.stragglers],
         [("slow", "", 8, 32)]),
-    "a GPU that its values know by its UUID alone": Case(
-        merged(*(utku("u", gpu) for gpu in range(2))), {"unmeasured": 2},
-        lambda frame: [(gpu.read.gpu, gpu.read.model, gpu.read.util_pct) for gpu in frame.gpus],
-        [("0", "NVIDIA L4", 50.0), ("1", "NVIDIA L4", 50.0)]),
     "a rank that the others wait for in every step": Case(
         ranks(0.6, 0.9, 0.6, 0.6), {"working": 4},
         lambda frame: [(late.gpu, late.by, late.value, late.median) for late in frame.stragglers],

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 
 from gputop.features.fleet.address import address_of
@@ -14,83 +9,12 @@ from gputop.features.fleet.decode_labels import discovered
 from gputop.features.fleet.engine import Client
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
-from gputop.features.fleet.last_hour import lost_hours_of
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.queries import DIALECT_LABEL, GONE, FleetSchema
-from gputop.features.fleet.rules import rules_yaml
-from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
 from gputop.features.fleet.straggler import stragglers
 from gputop.model.cards import mig_share
-from tests.features.fleet.test_fleet_histories import (
-    END,
-    OLD,
-    RENAMED,
-    Series,
-    addressed,
-    host,
-    merged,
-    own,
-    own_job,
-    split,
-)
-from tests.support.engines import missing
+from tests.features.fleet.test_fleet_histories import END
 from tests.support.scripted_engine import engine as scripted
-
-
-def counted_job(name: str, gpus: int, share: float) -> Series:
-    """GPUs under gputop's names that work, of which the node counts this share of each second as lost."""
-    found: Series = merged(host(name), *(own(name, gpu) for gpu in range(gpus)))
-    for gpu in range(gpus):
-        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",instance="{name}:9401",job="gputop",cause="low_sm"'
-        found[f"gputop_gpu_lost_seconds_total{{{labels}}}"] = lambda back: share * (9000.0 - back)
-    return found
-
-
-HOURS: Mapping[str, tuple[Series, float, float]] = {
-    # What there is, and by hand: GPU-hours without work in an hour, and GPUs.
-    "two exporters": (merged(own_job("h0", 8), OLD), 8.0, 8.0),
-    "two exporters that call the host otherwise": (merged(own_job("h0", 8), RENAMED), 8.0, 8.0),
-    "what a node counts of GPUs that work": (counted_job("h0", 8, 0.5), 4.0, 8.0),
-    "two addresses of gputop": (
-        merged(own_job("h0", 8), addressed(own_job("h0", 8), "h0:9401", "10.0.0.1:9401")), 8.0, 8.0),
-    "two addresses of dcgm-exporter": (merged(OLD, addressed(OLD, "h0:9400", "10.0.0.1:9400")), 8.0, 8.0),
-    "gputop beside dcgm-exporter on half of the GPUs": (merged(own_job("h0", 4), OLD), 8.0, 8.0),
-    "instances that do not work": (split("m", range(2)), 2.0, 2.0),
-    "instances that work beside a utilisation of 0": (split("m", range(2), sm=0.9, DCGM_FI_DEV_GPU_UTIL=0.0), 0.0, 2.0),
-    "instances of several sizes": (split("m", (0,), ("3g.40gb", "2g.20gb")), 5.0 / 7.0, 5.0 / 7.0),
-    "instances without a profile": (split("m", (0,), ("", "", "")), 1.0, 1.0),
-    "an instance beside whole GPUs": (merged(split("h0", (8,), ("1g.10gb",)), OLD), 8.0 + 1.0 / 7.0, 8.0 + 1.0 / 7.0),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(missing("promtool")), reason="no promtool")
-@pytest.mark.weekly
-def test_the_hours_of_a_gpu_are_counted_once_whatever_exports_it(tmp_path: Path) -> None:
-    """The rules of two exporters together, in Prometheus' own engine."""
-    for file in ("gputop", "legacy"):
-        (tmp_path / f"{file}.yml").write_text(rules_yaml(file))  # type: ignore[arg-type]
-    tests = []
-    for words, (series, hours, gpus) in HOURS.items():
-        minutes = 76
-        planted = []
-        for name, value in series.items():
-            first, last = value(60.0 * minutes), value(0.0)
-            assert first is not None and last is not None
-            planted.append({"series": name, "values": f"{first}+{(last - first) / minutes}x{minutes}"})
-        asked = {
-            f"sum({lost_hours_of('')})": hours, f"sum({IDENTITY})": gpus,
-            f"sum(sum_over_time({IN_STATE}[3599999ms])) / 60": gpus,
-        }  # fmt: skip
-        tests.append({"name": words, "interval": "1m", "input_series": planted, "promql_expr_test": [
-            {"expr": f"round({expr}, 0.02)", "eval_time": f"{minutes}m",
-             "exp_samples": [{"value": round(round(value / 0.02) * 0.02, 6), "labels": "{}"}] if value else []}
-            for expr, value in asked.items()
-        ]})  # fmt: skip
-    rules = {"rule_files": ["gputop.yml", "legacy.yml"], "evaluation_interval": "1m", "tests": tests}
-    (tmp_path / "hours.yml").write_text(json.dumps(rules))
-    done = subprocess.run(["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def _identified(*rows: dict[str, str]) -> list[tuple[str, str, str, float, bool]]:

@@ -10,14 +10,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import (
-    FiringAlert,
-    FleetError,
-    FleetReading,
-    HostShare,
-    JobName,
-    RemovedHost,
-)
+from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, HostShare, JobName, RemovedHost
 from gputop.features.fleet.fleet_view import FleetView, selected_host
 from gputop.features.fleet.redacted_fleet import RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet

@@ -266,12 +266,8 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         assert true["lost"] == 1 and true["late"] == 8
         # Each is in one question alone.
         labels = (
-            "max without (back)",
-            "ALERTS",
-            "gputop:host:util",
-            "gputop_host_info",
-            "count by (instance) ({__name__",
-        )
+            "max without (back)", "ALERTS", "gputop:host:util", "gputop_host_info", "count by (instance) ({__name__",
+        )  # fmt: skip
         for text in labels:
             failing[0] = text
             assert [fleet_frame(fleet.ask(STARTED)).counts for _ in range(2)] == [true] * 2, text

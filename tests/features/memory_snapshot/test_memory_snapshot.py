@@ -20,15 +20,7 @@ from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
 from gputop.features.memory_snapshot.memory_findings import findings
 from tests.support.spoiled import checked_page, spoil
-from tests.support.synthetic_memory import (
-    BACKWARD,
-    FORWARD,
-    OPTIMIZER,
-    PARAMETERS,
-    Allocator,
-    dumped,
-    frames,
-)
+from tests.support.synthetic_memory import BACKWARD, FORWARD, OPTIMIZER, PARAMETERS, Allocator, dumped, frames
 
 MIB = 1 << 20
 
@@ -359,11 +351,7 @@ def memo_bomb() -> bytes:
     ids=range(22),
 )  # fmt: skip
 def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
-    content: bytes,
-    words: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     monkeypatch.chdir(tmp_path)

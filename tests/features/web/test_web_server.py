@@ -117,15 +117,10 @@ async def test_the_page_loads_nothing_from_elsewhere_and_sets_no_cookie(running:
 @pytest.mark.parametrize(
     "bad",
     [
-        "{",
-        "[]",
-        "{}",
-        '["nothing"',
-        '["resize", {"width": null, "height": 1}]',
-        '["stdin", 3]',
+        "{", "[]", "{}", '["nothing"', '["resize", {"width": null, "height": 1}]', '["stdin", 3]',
         pytest.param("[" * 9000, id="deep"),
     ],
-)
+)  # fmt: skip
 async def test_garbage_on_the_socket_closes_it_in_one_line(
     running: Running, bad: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
