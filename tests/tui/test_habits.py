@@ -217,7 +217,10 @@ async def test_what_is_clicked_is_chosen_opened_or_the_key_that_it_names() -> No
         await pilot.press("p")
         await pilot.click(offset=(80, 46))
         assert app.playback.player is not None and app.playback.shows_past
-        await screen.click("esc live")
+        for _ in range(9):
+            # How far the past is judged stands before these words, and moves them while it grows.
+            if app.playback.shows_past:
+                await screen.click("esc live")
         assert not app.playback.shows_past
 
 
