@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gputop.config import Settings
 from gputop.diagnosis.summary import role_of
