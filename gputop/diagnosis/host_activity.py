@@ -240,7 +240,7 @@ def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
             tick.add_owner(p)
             tick.tree.append(p)
             holders.setdefault(p.pid, []).append(p.gpu)
-        elif p.role not in ("gpu", "orphan"):
+        elif p.role != "gpu":
             rest.append(p)
     several = any(len(gpus) > 1 for gpus in holders.values())
     parents = {p.pid: p.ppid for p in rest} if several else {}

@@ -373,7 +373,7 @@ MOST_PROCESSES = 64
 LEAST_STEP_S = 0.95
 """A little under a second: with a full second, jitter in the clock would drop every other value."""
 KEPT_AFTER_END_S = 60.0
-_RANKS = {"gpu": 0, "loader": 1, "orphan": 2, "helper": 3}
+_RANKS = {"gpu": 0, "loader": 1, "helper": 2}
 
 ProcessKey = tuple[int, int | None, int | None]
 """Identity of a process on a GPU: pid, start time, GPU index."""

@@ -275,7 +275,7 @@ PROCESS_METRICS = _by_key(
     _fact("starttime", "START", "start time in clock ticks since boot; with pid, the identity", "stat field 22",
         unit="id"),
     _fact("ppid", "PPID", "parent's process id", "stat field 4", unit="id"),
-    _fact("role", "ROLE", "gpu (holds a GPU context), loader (dataloader worker), helper or orphan"),
+    _fact("role", "ROLE", "gpu (holds a GPU context), loader (dataloader worker) or helper"),
     _fact("gpu", "GPU", "index of the GPU that the process, or its nearest GPU ancestor, uses", unit="id"),
     _gauge("gpu_mem_bytes", "GPU-MEM", "device memory held on this GPU", "NVML process lists"),
     _ratio("gpu_time_pct", "GPU% time",

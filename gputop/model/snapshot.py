@@ -29,7 +29,7 @@ from gputop.model.serving import MOST_SERVERS, ServerRow
 from gputop.model.sm import SmLack, SmSource
 from gputop.model.steps import MOST_PERIODS, MOST_STEP_ROWS, StepPeriod, StepRow
 
-Role = Literal["gpu", "loader", "helper", "orphan"]
+Role = Literal["gpu", "loader", "helper"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
 MOST_GPUS, MOST_PROCESSES = 256, 4096
 """Limits of one snapshot of a recording."""

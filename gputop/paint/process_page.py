@@ -96,7 +96,7 @@ def _moment(page: DetailPage) -> list[Field]:
 
 # The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
 
-ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orphan": "orphan"}
+ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper"}
 STATE_WORDS = {**STATES, "R": "runs"}
 
 
@@ -149,19 +149,6 @@ def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Br
     return list(branches.values())
 
 
-def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:
-    """Return workers left behind by a dead job.
-
-    On the same GPU or of the same user.
-    """
-    user = chosen.static.user
-    return [
-        p
-        for p in processes
-        if p.role == "orphan" and p.pid != chosen.pid and (p.gpu == chosen.gpu or (user and p.static.user == user))
-    ]
-
-
 def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> list[Row]:
     """Return heads and one row for each process.
 
@@ -173,7 +160,7 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> 
         p = branch.process
         last = i + 1 == len(branches) or branches[i + 1].depth < branch.depth
         stem = "" if not branch.depth else "  " * (branch.depth - 1) + ("└" if last else "├") + " "
-        style = "text" if p.role == "gpu" else "level.yellow" if p.role == "orphan" else "dim"
+        style = "text" if p.role == "gpu" else "dim"
         line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14), style)
         line.add(f"{ROLE_WORDS[p.role]:<13}", style)
         line.add(f"{state_words(p.state, p.cpu_pct):<11}", "level.red" if p.state == "D" else style)
@@ -183,18 +170,6 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> 
         line.fill(why, width, style)
         rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
     return rows
-
-
-def orphan_rows(orphans: Sequence[ProcessSample], width: int) -> list[Row]:
-    """Return a dead job's leftovers and the remedy."""
-    rows = []
-    for p in orphans:
-        line = Line().add(f"  {p.pid:<8}", "level.yellow")
-        line.add(f"{number(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
-        line.fill(p.static.command or p.static.name or "", width)
-        rows.append(line.row(width))
-    hint = "  → their job is gone: end them to get their memory and cores back"
-    return [*rows, text_row(shorten(hint, width - 1), width, "remedy")]
 
 
 # The page.
@@ -241,9 +216,6 @@ def process_details(
         words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
         page.heading(words, apart=False)
         page.rows += tree_rows(branches, shown, width)
-    if orphans := orphans_near(processes, shown):
-        page.heading("left behind by a dead job", apart=False)
-        page.rows += orphan_rows(orphans, width)
     _add_threads(page, threads)
     return page.painted(head, foot, height)
 

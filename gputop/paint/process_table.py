@@ -1,6 +1,6 @@
 """The process table: its rows, order and columns.
 
-GPU processes are sorted by the chosen column; below each are its loaders, helpers and orphans, if its tree is open. A
+GPU processes are sorted by the chosen column; below each are its loaders and helpers, if its tree is open. A
 filter keeps what passes it, and above a child that passes, its GPU process.
 """
 
@@ -291,7 +291,7 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
     Rows below a GPU process are dimmed and carry a branch instead of the GPU's number.
     """
     process = settled(shown.process, history)
-    style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
+    style = "dim" if process.role in ("helper", "loader") else "text"
     line = Line()
     for i, placed in enumerate(columns_for(width, view.columns)):
         column, wide = placed.column, placed.width

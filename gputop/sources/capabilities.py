@@ -22,7 +22,6 @@ class Capabilities(Struct, frozen=True):
     permitted: int = 0
     inheritable: int = 0
     ambient: int = 0
-    bounding: int = 0
 
     def has(self, number: int) -> bool:
         """Whether a capability, by its number, is in effect."""
@@ -40,7 +39,7 @@ def capabilities(proc: str = "/proc") -> Capabilities:
                     sets[name] = int(value, 16)
     except (OSError, ValueError):
         return Capabilities()
-    return Capabilities(*(sets.get(name, 0) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd")))
+    return Capabilities(*(sets.get(name, 0) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")))
 
 
 def clear_ambient() -> None:

@@ -27,8 +27,7 @@ class Stat(Struct, frozen=True, gc=False):
     """Used fields of /proc/PID/stat.
 
     ``cpu_ticks`` is user plus system time of all threads, ``starttime`` counts from boot, both in clock ticks;
-    ``rss_pages`` is in pages. ``children_ticks`` is the CPU time of children that have ended and were waited for.
-    There is one for each process of the machine; without ``gc`` each is 16 bytes smaller.
+    ``rss_pages`` is in pages. There is one for each process of the machine; without ``gc`` each is 16 bytes smaller.
     """
 
     comm: bytes
@@ -39,7 +38,6 @@ class Stat(Struct, frozen=True, gc=False):
     threads: int
     starttime: int
     rss_pages: int
-    children_ticks: int = 0
 
 
 def read_file(path: str) -> bytes:
@@ -117,7 +115,6 @@ def parse_stat(data: bytes) -> Stat | None:
         int(fields[17]),
         int(fields[19]),
         int(fields[21]),
-        int(fields[13]) + int(fields[14]),
     )
 
 

@@ -45,11 +45,6 @@ def ours(**more: str) -> ProgramEnvironment:
     return ProgramEnvironment({**os.environ, "PATH": _absolute_path(), **more}, _ROOT)
 
 
-def the_users(**more: str) -> ProgramEnvironment:
-    """Environment of what the user named: unchanged, in the current folder."""
-    return ProgramEnvironment({**os.environ, **more}, None)
-
-
 _ALERT_VARIABLES = ("HOME", "LANG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 

@@ -141,7 +141,7 @@ SAMPLES = st.builds(
 ROWS = st.lists(
     st.builds(
         train, pid=st.integers(1, 6), ppid=st.none() | st.integers(0, 6),
-        role=st.sampled_from(["gpu", "loader", "helper", "orphan"]), gpu=st.none() | st.integers(0, 2),
+        role=st.sampled_from(["gpu", "loader", "helper"]), gpu=st.none() | st.integers(0, 2),
         gpu_mem_bytes=RATE, cpu_pct=RATE, run_pct=RATE, wait_pct=RATE, main_run_pct=PERCENT, main_wait_pct=PERCENT,
         state=st.sampled_from([None, "R", "S", "D"]), write_bytes_per_s=RATE, throttled_pct=PERCENT, age_s=RATE,
     ),

@@ -134,7 +134,6 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
     "who is a loader": [
         (40.0, [train(main=2.0), *workers(4, 95.0, gpu=None)], {}, "dataloader_cpu"),
         (40.0, [train(main=2.0), *workers(2, 95.0, role="helper")], {}, "starved_unattributed"),
-        (40.0, [train(main=2.0), *workers(4, 95.0, role="orphan")], {}, "starved_unattributed"),
         (40.0, [train(main=2.0), *[told(replace(w, role="helper", static=ProcessStatic(command=COMPILES)))
                                    for w in workers(4, 99.0)]], {}, "starved_unattributed"),
     ],

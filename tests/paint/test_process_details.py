@@ -122,15 +122,6 @@ def test_parents_that_point_at_each_other_end_the_climb() -> None:
     assert {branch.process.pid for branch in family([a, b], a)} == {10, 11}
 
 
-def test_what_a_dead_job_left_behind_is_listed() -> None:
-    p = train()
-    orphan = replace(workers(1, 100.0)[0], pid=7777, ppid=1, role="orphan")
-    text = _text(_fed(p, orphan), p)
-    assert "left behind by a dead job" in text
-    assert "7777" in text.split("left behind")[1]
-    assert "left behind" not in _text(_fed(p), p)
-
-
 def test_an_ended_process_keeps_its_last_words_and_says_so() -> None:
     monitor = Monitor()
     p = train(main=40.0)

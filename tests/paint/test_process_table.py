@@ -55,9 +55,9 @@ def test_a_child_that_passes_shows_below_its_parent_even_in_a_closed_tree() -> N
 
 def test_a_process_below_none_shows_where_it_passes() -> None:
     frame = demo_frame()
-    orphan = ProcessSample(9, role="orphan", static=ProcessStatic(user="ml"))
-    stray = replace(frame, snapshot=replace(frame.snapshot, processes=(*frame.snapshot.processes, orphan)))
-    assert _pids(stray, View(filter=parse("role:orphan"))) == [9]
+    ray_task = ProcessSample(9, role="loader", static=ProcessStatic(user="ml"))
+    stray = replace(frame, snapshot=replace(frame.snapshot, processes=(*frame.snapshot.processes, ray_task)))
+    assert _pids(stray, View(filter=parse("pid:9"))) == [9]
     assert 9 not in _pids(stray, View(filter=parse("role:gpu")))
 
 

@@ -36,7 +36,6 @@ class FakeProc:
         session: int = 10,
         state: str = "S",
         cpu_ticks: int = 0,
-        children_ticks: int = 0,
         run_ns: int = 1,
         wait_ns: int = 0,
         threads: dict[int, str] | None = None,
@@ -54,7 +53,7 @@ class FakeProc:
         self._turns += 1
         here = f"proc/{pid}"
         count = 1 + len(threads or {})
-        middle = f"{session} 0 -1 0 0 0 0 0 {cpu_ticks} 0 {children_ticks} 0 20 0 {count} 0 {starttime}"
+        middle = f"{session} 0 -1 0 0 0 0 0 {cpu_ticks} 0 0 0 20 0 {count} 0 {starttime}"
         self.write(f"{here}/stat", f"{pid} ({comm}) {state} {ppid} {session} {middle} 4096 100 0 0\n")
         self.write(f"{here}/schedstat", f"{run_ns} {wait_ns} {self._turns}\n")
         self.write(

@@ -2,7 +2,6 @@
 
 ``tree.py METHOD COUNT ACTION``: multiprocessing workers. METHOD is fork, spawn or forkserver; ACTION is
 burn, queue or crowd (all on one core).
-``tree.py orphan``: a worker whose parent dies.
 """
 
 from __future__ import annotations
@@ -17,11 +16,6 @@ from typing import Any
 def burn() -> None:
     while True:
         sum(range(10000))
-
-
-def name_thread(name: str) -> None:
-    with open("/proc/thread-self/comm", "w") as file:
-        file.write(name)
 
 
 def work(action: str, inbox: Any, born: Any) -> None:
@@ -45,16 +39,7 @@ def workers(method: str, count: int, action: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    kind = arguments[0]
-    if kind == "orphan":
-        named, name = os.pipe()
-        if os.fork() == 0:
-            name_thread("pt_data_worker")
-            os.write(name, b"1")
-            time.sleep(600)
-        os.read(named, 1)
-    else:
-        workers(kind, int(arguments[1]), arguments[2])
+    workers(arguments[0], int(arguments[1]), arguments[2])
     print("ready", flush=True)
     time.sleep(600)
 

@@ -15,7 +15,6 @@ from gputop.system.children import (
     die_with_parent,
     finished,
     ours,
-    the_users,
     until_we_end,
 )
 from tests.support.waiting import has_ended, until
@@ -27,7 +26,6 @@ def test_the_three_environments_differ_in_what_they_hold_and_where_they_are(monk
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert (the_users(A="b").variables, the_users().folder) == ({**given, "A": "b"}, None)
     assert (ours(A="b").variables, ours().folder) == ({**given, "PATH": "/bin:/usr/bin", "A": "b"}, "/")
     assert (an_alerts().variables, an_alerts().folder) == ({"PATH": "/bin:/usr/bin", "HOME": "/h", "LANG": "C"}, "/")
     monkeypatch.delenv("PATH")

@@ -1,4 +1,4 @@
-"""Collector of GPU processes, their loader workers, helpers, and orphans.
+"""Collector of GPU processes, their loader workers and helpers.
 
 Known trees are read every tick from files that stay open. Discovery runs every second or two, or at once when the
 driver's process list, a name or a parent has changed. The collector never raises for errors of /proc: a
@@ -19,15 +19,13 @@ from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader, allowed_cores, allowed_cpus
 from gputop.sources.processes.process_table import EXITED, ProcessTable, VisibilityCheck, notices_of
 from gputop.sources.processes.process_threads import HostThreads
-from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, find_orphans, find_ray_tasks, find_trees
+from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, find_ray_tasks, find_trees
 from gputop.sources.processes.related_processes import CgroupCache, find_related
 from gputop.sources.processes.share_collector import ShareCollector
 from gputop.sources.processes.watched import WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S, Descriptors, Stat, parse_uptime, text_of
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
-_SEARCH_AGAIN_S = 2.9
-"""Least interval between searches without a change of the process table."""
 _LIVELY_S, _CALM_S = 30.0, 2.0
 """So long after a change of a tree the process table is refreshed each second, then with this additional pause."""
 WANTED_FOR_S = 10.0
@@ -68,8 +66,7 @@ class ProcessCollector:
         self._commands: dict[int, tuple[Stat, bytes, bool]] = {}
         self._throttling: dict[str, Throttling] = {}
         self._discovered_at: float | None = None
-        self._searched_at = self._lively_until = float("-inf")
-        self._looked_beside = False
+        self._lively_until = float("-inf")
         self._throttled_at: float | None = None
         self._masked_at: float | None = None
         self._absence = VisibilityCheck(proc)
@@ -78,7 +75,7 @@ class ProcessCollector:
     def read(
         self, now: float, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None] = NO_UTIL
     ) -> tuple[ProcessSample, ...]:
-        """Return samples of GPU processes, their descendants, then orphans.
+        """Return samples of GPU processes, then of their descendants.
 
         A GPU process has one sample per GPU, every other process has one. ``now`` is in monotonic seconds. ``util`` is
         the utilisation of each GPU by index, in percent: workers are sampled closely while a GPU waits.
@@ -144,12 +141,6 @@ class ProcessCollector:
         changed = self._table.refresh(now)
         if listed_anew or self._changed or any(map(self._is_of_a_tree, changed)):
             self._lively_until = now + _LIVELY_S
-        else:
-            # Other processes come and go all the time.
-            is_due = not 0.0 <= now - self._searched_at < _SEARCH_AGAIN_S
-            if not is_due or not (changed or self._may_differ()):
-                return
-        self._searched_at = now
         for pid in self._changed:
             self._table.read_again(pid)
         self._changed.clear()
@@ -170,18 +161,15 @@ class ProcessCollector:
             self._commands[pid] = stat, command, settled and read is not None
             return command
 
-        former = {pid: member.place for pid, member in self._members.items()}
         places = find_trees(self._table, self._roots(gpu_processes), command_of)
         places.update(find_ray_tasks(self._table, places, command_of))
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self.shares.waits(place.gpu)]
-        self._looked_beside = bool(waiting)
         if waiting:
             self._groups.begin({pid for pid, _ in self._table.items()})
             with self.shares.lookups(now) as (holds, other_end):
                 groups = self._groups.group_of
                 places.update(find_related(self._table, places, waiting, holds, other_end, groups))
             places.update(self.shares.services(now, self._table, places))
-        places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
 
@@ -189,19 +177,6 @@ class ProcessCollector:
         """Return whether a process, or its parent, belongs to a known tree."""
         stat = self._table.get(pid)
         return pid in self._members or (stat is not None and stat.ppid in self._members)
-
-    def _may_differ(self) -> bool:
-        """Return whether trees may differ although the process table is unchanged.
-
-        A process may still name itself, a pid of the driver's list may become visible, an orphan may have died, and a
-        worker outside the trees is found by its open files.
-        """
-        if self._looked_beside or any(not settled for _, _, settled in self._commands.values()):
-            return True
-        if any(pid not in self._members for pid in self._listed):
-            return True
-        places = [member.place for member in self._members.values()]
-        return any(p.role == "orphan" or (p.role == "gpu" and self.shares.waits(p.gpu)) for p in places)
 
     def _roots(self, gpu_processes: Sequence[GpuProcess]) -> dict[int, int]:
         """Return the visible GPU processes, each with its main GPU.

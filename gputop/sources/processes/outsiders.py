@@ -1,7 +1,6 @@
 """CPU use of other programs, outside the GPUs' process trees.
 
-Use is summed by user and program: forty compilers of one user take as much as one program of forty threads, and most of
-them live briefly. The CPU time of exited children counts for their parent.
+Use is summed by user and program: forty compilers of one user take as much as one program of forty threads.
 
 The scan reads all of /proc. It therefore runs only while a process queues for a core, every few seconds, and less often
 on a machine with very many processes.
@@ -9,7 +8,6 @@ on a machine with very many processes.
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 
@@ -65,46 +63,20 @@ class Outsiders:
             if stat is not None:
                 self._used[pid] = stat
         if last is not None and now > last:
-            limit_ticks = round((os.cpu_count() or 1) * TICKS_PER_S * (now - last))
-            self._sum_up(self._taken(before, limit_ticks), 100.0 / TICKS_PER_S / (now - last))
+            self._sum_up(self._taken(before), 100.0 / TICKS_PER_S / (now - last))
 
-    def _taken(self, before: dict[int, Stat], limit_ticks: int) -> dict[int, int]:
-        """Return each process's CPU ticks since the previous scan.
-
-        The result includes children that exited in between. ``limit_ticks`` is the capacity of all cores. A child that
-        was no outsider, for example the GPU's job, charges its whole life to its parent at once: more than the capacity
-        cannot be new and is left out.
-        """
-        ended = Counter[int]()
-        for pid in before:
-            self._charge(pid, before, ended)
+    def _taken(self, before: dict[int, Stat]) -> dict[int, int]:
+        """Return each process's CPU ticks since the previous scan."""
         newest = max((used.starttime for used in before.values()), default=0)
         taken = {}
         for pid, used in self._used.items():
             earlier = before.get(pid)
             if earlier is not None and earlier.starttime == used.starttime:
-                children = max(0, used.children_ticks - earlier.children_ticks - ended[pid])
-                taken[pid] = used.cpu_ticks - earlier.cpu_ticks + (children if children <= limit_ticks else 0)
+                taken[pid] = used.cpu_ticks - earlier.cpu_ticks
             else:
                 # A process older than the last scan's youngest was no outsider then: its earlier CPU time is not new.
-                taken[pid] = _ticks(used) if used.starttime > newest else 0
+                taken[pid] = used.cpu_ticks if used.starttime > newest else 0
         return taken
-
-    def _lives(self, pid: int, used: Stat) -> bool:
-        now = self._used.get(pid)
-        return now is not None and now.starttime == used.starttime
-
-    def _charge(self, pid: int, before: dict[int, Stat], ended: Counter[int]) -> None:
-        """Count the earlier CPU ticks of an exited process.
-
-        The same ticks appear once more at its nearest living ancestor.
-        """
-        ticks, ended_pids = _ticks(before[pid]), set[int]()
-        while pid in before and pid not in ended_pids and not self._lives(pid, before[pid]):
-            ended_pids.add(pid)
-            pid = before[pid].ppid
-        if ended_pids:
-            ended[pid] += ticks
 
     def _sum_up(self, taken: dict[int, int], pct_of_tick: float) -> None:
         users: dict[str, Counter[bytes]] = defaultdict(Counter)
@@ -123,10 +95,6 @@ class Outsiders:
         # Whole percent: no scan is more exact, and a recording has the same precision.
         self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())
-
-
-def _ticks(stat: Stat) -> int:
-    return stat.cpu_ticks + stat.children_ticks
 
 
 def _together(programs: Counter[bytes]) -> str:

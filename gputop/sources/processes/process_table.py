@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.processes.watched import DENIED_IO
-from gputop.sources.procfs import TICKS_PER_S, Stat, link_at, names_in, read_file, stat_of
+from gputop.sources.procfs import Stat, link_at, names_in, read_file, stat_of
 
 OTHER_NAMESPACE = (
     "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
@@ -102,24 +102,19 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0, error: Exce
 
 # A pid reused between two refreshes would keep its old parent for ever; a full pass corrects that.
 _FULL_PASS_S = 180.0
-_READ_AGAIN_S = 2.9
-_SETTLED_AFTER = 10 * TICKS_PER_S
-"""A process has its name and executable once the youngest process started this many clock ticks later."""
 
 
 class ProcessTable:
     """Processes of a /proc by pid, with parents and children.
 
-    Call ``refresh`` to find new processes. One listing of /proc names them. Only new ones, those without their former
-    parent, and young ones are read. (Reading every ``stat`` costs 8 µs a process: 40 ms on a node of 5000.) Walking
+    Call ``refresh`` to find new processes. One listing of /proc names them. Only new ones, and those without their
+    former parent, are read. (Reading every ``stat`` costs 8 µs a process: 40 ms on a node of 5000.) Walking
     ``task/*/children`` instead would miss no less and costs a read for each *thread* of each process.
     """
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._entries: dict[int, Stat] = {}
-        self._young: dict[int, float] = {}
-        """When new processes were found."""
         self._index: dict[int, list[int]] | None = None
         self._full_at = float("-inf")
 
@@ -140,21 +135,16 @@ class ProcessTable:
         entries = self._entries
         new = present - entries.keys()
         gone = entries.keys() - present
-        reread = {pid for pid, found_at in self._young.items() if now - found_at >= _READ_AGAIN_S} & present
+        reread: set[int] = set()
         if not 0.0 <= now - self._full_at < _FULL_PASS_S:
             self._full_at = now
-            reread |= present
+            reread = present
         elif gone:
-            reread |= {pid for pid, entry in entries.items() if entry.ppid in gone}
+            reread = {pid for pid, entry in entries.items() if entry.ppid in gone}
         for pid in gone:
             del entries[pid]
         for pid in new | reread:
             self._read(pid)
-        # A name and an executable settle after the start: new young processes are read once more.
-        self._young = {pid: at for pid, at in self._young.items() if pid in entries and pid not in reread}
-        if new:
-            settled = max((entry.starttime for entry in entries.values()), default=0) - _SETTLED_AFTER
-            self._young |= {pid: now for pid in new & entries.keys() if entries[pid].starttime > settled}
         if gone:
             self._index = None
         return new | gone | reread

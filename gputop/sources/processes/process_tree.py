@@ -1,4 +1,4 @@
-"""Process trees of GPU processes, with Ray tasks and orphans.
+"""Process trees of GPU processes, with Ray tasks.
 
 Pure, but for the command lines that are passed in.
 """
@@ -11,13 +11,12 @@ from msgspec import Struct
 
 from gputop.model.feeders import Rule, why_words
 from gputop.model.snapshot import Role
-from gputop.sources.processes.loaders import identify, is_python, is_torch_worker, is_working_ray_task
+from gputop.sources.processes.loaders import identify, is_working_ray_task
 from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.procfs import Stat
 
 CommandOf = Callable[[int, Stat], bytes]
 _GPU_PROCESS = "holds a GPU context"
-_LEFT_BEHIND = "left behind by a job that died"
 
 
 class ProcessPlace(Struct, frozen=True):
@@ -91,41 +90,3 @@ def find_ray_tasks(
             gpu = min(gpus) if len(gpus) == 1 else None
             places[pid] = ProcessPlace(stat, None, gpu, "loader", "ray", why, rule="R4")
     return places
-
-
-def find_orphans(
-    table: ProcessTable, placed: Mapping[int, ProcessPlace], former: Mapping[int, ProcessPlace], command_of: CommandOf
-) -> dict[int, ProcessPlace]:
-    """Return loader workers whose job has died.
-
-    They are former workers of a tree, and PyTorch workers that init has adopted.
-    """
-    places: dict[int, ProcessPlace] = {}
-    for pid, place in former.items():
-        if pid in placed or place.role not in ("loader", "orphan"):
-            continue
-        stat = table.read_again(pid)
-        if stat is None or stat.starttime != place.stat.starttime or stat.state == "Z":
-            continue
-        if place.role == "orphan" or stat.ppid != place.stat.ppid or _is_dead(table, place.root):
-            places[pid] = _orphan(stat, "torch" if is_torch_worker(stat.comm) else place.loader)
-    for pid, stat in list(table.items()):
-        if is_torch_worker(stat.comm) and pid not in placed and pid not in places and stat.state != "Z":
-            parent = table.get(stat.ppid)
-            # A worker starts in its job's session; the adopter of orphans (init, systemd, a container's shim) has
-            # another.
-            adopted = parent is not None and (stat.ppid == 1 or parent.session != stat.session)
-            if parent is not None and adopted and not is_python(command_of(stat.ppid, parent)):
-                places[pid] = _orphan(stat, "torch")
-    return places
-
-
-def _is_dead(table: ProcessTable, pid: int | None) -> bool:
-    if pid is None:
-        return False
-    stat = table.read_again(pid)
-    return stat is None or stat.state == "Z"
-
-
-def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:
-    return ProcessPlace(stat, None, None, "orphan", loader, _LEFT_BEHIND)

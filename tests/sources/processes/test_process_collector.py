@@ -289,7 +289,7 @@ def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
 
 def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     """Here each value is another number."""
-    stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
+    stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8)
     rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(ProcessReading.__struct_fields__)}
     place = ProcessPlace(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.process_table import EXITED
 from tests.proc_trees.running import Samples, loaders, running, watch
 
 
@@ -53,26 +50,3 @@ def test_workers_that_share_one_core_are_seen_to_queue(collector: ProcessCollect
 
     with running("fork", "3", "crowd") as tree:
         watch(collector, tree.pid, queue)
-
-
-def test_a_worker_whose_job_died_is_an_orphan_and_belongs_to_no_gpu(collector: ProcessCollector) -> None:
-    with running("orphan") as tree:
-        (worker,) = loaders(watch(collector, tree.pid, lambda seen: len(loaders(seen)) == 1))
-        os.kill(tree.pid, signal.SIGKILL)
-        tree.wait()
-        gone = watch(collector, tree.pid, lambda seen: any(sample.role == "orphan" for sample in seen))
-        assert gone[0].unavailable["state"] == EXITED
-        assert gone[0].starttime is not None
-        samples = watch(collector, tree.pid, lambda seen: len(seen) == 1, gpu=False)
-        assert (samples[0].pid, samples[0].starttime) == (worker.pid, worker.starttime)
-        assert samples[0].role == "orphan"
-        assert samples[0].gpu is None
-        assert samples[0].static.loader == "torch"
-
-
-def test_an_orphan_from_before_the_first_look_is_found_by_its_name(collector: ProcessCollector) -> None:
-    with running("orphan") as tree:
-        os.kill(tree.pid, signal.SIGKILL)
-        tree.wait()
-        samples = watch(collector, tree.pid, lambda seen: len(seen) == 1, gpu=False)
-    assert samples[0].role == "orphan"

@@ -364,17 +364,6 @@ def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict
     return {o.name: round(o.cpu_pct) for o in outsiders.largest or ()}
 
 
-def test_what_ended_children_took_counts_once_however_deep_they_were(fake: FakeProc) -> None:
-    fake.process(300, "sh", cpu_ticks=0)
-    fake.process(301, "python", ppid=300, cpu_ticks=100)
-    fake.process(302, "worker", ppid=301, cpu_ticks=5000)
-    outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
-    _taken(fake, outsiders, T, 300, 301, 302)
-    # Both end, each waited for by its parent: the shell is charged with their lives, of which little is new.
-    fake.process(300, "sh", cpu_ticks=0, children_ticks=100 + 5000 + 60)
-    assert _taken(fake, outsiders, T + 3.0, 300) == {"sh": 20}
-
-
 def test_many_programs_of_one_user_are_named_by_the_two_largest(fake: FakeProc) -> None:
     outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
     names = {300: "cc1plus", 301: "rustc", 302: "ld", 303: "as"}
@@ -391,9 +380,8 @@ def test_what_was_no_outsider_before_is_not_charged_with_its_whole_life(fake: Fa
     fake.process(310, "make", starttime=9000, cpu_ticks=90)
     outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
     _taken(fake, outsiders, T, 300, 310)
-    # A worker whose job has ended is an outsider from now on, and a shell is told of the end of a job of hours.
-    fake.process(320, "orphan", starttime=8000, cpu_ticks=500_000)
-    fake.process(300, "sh", children_ticks=90_000_000)
+    # A worker whose job has ended is an outsider from now on.
+    fake.process(320, "worker", starttime=8000, cpu_ticks=500_000)
     fake.process(310, "make", starttime=9000, cpu_ticks=390)
     fake.process(330, "new", starttime=9400, cpu_ticks=150)
     assert _taken(fake, outsiders, T + 3.0, 300, 310, 320, 330) == {"make": 100, "new": 50}
