@@ -98,34 +98,31 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
 
 
-@pytest.fixture(scope="session")
-def nvml_dir(run_dir: Path) -> Path:
-    """The directory that holds the compiled ``libnvidia-ml.so.1``: compiled once, by the worker that comes first."""
+def _compiled(run_dir: Path, name: str, library: str, build: Callable[[Path], object]) -> Path:
+    """The directory of libraries that the worker which comes first compiles for all."""
     if shutil.which("cc") is None:
         if os.environ.get("GPUTOP_TEST_EVERYTHING"):
             pytest.fail("cc is missing, and these tests were asked not to be skipped")
-        pytest.skip("the stand-in NVML library needs a C compiler (cc)")
-    directory = run_dir / "nvml"
-    with (run_dir / "nvml.lock").open("w") as lock:
+        pytest.skip("stand-in libraries need a C compiler (cc)")
+    directory = run_dir / name
+    with (run_dir / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (directory / LIBRARY).exists():
+        if not (directory / library).exists():
             directory.mkdir(exist_ok=True)
             build(directory)
     return directory
 
 
 @pytest.fixture(scope="session")
+def nvml_dir(run_dir: Path) -> Path:
+    """The directory that holds the compiled ``libnvidia-ml.so.1``."""
+    return _compiled(run_dir, "nvml", LIBRARY, build)
+
+
+@pytest.fixture(scope="session")
 def nvperf_dir(run_dir: Path) -> Path:
-    """The directory that holds the compiled stand-in performance libraries; as ``nvml_dir``."""
-    if shutil.which("cc") is None:
-        pytest.skip("the stand-in performance libraries need a C compiler (cc)")
-    directory = run_dir / "nvperf"
-    with (run_dir / "nvperf.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (directory / "libnvperf_target.so").exists():
-            directory.mkdir(exist_ok=True)
-            nvperf.build(directory)
-    return directory
+    """The directory that holds the compiled stand-in performance libraries."""
+    return _compiled(run_dir, "nvperf", "libnvperf_target.so", nvperf.build)
 
 
 @pytest.fixture

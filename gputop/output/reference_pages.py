@@ -263,10 +263,9 @@ def verdicts_page() -> Document:
             section(
                 "Remedies of a GPU that starves or idles",
                 (
-                    "The first row whose condition was measured is given. What is in braces is measured. `python -m "
-                    "tests.e2e --remedies` applies a remedy to a real training loop with a pretended GPU, on two busy "
-                    "cores: steps a second before and after. What is not tried needs a GPU, more cores or a machine of "
-                    "another kind.",
+                    "The first row whose condition was measured is given. What is in braces is measured. What was "
+                    "tried is a remedy in a real training loop with a pretended GPU, on two busy cores: steps a second "
+                    "before and after. What is not tried needs a GPU, more cores or a machine of another kind.",
                 ),
                 ("found", "measured", "remedy", "tried"),
                 tuple(

@@ -1,4 +1,4 @@
-"""``python -m tests.e2e [NAME…] [--remedies]``: run cases, and print what was wanted and said."""
+"""``python -m tests.e2e [NAME…]``: run cases, and print what was wanted and said."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.e2e import remedies
 from tests.e2e.case import Case, all_cases, groups
 from tests.e2e.watching import Result, run_group
 from tests.nvml.stand_in import build
@@ -48,12 +47,9 @@ def run(cases: dict[str, Case], library: Path, program: str = "gputop", *, calm:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("names", nargs="*", help="cases to run; none: all")
-    parser.add_argument("--remedies", action="store_true", help="steps a second before and after what remedies advise")
     parser.add_argument("--refused", action="store_true", help="where no system call may be seen, as under Yama")
     parser.add_argument("--evidence", action="store_true", help="print what was said in full")
     args = parser.parse_args()
-    if args.remedies:
-        return remedies.run(args.names)
     with tempfile.TemporaryDirectory(prefix="gputop-nvml-") as made:
         library = build(Path(made)).parent
         known = all_cases()

@@ -215,30 +215,6 @@ def test_one_sample_is_flagged_by_the_bounds_of_the_verdict(
     assert "busy_not_working" not in given
 
 
-def test_gpus_are_read_faster_at_a_start_and_at_a_jobs_first_kernels_but_not_for_each_of_many_jobs() -> None:
-    def reading(util: float, *pids: int) -> GpusReading:
-        sample = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=util)
-        return GpusReading(1.0, (sample,), tuple(GpuProcess(0, pid) for pid in pids))
-
-    def quick(*, is_quick: bool = True) -> Readers:
-        options = MachineOptions(interval_s=1.0, is_quick=is_quick)
-        return Readers(options, scripted(lambda _: NOTHING_READ, lambda *_: None), lambda: None)
-
-    readers = quick()
-    assert not readers._sees_first_kernels(reading(0.0, 7)) and not readers._sees_first_kernels(reading(50.0))
-    assert readers._sees_first_kernels(reading(50.0, 7)) and not readers._sees_first_kernels(reading(50.0, 7))
-    assert not readers._sees_first_kernels(reading(0.0, 7, 8)) and readers._sees_first_kernels(reading(50.0, 7, 8))
-    steps = []
-    for now in (0.0, 59.0, 60.0):
-        readers._next_s = 1.0
-        readers._hurry(now)
-        steps.append(readers._next_s)
-    assert steps == [FAST_S, 1.0, FAST_S]
-    calm = quick(is_quick=False)
-    calm._hurry(0.0)
-    assert calm._next_s == 1.0
-
-
 def test_a_start_and_first_kernels_are_read_four_times_a_second_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 
 from tests.e2e.case import CALM, case
@@ -78,39 +74,3 @@ def compiles_first(gpu: Gpu) -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         pool.map(compute, [COMPILES_S])
     gpu.train(endless(lambda: b""), 0.3)
-
-
-OTHER = """
-import os, sys
-if os.fork():
-    os._exit(0)
-os.setsid()
-if os.geteuid() == 0:
-    os.setuid(65534)
-while os.path.exists("/proc/" + sys.argv[1]):
-    for _ in range(1000):
-        sum(range(200))
-"""
-"""Nobody's child, and it ends with the job."""
-
-
-@case(
-    ("idle",),
-    ("stopped",),
-    says=("stopped by a signal",),
-    cores=1.2,
-    changes=1,
-    watch_s=60.0,
-    never=("cpu", "queued", "lock", "disk", "network", "fetch"),
-)
-def hangs_beside_another(gpu: Gpu) -> None:
-    """A job that hangs while somebody else's program computes: it is said to hang, and nobody else is named."""
-    subprocess.run([sys.executable, "-c", OTHER, str(os.getpid())], check=True)
-
-    def stop() -> None:
-        time.sleep(12.0)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    ready = fed_by([lambda: endless(lambda: b"")] * 2)
-    threading.Thread(target=stop, daemon=True).start()
-    gpu.train(ready, 0.3)

@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -143,23 +142,6 @@ def evaluation(gpu: Gpu) -> None:
             for _ in range(STEPS):
                 yield next(ready)
             compute(EVALUATES_S)
-
-    gpu.train(batches(), 0.2)
-
-
-WORKS_S = 12.0
-
-
-@case(("idle",), ("stopped",), says=("SIGSTOP",), cores=0.1, changes=1, watch_s=60.0, never=("network", "disk", "cpu"))
-def stopped(gpu: Gpu) -> None:
-    """A job that somebody stops by a signal."""
-
-    def batches() -> Iterator[bytes]:
-        end = time.monotonic() + WORKS_S
-        while True:
-            if time.monotonic() > end:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            yield b""
 
     gpu.train(batches(), 0.2)
 

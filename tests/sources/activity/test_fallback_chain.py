@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import cache
 from math import inf
 from typing import Any
 
@@ -152,11 +151,6 @@ def switching(first: str, second: str) -> list[Snapshot]:
     return [rounded(snap(tick, each)) for tick, each in enumerate(samples)]
 
 
-@cache
-def switched(first: str, second: str) -> Frame:
-    return fed(switching(first, second))
-
-
 def fed(snapshots: list[Snapshot]) -> Frame:
     monitor = Monitor()
     for snapshot in snapshots:
@@ -175,8 +169,8 @@ SOURCE = {kind: "dcgm-exporter" if kind == "partly" else kind for kind in KINDS}
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_two_sources_are_never_one_line(first: str, second: str) -> None:
-    frame = switched(first, second)
+def test_two_sources_are_never_one_line_and_the_change_is_marked(first: str, second: str) -> None:
+    frame = fed(switching(first, second))
     for width_s in (0.5, 1.0, 7.0, 31.0, 60.0, 90.0):
         columns = frame.history.columns("GPU-0", "sm_active_pct", width_s, round(2 * EACH / width_s) + 1)
         assert {round(value, 3) for value in columns if value is not None} <= {80.0, 20.0}
@@ -184,11 +178,6 @@ def test_two_sources_are_never_one_line(first: str, second: str) -> None:
         if 80.0 in known and 20.0 in known:
             end = len(columns) - 1 - columns[::-1].index(80.0)
             assert columns[end + 1] is None, "the line runs on"
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_the_change_is_marked_where_it_happened(first: str, second: str) -> None:
-    frame = switched(first, second)
     before, after = SOURCE[first], SOURCE[second]
     assert marks(frame) == ([] if before == after else [(float(EACH), f"SM source: {before} → {after}")])
     screen = plain_text(main_screen(frame, View(span_s=300.0), 160, 48).rows)
