@@ -11,7 +11,7 @@ from gputop.model.quantity import GIB, duration, number, terminal_safe
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, shorten
 from gputop.paint.panes import OWNED, ShownGpu, figure_words, gap_rows, owner_of, trouble_since
-from gputop.paint.words import emphasised, gpu_label, is_newest, just_changed, sm_text, step_words
+from gputop.paint.words import gpu_label, is_newest, sm_text, step_words
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -55,7 +55,7 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
         line.add(f"  {f'{used}{total}':>7} {number(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text")
     figure = figure_words(g.told) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
-    line.add("  ").add_all(emphasised(_list_verdict(g, room), changed=just_changed(g.frame.snapshot, d)))
+    line.add("  ").add_all(_list_verdict(g, room))
     if figure:
         line.to(width - len(figure) - 2).add(figure, "strong" if g.alarm else "dim")
     return line.row(width, "alarm.row" if g.alarm else "select" if selected else None)

@@ -254,8 +254,6 @@ def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
 
 VALUE_WIDTH = 14
 NAME_WIDTH = 14
-DEFINITION_AT, DEFINED_FROM = 88, 150
-"""From this width on each value has its definition beside it."""
 
 
 _WRITERS: Mapping[str, Callable[[float], str]] = {
@@ -291,8 +289,6 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]
         else:
             line.add(f"{_age(metric, gpu, late):<9}", "dim")
             line.add(shorten(_source(metric, gpu), width - line.width - 1), "dim")
-        if width >= DEFINED_FROM and line.width < DEFINITION_AT - 1:
-            line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1), "dim")
         rows.append(line.row(width))
     return rows
 

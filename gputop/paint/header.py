@@ -89,18 +89,10 @@ def _own_cost(own_cost: OwnCost, cpu_pct: float, width: int) -> str:
 
     The helper that reads the hardware counters is counted apart.
     """
-    # The host's name matters more than the long form of the own cost.
-    if width < 120:
-        helper = "" if own_cost.helper_cpu_pct is None else f" + {_share(own_cost.helper_cpu_pct)}"
-        return f"self {_share(cpu_pct)}{helper}"
-    cost = f"self {_share(cpu_pct)} cpu"
-    if own_cost.rss_bytes is not None:
-        cost += f" {own_cost.rss_bytes / 2**20:3.0f} MiB"
-    if own_cost.helper_cpu_pct is not None:
-        cost += f" + counters {_share(own_cost.helper_cpu_pct)}"
-        if own_cost.helper_rss_bytes is not None and width >= 160:
-            cost += f" {own_cost.helper_rss_bytes / 2**20:3.0f} MiB"
-    return cost
+    # The host's name matters more than the own memory.
+    helper = "" if own_cost.helper_cpu_pct is None else f" + counters {_share(own_cost.helper_cpu_pct)}"
+    size = "" if own_cost.rss_bytes is None or width < 120 else f" cpu {own_cost.rss_bytes / 2**20:3.0f} MiB"
+    return f"self {_share(cpu_pct)}{size}{helper}"
 
 
 def _share(cpu_pct: float) -> str:

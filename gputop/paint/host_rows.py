@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
-from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT
-from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis
+from gputop.diagnosis.types import NO_HOST, Attribution
 from gputop.model.quantity import GIB, gb_per_s, number, rate, terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort, GpuSample, HostSample
@@ -207,28 +206,6 @@ def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
         chosen = max(starved, key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0))
     gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
     return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None
-
-
-LANE_STATES = {
-    "loader_run_pct": "run",
-    "loader_wait_pct": "queued",
-    "loader_disk_pct": "disk",
-    "loader_network_pct": "network",
-}
-"""Series of a lane → the state of a feeder that it is the mean of."""
-
-
-def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
-    """Return the busiest feeder's share of a lane's state.
-
-    From 0 to 1; None where it is close to the mean.
-    """
-    feeders = d.attribution.feeders if d.attribution is not None else None
-    state = LANE_STATES.get(series)
-    if feeders is None or state is None or feeders.count < 2:
-        return None
-    busiest: float = getattr(feeders.busiest, state)
-    return busiest if busiest - getattr(feeders.mean, state) >= FEEDER_STANDS_OUT else None
 
 
 # The ports of the fabric between machines, a row each, where there is room for them.

@@ -19,7 +19,6 @@ from gputop.paint.charts import Column, bar, gap_chart, lane, with_marks
 from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
 from gputop.paint.facts import FACTS, LAST_SEEN, board, buses, busiest_bus, counters, engines
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.host_rows import busiest_share
 from gputop.paint.line import Line, Row, Span, shorten
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
@@ -27,11 +26,9 @@ from gputop.paint.words import (
     averaged,
     because,
     counts_truly,
-    emphasised,
     fields,
     gpu_label,
     is_measured,
-    just_changed,
     longest_that_fits,
     memory,
     model_name,
@@ -142,7 +139,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     # A step's time is shown only here, and a number is never cut; the verdict may be, since its words follow below.
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     verdict = _verdict(g, room - reserved - line.width if forms else None)
-    line.add_all(emphasised(verdict, changed=just_changed(g.frame.snapshot, g.d)))
+    line.add_all(verdict)
     badges = [(f"   {level_glyph(badge.level)} {badge.title}", badge.level) for badge in g.told.other_badges]
     owner = owner_of(g.told, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
     line.add(OWNED + owner if owner else "", text_style)
@@ -364,8 +361,7 @@ def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width
 def lanes(g: ShownGpu, width: int) -> list[Row]:
     """Return the host's activity on the chart's time axis.
 
-    The number at the right is the mean over the diagnosis window. The busiest feeder's share is added where it is far
-    from the mean: ``25 % max 100``.
+    The number at the right is the mean over the diagnosis window.
     """
     d = g.d
     axis = pane_axis(g, width - LABEL_WIDTH - 1 - AXIS_WIDTH)
@@ -373,14 +369,12 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
     painted = []
     for label, series, style in LANES:
         values = g.columns(series, axis)
-        busiest = busiest_share(d, series)
         mean = _mean(values[-window:])
         if series == "idle_pct" and d.means is not None and d.means.util_pct is not None:
             # The title says the same number.
             mean = 100.0 - d.means.util_pct
         share = f"{NOT_MEASURED:>5}" if mean is None else f"{number(mean, 3)} %"
-        most = "" if busiest is None else f" max {100.0 * busiest:.0f}"
-        painted.append(_lane_row(label, lane(values, style), share, width, most))
+        painted.append(_lane_row(label, lane(values, style), share, width))
     into = g.columns("pcie_rx_bytes_per_s", axis)
     highest = max((value for value in into if value is not None), default=0.0)
     scaled: list[Column] = [None if value is None else value / highest * 100 if highest else 0.0 for value in into]
@@ -389,9 +383,9 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
     return painted
 
 
-def _lane_row(label: str, span: Span, text: str, width: int, most: str = "") -> Row:
+def _lane_row(label: str, span: Span, text: str, width: int) -> Row:
     line = Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add(*span)
-    return line.add(" ").add(text, "value").add(most, "evidence").row(width)
+    return line.add(" ").add(text, "value").row(width)
 
 
 def _mean(values: Sequence[Column]) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -24,7 +24,6 @@ from gputop.model.inspection import (
 from gputop.model.quantity import count, terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
-from gputop.model.text_table import table_rows
 from gputop.paint.line import Line, Row, fit, folded, heading, text_row
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
@@ -230,21 +229,19 @@ def _threads(threads: tuple[ThreadSample, ...], width: int) -> list[Row]:
 
 # The signals that can be sent, the confirmation, and the outcome. Pure rows.
 
-_MEANINGS = dict(
-    table_rows("""
-    SIGTERM  end, after cleaning up: what most programs expect
-    SIGINT   interrupt, as ctrl+c does: Python raises KeyboardInterrupt
-    SIGHUP   the terminal is gone: end, or read the configuration again
-    SIGKILL  end at once; nothing is saved, children may be left behind
-    SIGSTOP  stop until SIGCONT; GPU memory stays held
-    SIGCONT  go on after SIGSTOP
-    SIGQUIT  end and dump core
-    SIGUSR1  whatever the program makes of it (Slurm: often save a checkpoint)
-    SIGUSR2  whatever the program makes of it
-    SIGABRT  abort and dump core
-""")
-)
-"""The common ones, in this order, with their default action (signal(7))."""
+_MEANINGS: Mapping[str, str] = {
+    "SIGTERM": "end, after cleaning up: what most programs expect",
+    "SIGINT": "interrupt, as ctrl+c does: Python raises KeyboardInterrupt",
+    "SIGHUP": "the terminal is gone: end, or read the configuration again",
+    "SIGKILL": "end at once; nothing is saved, children may be left behind",
+    "SIGSTOP": "stop until SIGCONT; GPU memory stays held",
+    "SIGCONT": "go on after SIGSTOP",
+    "SIGQUIT": "end and dump core",
+    "SIGUSR1": "whatever the program makes of it (Slurm: often save a checkpoint)",
+    "SIGUSR2": "whatever the program makes of it",
+    "SIGABRT": "abort and dump core",
+}
+"""The signals that can be sent, with their default action (signal(7))."""
 MOST_NAMED = 8
 """Processes named one by one."""
 
@@ -266,14 +263,8 @@ class SignalChoice(Struct, frozen=True):
 
 
 def signal_choices() -> tuple[SignalChoice, ...]:
-    """Return this system's signals, the usual ones first.
-
-    SIGTERM is at the top, the others follow by number.
-    """
-    named = {s.name: int(s) for s in signal.Signals if "RT" not in s.name}
-    usual = [SignalChoice(named[name], name, meaning) for name, meaning in _MEANINGS.items() if name in named]
-    others = sorted((number, name) for name, number in named.items() if name not in _MEANINGS)
-    return (*usual, *(SignalChoice(number, name, "") for number, name in others))
+    """Return the usual signals, SIGTERM first."""
+    return tuple(SignalChoice(int(signal.Signals[name]), name, meaning) for name, meaning in _MEANINGS.items())
 
 
 def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:

@@ -15,7 +15,7 @@ from gputop.model.expression import Expression, Term, Vocabulary, parse_expressi
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.quantity import age, rate, size
 from gputop.model.snapshot import ProcessSample, value
-from gputop.paint.line import Line, Row, fit, folded, text_row
+from gputop.paint.line import Line, Row, fit, text_row
 
 Children = Sequence[ProcessSample]
 Value = float | str | None
@@ -226,7 +226,7 @@ def column_at(x: int, width: int, chosen: tuple[str, ...] = DEFAULT) -> str | No
 
 # Choosing columns: which are shown, in which order. Pure steps on a tuple of keys, and the rows that show it.
 
-HEAD_WIDTH = 13
+HEAD_WIDTH, HEAD_ROWS = 13, 2
 NAME_WIDTH = 24
 
 
@@ -261,26 +261,13 @@ def moved(chosen: tuple[str, ...], key: str, step: int) -> tuple[str, ...]:
     return tuple(rest)
 
 
-def heading_rows(chosen: tuple[str, ...], width: int) -> list[Row]:
-    """Return the heading of the list of columns.
-
-    A title, and the line for the configuration that keeps the choice.
-    """
-    keep = f"""to keep them, in the configuration file: columns = [{", ".join(f'"{key}"' for key in chosen)}]"""
-    return [
-        text_row(" columns of the process table", width, "title"),
-        *(Line().add("  ").add(part, "dim").row(width) for part in folded(keep, width - 4)),
-        Line().row(width),
-    ]
-
-
 def column_rows(chosen: tuple[str, ...], at: str, width: int) -> list[Row]:
     """Return the list of columns.
 
     A chosen column that does not fit this width says so.
     """
     fits = {place.column.key for place in columns_for(width, chosen)}
-    rows = heading_rows(chosen, width)
+    rows = [text_row(" columns of the process table; the palette (:) saves them", width, "title"), Line().row(width)]
     for key in listed(chosen):
         column = COLUMNS[key]
         on = key in chosen

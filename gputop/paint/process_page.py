@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import Struct
-
 from gputop.diagnosis.rules.feeding_rules import THROTTLED
 from gputop.diagnosis.thresholds import AWAKE_PCT
 from gputop.model import quantity
@@ -24,7 +22,7 @@ from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.line import Line, Row, fit, shorten, text_row
 from gputop.paint.process_actions import STATES
-from gputop.paint.process_table import DEEPEST, parents_of
+from gputop.paint.process_table import DEEPEST, branch_of, parents_of
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import Field, fields, gpu_label
 
@@ -94,7 +92,7 @@ def _moment(page: DetailPage) -> list[Field]:
     return parts + [(f"{label} {number(value, 3)} %", "dim") for label, value in lanes if value is not None]
 
 
-# The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
+# The family of one process: the GPU process above it, its loaders and helpers.
 
 ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper"}
 STATE_WORDS = {**STATES, "R": "runs"}
@@ -118,48 +116,29 @@ def _waits(state: str | None, run_pct: float | None, waiting_on: str | None) -> 
     return None if is_awake(state, run_pct) else waiting_on
 
 
-class Branch(Struct, frozen=True):
-    """One process of the tree and its depth."""
-
-    process: ProcessSample
-    depth: int
-
-
-def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Branch]:
+def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:
     """Return the tree that a process belongs to.
 
     From the topmost known process; each process once.
     """
-    by_pid = {p.pid: p for p in reversed(processes)}
-    parents = parents_of(processes)
-    root, steps = chosen.pid, 0
-    while (above := parents.get(root)) is not None and steps < DEEPEST:
-        root, steps = above, steps + 1
-    children: dict[int, list[int]] = {}
-    for pid in sorted(parents, reverse=True):
-        if (parent := parents[pid]) is not None:
-            children.setdefault(parent, []).append(pid)
-    branches: dict[int, Branch] = {}
-    waiting = [(root, 0)]
-    while waiting:
-        pid, depth = waiting.pop()
-        if pid in by_pid and pid not in branches:
-            branches[pid] = Branch(by_pid[pid], depth)
-            waiting += [(child, depth + 1) for child in children.get(pid, ())]
-    return list(branches.values())
+    parents, root = parents_of(processes), chosen
+    for _ in range(DEEPEST):
+        above = next((p for p in processes if p.pid == parents.get(root.pid)), None)
+        if above is None:
+            break
+        root = above
+    return branch_of(processes, root)
 
 
-def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int) -> list[Row]:
+def tree_rows(branch: Sequence[ProcessSample], chosen: ProcessSample, width: int) -> list[Row]:
     """Return heads and one row for each process.
 
     Its place, role, state, wait, and the rule that gave its role.
     """
     head = Line().add(f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ", "heading")
     rows = [head.add("WHY IT IS HERE", "heading").row(width)]
-    for i, branch in enumerate(branches):
-        p = branch.process
-        last = i + 1 == len(branches) or branches[i + 1].depth < branch.depth
-        stem = "" if not branch.depth else "  " * (branch.depth - 1) + ("└" if last else "├") + " "
+    for i, p in enumerate(branch):
+        stem = "" if i == 0 else "└ " if i + 1 == len(branch) else "├ "
         style = "text" if p.role == "gpu" else "dim"
         line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14), style)
         line.add(f"{ROLE_WORDS[p.role]:<13}", style)
@@ -212,10 +191,10 @@ def process_details(
     page.rows.append(Line().row(width))
     processes = frame.snapshot.processes
     if now is not None:
-        branches = family(processes, shown)
-        words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
+        branch = family(processes, shown)
+        words = "its tree: it is alone" if len(branch) == 1 else f"its tree: {len(branch)} processes"
         page.heading(words, apart=False)
-        page.rows += tree_rows(branches, shown, width)
+        page.rows += tree_rows(branch, shown, width)
     _add_threads(page, threads)
     return page.painted(head, foot, height)
 

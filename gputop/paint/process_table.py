@@ -158,8 +158,8 @@ def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[P
 
     Whether or not its tree is open.
     """
-    branch, pids = [root], {root.pid}
-    while below := [p for p in processes if p.ppid in pids and p.pid not in pids]:
+    parents, branch, pids = parents_of(processes), [root], {root.pid}
+    while below := [p for p in processes if parents[p.pid] in pids and p.pid not in pids]:
         branch += below
         pids |= {p.pid for p in below}
     return branch

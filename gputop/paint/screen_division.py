@@ -10,8 +10,8 @@ from gputop.paint.panes import LEAST_WITH_LANES
 
 STACKED = ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 1, 3), (3, 1, 2))
 """(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
-LEAST_PANE_WIDTH, LEAST_CHART_WIDTH = 96, 80
-"""Cells of a pane with its words beside the chart, and below it."""
+LEAST_PANE_WIDTH = 96
+"""Cells of a pane; on a narrower screen the GPUs are a list."""
 LEAST_FULL, LEAST_BESIDE = 9, 3
 """Rows of a pane with its words below the chart, and beside it."""
 TALLEST, TALLEST_FULL = 14, 24
@@ -44,16 +44,16 @@ def pane_heights(gpus: int, selected: int, width: int, free: int) -> list[int]:
 
     A GPU of one row is a line of a list, whose heads take one row more. Empty where not even the least fits.
     """
+    if width < LEAST_PANE_WIDTH:
+        return []
     per_line = panes_per_line(width, gpus)
     lines = -(-gpus // per_line)
     rows, more = divmod(free - kept_processes(free // 2, gpus), lines)
     if gpus <= 2 and rows < LEAST_WITH_LANES <= (free - LEAST_OF_FEW) // lines:
         rows, more = LEAST_WITH_LANES, 0
-    if rows >= LEAST_FULL and width >= LEAST_CHART_WIDTH and (gpus <= 2 or per_line > 1):
+    if rows >= LEAST_FULL and (gpus <= 2 or per_line > 1):
         # What the lines cannot share evenly goes to the first ones, so that no row stays empty.
         return [min(max(TALLEST_FULL, free * 3 // 5), rows + (line < more)) for line in range(lines)]
-    if width < LEAST_PANE_WIDTH:
-        return []
     if per_line > 1:
         return [rows + (line < more) for line in range(lines)] if rows >= LEAST_BESIDE else []
     for tall, other, process_rows in STACKED:

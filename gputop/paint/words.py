@@ -148,23 +148,6 @@ def is_newest(d: GpuDiagnosis) -> bool:
     return d.means is None or d.means.is_few
 
 
-CHANGED_S = 1.0
-"""How long a verdict that has changed is emphasised."""
-
-
-def just_changed(snapshot: Snapshot, d: GpuDiagnosis) -> bool:
-    """Return whether the verdict changed in the last second.
-
-    The first one is no change.
-    """
-    return len(d.timeline) > 1 and d.since is not None and snapshot.t - d.since < CHANGED_S
-
-
-def emphasised(spans: list[Span], *, changed: bool) -> list[Span]:
-    """Highlight a verdict while it is new."""
-    return [(text, f"{style}|select") for text, style in spans] if changed else spans
-
-
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     """Return SM's source over all GPUs as (words, style).
 

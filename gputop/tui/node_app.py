@@ -40,8 +40,6 @@ from gputop.tui.terminal.rows_widget import LiveRows
 WHEEL_ROWS = 3
 RIGHT = 3
 """The number of the right mouse button."""
-DRAGGED = 3
-"""Cells between pressing and releasing a button that are no click."""
 LAYOUT_WORDS: Mapping[str, str] = {"panes": "panes, where they fit", "list": "a line a GPU"}
 DRAWN_AFTER = 0.75
 """Share of an interval after which a frame that is one of several in it is drawn, too."""
@@ -60,7 +58,6 @@ class NodeView(LiveRows):
         super().__init__()
         self._main = main
         self._painter = Painter()
-        self._pressed_at = (0, 0)
 
     def show(self, frame: Frame, view: View, width: int, height: int) -> None:
         """Draw a frame."""
@@ -85,15 +82,6 @@ class NodeView(LiveRows):
         last_first = max(0, self._painter.process_count - self._painter.process_room)
         view = self._main.view
         self._main.change(process=None, scroll=max(0, min(last_first, view.scroll + rows)))
-
-    def on_mouse_down(self, event: events.MouseDown) -> None:
-        self._pressed_at = event.screen_x, event.screen_y
-
-    def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Explain how to select text after a drag."""
-        x, y = self._pressed_at
-        if abs(event.screen_x - x) + abs(event.screen_y - y) >= DRAGGED:
-            self._main.say("to select text with the mouse hold shift (option on a Mac) while you drag; y copies")
 
     async def on_click(self, event: events.Click) -> None:
         """Select; a second click opens; a column's name sorts."""

@@ -1,4 +1,4 @@
-"""Feeders on the screen: the busiest beside the mean, threads in LOADERS."""
+"""Feeders on the screen: threads in LOADERS, and why nothing is known."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import Attribution
 from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
 from gputop.monitor import Frame, Monitor
-from gputop.paint import host_rows, panes
+from gputop.paint import host_rows
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row
-from gputop.paint.panes import ShownGpu
 from gputop.paint.process_columns import loader_words
 from gputop.paint.view import View
 from tests.support.scenes import gpu, snap, train, workers
@@ -33,17 +32,6 @@ def _frame(attribution: Attribution) -> Frame:
     frame = Monitor(1.0).feed(snap(0, gpu(util=40.0), [train(), *workers(4, run=9.0)]))
     (d,) = frame.diagnoses
     return replace(frame, diagnoses=(replace(d, attribution=attribution, state="starved"),))
-
-
-def test_the_busiest_feeder_stands_beside_the_mean_of_all() -> None:
-    rows = _text(panes.lanes(ShownGpu(_frame(ATTRIBUTION), View(COLOUR), 0), 160)).splitlines()
-    loaders = next(row for row in rows if row.startswith("  loaders"))
-    assert loaders.rstrip().endswith("9 % max 36")
-    queued = next(row for row in rows if row.startswith("  queued"))
-    assert queued.rstrip().endswith("max 64")
-    even = replace(UNEVEN, mean=UNEVEN.busiest)
-    rows_even = _text(panes.lanes(ShownGpu(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0), 160))
-    assert "max" not in rows_even
 
 
 def test_where_the_host_is_unknown_its_own_reason_is_said_and_no_other_note_that_has_the_word() -> None:

@@ -115,7 +115,7 @@ def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
 
 @pytest.mark.parametrize(
     ("width", "words"),
-    [(100, "self <1 % +  2 % "), (120, "cpu  41 MiB + counters  2 % "), (160, "MiB + counters  2 % 136 MiB ")],
+    [(100, "self <1 % + counters  2 % "), (120, "cpu  41 MiB + counters  2 % ")],
 )
 def test_what_the_counters_helper_takes_is_said_apart(width: int, words: str) -> None:
     own = OwnCost(0.9, 41 * 2.0**20, helper_cpu_pct=2.2, helper_rss_bytes=136 * 2.0**20)

@@ -142,8 +142,7 @@ async def test_a_picture_is_in_the_theme_that_shows(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     app, _ = app_on()
     async with shown(app, (120, 40)) as pilot:
-        app.apply_theme(THEMES["light"])
-        await pilot.press("f8")
+        await pilot.press("T", "f8")
     (picture,) = tmp_path.iterdir()
     background = THEMES["light"].background
     assert background is not None and background in picture.read_text()

@@ -20,7 +20,7 @@ from gputop.paint.process_actions import (
     signal_rows,
     waiting_rows,
 )
-from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
+from gputop.paint.process_columns import DEFAULT, HEAD_ROWS, column_rows, listed, moved, toggled
 from gputop.system.worker import Worker
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
@@ -208,8 +208,7 @@ class ColumnsScreen(ListScreen, keys="columns"):
         return len(listed(self._columns))
 
     def place(self) -> tuple[int, int]:
-        row = len(heading_rows(self._columns, self.app.size.width)) + self.cursor
-        return row, row + 1
+        return HEAD_ROWS + self.cursor, HEAD_ROWS + self.cursor + 1
 
     def rows(self, width: int) -> list[Row]:
         return column_rows(self._columns, self._key, width)
