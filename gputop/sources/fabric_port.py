@@ -25,16 +25,12 @@ DOWN, DEGRADED = "fabric_ports_down", "fabric_ports_degraded"
 _WORD = 4
 """The InfiniBand architecture counts data in words of four octets; drivers' own byte counters count bytes."""
 _BYTES: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
-    (_WORD, ("counters_ext/port_rcv_data_64",), ("counters_ext/port_xmit_data_64",)),
     (_WORD, ("counters/port_rcv_data",), ("counters/port_xmit_data",)),
     (1, ("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
     (1, ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),
         ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets")),
 )  # fmt: skip
-"""Bytes per unit, and the files for received and sent; the first complete pair of a port is used.
-
-Kernels before 4.5 keep the 64-bit counters in ``counters_ext``, and 32 bits in ``counters``.
-"""
+"""Bytes per unit, and the files for received and sent; the first complete pair of a port is used."""
 COUNT_FILES = {
     DROPS: (
         "counters/port_xmit_discards", "hw_counters/out_of_buffer", "hw_counters/rx_drops",
@@ -129,7 +125,7 @@ class Port:
     def __init__(self, device_folder: str, device: str, port: str) -> None:
         self.name = clean_text(f"{device}/{port}")
         self.folder = folder = f"{device_folder}/ports/{port}"
-        parts = ("counters", "counters_ext", "hw_counters")
+        parts = ("counters", "hw_counters")
         there = {f"{part}/{name}" for part in parts for name in names_in(f"{folder}/{part}")}
         readable = (
             row for row in _BYTES if there.issuperset(row[1] + row[2]) and _total(folder, row[1] + row[2]) is not None

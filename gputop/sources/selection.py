@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.quantity import numbers
 from gputop.model.sm import NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.model.source import UsageError
@@ -117,14 +118,8 @@ def _existing(gpus: Sequence[GpuStatic]) -> str:
     split = [gpu.index for gpu in gpus if gpu.mig_parent is not None]
     if not whole:
         return "none"
-    text = f"GPU {whole[0]}" if len(whole) == 1 else f"GPUs {_run(whole)}"
-    return f"{text} and MIG instances {_run(split)}" if split else text
-
-
-def _run(indices: Sequence[int]) -> str:
-    if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
-        return f"{indices[0]}–{indices[-1]}"
-    return ", ".join(map(str, indices))
+    text = f"GPU{'s' * (len(whole) > 1)} {numbers(whole)}"
+    return f"{text} and MIG instances {numbers(split)}" if split else text
 
 
 def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:

@@ -41,13 +41,13 @@ def test_gpus_by_index_and_uuid_prefix(spec: str, positions: tuple[int, ...]) ->
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("9", "--gpus 9: no such GPU: this machine has GPUs 0–2 and MIG instances 3"),
+        ("9", "--gpus 9: no such GPU: this machine has GPUs 0-2 and MIG instances 3"),
         ("0,GPU-zz", "--gpus GPU-zz: no such GPU"),
         ("GPU-aaaa", "--gpus GPU-aaaa: fits 2 GPUs"),
         ("-1", "--gpus -1: no such GPU"),
         (",", "name at least one GPU"),
         ("²", "no such GPU"),
-        ("1-9", "--gpus 1-9: no such GPUs: this machine has GPUs 0–2"),
+        ("1-9", "--gpus 1-9: no such GPUs: this machine has GPUs 0-2"),
         ("2-1", "--gpus 2-1: no such GPUs"),
     ],
 )

@@ -24,7 +24,6 @@ from gputop.system.worker import Worker
 FIELDS = {"1002": "sm_active_pct", "1003": "sm_occupancy_pct", "1004": "tensor_active_pct", "1005": "dram_active_pct"}
 """DCGM's field ids (dcgm_fields.h, DCGM_FI_PROF_…) → catalogue key, in the order of the columns."""
 CLOSEST_MS = 100
-MOST_RESTARTS = 3
 RESTART_S = 2.0
 DISCOVERY_S = 5.0
 """How long ``dcgmi discovery`` may take."""
@@ -45,7 +44,7 @@ FIXES = (
     ("resource is in use", ALONE_FIX),
     ("not supported for this group", NO_DCGM_FIX),
     ("not currently loaded", NO_DCGM_FIX),
-    ("N/A", "dcgmi profile --resume, if profiling is paused"),
+    ("no value", "dcgmi profile --resume, if profiling is paused"),
 )
 """What dcgmi says (errorString in dcgm_structs.c, DeviceMonitor.cpp) → what would help, where it is not FIX."""
 
@@ -104,13 +103,10 @@ class Dmon:
         self._restart_s = restart_s
         self._silent_s = max(SILENT_S, 10 * interval_s)
         self._worker = Worker("dcgmi", self._watch, again=self._pause_s)
-        self._runs = 0
         self._lock = threading.Lock()
         self._process: Child | None = None
         self._uuids: Mapping[int, str] = {}
         self._rows: dict[str, tuple[float, dict[str, float]]] = {}
-        self.blank: set[str] = set()
-        """UUIDs of GPUs that have had rows but no value yet."""
         self._began: float | None = None
         """When reading began; None while it is not wanted."""
         self._asked_at = 0.0
@@ -125,7 +121,7 @@ class Dmon:
         self._asked_at = monotonic()
         with self._lock:
             if self._began is None:
-                self._began, self._runs = now, 0
+                self._began = now
                 self._worker.ask()
         return self.newest(uuid, now)
 
@@ -140,8 +136,8 @@ class Dmon:
             # The first rows are N/A, before DCGM has two samples.
             if self._began is None or now - self._began <= DISCOVERY_S + self._silent_s:
                 return Waiting("waiting for the first value of dcgmi")
-            why = "only N/A" if uuid in self.blank else "no value"
-            raise SmReadFailed(f"dcgmi has given {why} for {now - self._began:.0f} s", False, fix_for(why))
+            why = f"dcgmi has given no value for {now - self._began:.0f} s"
+            raise SmReadFailed(why, False, fix_for(why))
         t, ratios = row
         if now - t > self._silent_s:
             raise SmReadFailed(f"dcgmi has said nothing for {now - t:.0f} s", False, FIX)
@@ -192,8 +188,6 @@ class Dmon:
                 self._began = self._trouble = None
                 self._rows.clear()
                 return None
-            self._runs += 1
-        self._given_up = self._given_up or self._runs > MOST_RESTARTS
         return None if self._given_up else self._restart_s
 
     def _watch(self) -> None:
@@ -232,8 +226,6 @@ class Dmon:
                 self._trouble = None
                 if "sm_active_pct" in row[1] or uuid in self._rows:
                     self._rows[uuid] = monotonic(), row[1]
-                else:
-                    self.blank.add(uuid)
         return last_line
 
     def _start(self, arguments: Sequence[str]) -> Child:

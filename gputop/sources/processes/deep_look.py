@@ -29,6 +29,11 @@ LOOKS_AT_S = (0.0, 0.75, 1.5)
 LONGEST_DUMP_S = 5.0
 MOST_FRAMES = 64
 CAP_SYS_PTRACE = 1 << 19
+_PTRACE_SCOPES = {
+    "1": "run gputop with sudo, or allow it to your own processes: sudo sysctl kernel.yama.ptrace_scope=0",
+    "2": "only root may trace; run gputop with sudo",
+    "3": "nobody may trace until the machine is booted with another value",
+}
 
 
 def install_hint() -> str:
@@ -210,13 +215,7 @@ def permission_help(proc: str) -> str:
     if bounds is not None and not int(bounds, 16) & CAP_SYS_PTRACE:
         return "this container may not trace: start it with --cap-add=SYS_PTRACE, or run gputop on the host"
     scope = text_of(f"{proc}/sys/kernel/yama/ptrace_scope")
-    if scope == "1":
-        return (
-            "kernel.yama.ptrace_scope is 1: run gputop with sudo, or allow it to your own processes: "
-            "sudo sysctl kernel.yama.ptrace_scope=0"
-        )
-    if scope == "2":
-        return "kernel.yama.ptrace_scope is 2: only root may trace; run gputop with sudo"
-    if scope == "3":
-        return "kernel.yama.ptrace_scope is 3: nobody may trace until the machine is booted with another value"
+    remedy = _PTRACE_SCOPES.get(scope)
+    if remedy is not None:
+        return f"kernel.yama.ptrace_scope is {scope}: {remedy}"
     return "run gputop as the user of the process, or with sudo"

@@ -89,13 +89,11 @@ def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) ->
     assert all(is_gone(pid) for pid in host.started("dmon"))
 
 
-def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, dmon: Dmon) -> None:
+def test_a_dmon_that_ends_is_started_again_and_dcgm_is_asked_anew_for_its_numbers(host: Host, dmon: Dmon) -> None:
     host.does("ends")
-    failure = until(dmon, lambda got: isinstance(got, SmReadFailed) and got.forever)
-    assert "dmon ended" in failure.reason
-    assert len(host.started("dmon")) == 4
-    # The numbers of GPUs are DCGM's own, and hold only as long as its host engine lives.
-    assert len(host.started("discovery")) == 4
+    failure = until(dmon, lambda got: isinstance(got, SmReadFailed) and len(host.started("dmon")) > 2)
+    assert "dmon ended" in failure.reason and not failure.forever
+    assert len(host.started("discovery")) > 2
 
 
 @pytest.mark.parametrize(
@@ -120,10 +118,10 @@ def test_what_dcgmi_says_is_told_with_what_would_help(host: Host, dmon: Dmon, do
     assert failure.reason.isprintable()
 
 
-def test_profiling_that_is_paused_gives_only_na_and_is_said_to(host: Host, dmon: Dmon) -> None:
+def test_profiling_that_is_paused_gives_no_value_and_is_said_to(host: Host, dmon: Dmon) -> None:
     host.does("paused")
-    until(dmon, lambda _: uuid_of(0) in dmon.blank)
-    with pytest.raises(SmReadFailed, match="has given only N/A for") as failure:
+    until(dmon, lambda _: bool(host.started("dmon")))
+    with pytest.raises(SmReadFailed, match="has given no value for") as failure:
         dmon.newest(uuid_of(0), time.monotonic() + 60.0)
     assert "dcgmi profile --resume" in failure.value.fix
 

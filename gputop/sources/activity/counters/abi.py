@@ -28,15 +28,6 @@ SUPPORTED = 2
 
 SUCCESS, ERROR, UNSUPPORTED_GPU, DRIVER_NOT_LOADED = 0, 1, 14, 10
 INSUFFICIENT_DRIVER, DENIED, BUSY, VIRTUALIZED, NOT_ALLOWED = 15, 17, 20, 24, 25
-STATUS: Mapping[int, str] = {
-    1: "error", 2: "internal error", 3: "not initialized", 4: "not loaded", 5: "function not found",
-    6: "not supported", 7: "not implemented", 8: "invalid argument", 9: "invalid metric", 10: "driver not loaded",
-    11: "out of memory", 12: "invalid thread state", 13: "context allocation failed", 14: "unsupported GPU",
-    15: "driver too old", 16: "object not registered", 17: "insufficient privilege", 18: "invalid context state",
-    19: "invalid object state", 20: "resource unavailable", 21: "driver loaded too late", 22: "insufficient space",
-    23: "object mismatch", 24: "virtualized device not supported", 25: "profiling not allowed",
-}  # fmt: skip
-"""The libraries' answers in words (NVPA_Status)."""
 
 
 class NvperfError(Exception):
@@ -49,7 +40,7 @@ class NvperfError(Exception):
     def __str__(self) -> str:
         if self.status is None:
             return f"{self.call}: is not in this library"
-        return f"{self.call}: {STATUS.get(self.status, 'unknown status')} ({self.status})"
+        return f"{self.call}: NVPA_Status {self.status}"
 
 
 _TYPES: dict[str, Any] = {
