@@ -164,11 +164,11 @@ class FleetApp(CommonKeys[FleetView]):
     def draw(self) -> None:
         width, height = self.size
         shown, view = self.watched.shown, self.view
-        # The host whose last hour is drawn.
-        host = None if self.frame is None else fleet_view.selected_host(self.frame, view)
         if view.panel in ("hosts", "host"):
+            # The host whose last hour is drawn.
+            host = view.host if view.panel == "host" else None
             self.watched.see(fleet_view.drawn_hosts(self.frame, view, self.canvas.page), host)
-            view = replace(view, host=host, history=shown.history if shown.host == host else None)
+            view = replace(view, history=shown.history if shown.host == host else None)
         if self.canvas.is_attached and width and height:
             self.canvas.show(self.frame, view, width, height)
 

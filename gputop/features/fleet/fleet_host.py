@@ -40,14 +40,14 @@ def rule(title: str, right: str, width: int) -> Row:
     return line.rule(width).row(width)
 
 
-def title_of(group: GpuGroup) -> str:
+def _title_of(group: GpuGroup) -> str:
     """The host with its job and user."""
     job = group.jobs[0] if len(group.jobs) == 1 else f"{len(group.jobs)} jobs" if group.jobs else "no job"
     user = f" ({group.users[0]})" if len(group.users) == 1 else ""
     return terminal_safe(f"{group.title}   {job}{user}")
 
 
-def evidence(group: GpuGroup, width: int) -> list[Row]:
+def _evidence(group: GpuGroup, width: int) -> list[Row]:
     """Rows of the verdict with values, and the remedy."""
     reads = [gpu.read for gpu in group.gpus]
     means = {"util": group.util_pct, "SM": group.sm_active_pct,
@@ -70,9 +70,8 @@ def evidence(group: GpuGroup, width: int) -> list[Row]:
     return rows
 
 
-def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]:
+def _charts(gpus: Sequence[Gpu], view: FleetView, width: int, room: int) -> list[Row]:
     """Gap charts of the last hour for as many GPUs as fit."""
-    gpus = group.gpus
     if not gpus or room < 2:
         return []
     most = min(len(gpus), max(1, width // (LABEL + NUMBERS + LEAST_CHART + 1)))
@@ -84,7 +83,7 @@ def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]
         if len(rows) + tall > room:
             rows.append(Line().add(f"  … {len(gpus) - at} more GPUs", "dim").row(width))
             break
-        blocks = [_chart(gpu, group, view, size, tall) for gpu in gpus[at : at + per_line]]
+        blocks = [_chart(gpu, view, size, tall) for gpu in gpus[at : at + per_line]]
         for spans in zip(*blocks, strict=True):
             line = Line()
             for x, part in enumerate(spans):
@@ -94,16 +93,15 @@ def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]
     return rows[:room]
 
 
-def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> list[list[Span]]:
+def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     """One GPU: its number, its chart, util, SM and gap."""
     read, alarm, is_absent = gpu.read, gpu.state == "busy_not_working", gpu.state in ABSENT
     with_words = size >= LEAST_FOR_WORDS
     room = size - LABEL - (WITH_WORDS if with_words else NUMBERS) - 1
-    history = view.history if view.history is not None and view.host == group.name else {}
     # The last hour over so many columns; blank until it was read.
     util, sm = (
         [line[i * len(line) // room] for i in range(room)] if line else [None] * room
-        for line in history.get(read.gpu, ((), ()))
+        for line in (view.history or {}).get(read.gpu, ((), ()))
     )
     measured = read.sm_active_pct is not None or any(value is not None for value in sm)
     drawn = gap_chart(util, sm, tall, view.glyphs, alarm=alarm, measured=measured)
@@ -127,7 +125,7 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
 
 def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
-    rows = [rule(title_of(group), "", width), *evidence(group, width)]
+    rows = [rule(_title_of(group), "", width), *_evidence(group, width)]
     steps = any(gpu.read.step_s is not None for gpu in group.gpus)
     columns = [column for column in _COLUMNS if steps or column.key != "step_s"]
     heads = "".join(f"{column.head:>{column.width}}" for column in columns)
@@ -136,9 +134,9 @@ def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list
     table = [head, *(map(greyed, gpu_rows) if group.down else gpu_rows)]
     room = height - len(rows) - 1
     shown = table[: max(2, room)]
-    charted = charts(group, view, width, room - len(shown))
+    charted = _charts(group.gpus, view, width, room - len(shown))
     if charted:
-        state = "" if view.history is not None and view.host == group.name else "   being read"
+        state = "   being read" if view.history is None else ""
         rows.append(rule(f"last hour{state}", "gap chart: SM active below, busy without SM above", width))
         rows += charted
     return [*rows, *shown[: max(0, height - len(rows))]]

@@ -201,8 +201,6 @@ _HINTS: dict[Panel, tuple[tuple[str, str], ...]] = {
 }
 """The keys that the last row names beside help and those that do something anywhere: those that do something there."""
 _ANYWHERE = (("pause", "pause"), ("jump", "time"), ("quit", "quit"))
-LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS = 8, 8, 40
-"""Rows that the list keeps; rows of the charts below it; height of the screen from which they show."""
 _TOP = 2
 
 
@@ -243,12 +241,9 @@ def _dim(text: str, width: int) -> Row:
 
 
 def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[list[Row], list[Target | None], int]:
-    """Rows of the list and below it, click targets, and rows per page."""
+    """Rows of the list, click targets, and rows per page."""
     listed, is_grouped = entries(frame, view), view.panel in ("hosts", *GROUPED)
     at = position([entry.key for entry in listed], view)
-    below = _below(view, width, room, listed[at] if listed else None)
-    if room - 2 - len(below) < min(LEAST_ROWS, len(listed)):
-        below = []
     title = TITLES[view.panel] + f" {len(listed):,}" * (view.panel != "waste")
     right = fleet_lists.cost(frame, view, width) if view.panel == "waste" else ""
     head, target = fleet_lists.panel_head(view, width) if listed else None, None
@@ -259,13 +254,13 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
         line = fleet_rows.head(view, width, TITLES[view.panel][:-1].upper())
         head, target = line.row(width), line.target("head")
     rows = [fleet_host.rule(title, right, width), *([] if head is None else [head])]
-    page = max(1, room - len(rows) - len(below))
+    page = max(1, room - len(rows))
     first = max(0, min(view.first, len(listed) - page))
     part = listed[first : first + page]
     shown = [_entry_row(frame, entry, view, width, selected=i == at) for i, entry in enumerate(part, first)]
     shown = shown or [_dim(f"  {fleet_lists.nothing(frame, view)}", width)]
     targets = [None, *([] if head is None else [target]), *(Target("row", entry.key) for entry in part)]
-    return [*rows, *shown, *[Line().row(width)] * (page - len(shown)), *below], targets, page
+    return [*rows, *shown], targets, page
 
 
 def _entry_row(frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, selected: bool) -> Row:
@@ -273,16 +268,6 @@ def _entry_row(frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, 
         return fleet_rows.row(entry, view, width, selected=selected)
     line = fleet_lists.entry_line(entry, frame.most_wasted_gpu_h, view, width)
     return line.row(width, "select" if selected else None)
-
-
-def _below(view: FleetView, width: int, room: int, selected: Entry | None) -> list[Row]:
-    """The selected host's hour, if there is room."""
-    if view.panel != "hosts" or width < 80 or room < LEAST_FOR_CHARTS - 4:
-        return []
-    if not isinstance(selected, GpuGroup) or not selected.gpus:
-        return []
-    head = fleet_host.rule(f"{fleet_host.title_of(selected)}   last hour", "enter: all of it", width)
-    return [head, *fleet_host.charts(selected, view, width, TALL_CHARTS), *fleet_host.evidence(selected, width)]
 
 
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
