@@ -21,7 +21,6 @@ from gputop.commands.shared_options import (
     serving,
 )
 from gputop.config import Settings
-from gputop.diagnosis.diagnosis_data import LINE_KEYS, line_values
 from gputop.diagnosis.summary import summarize
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
@@ -29,7 +28,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
 from gputop.output.document import plain
 from gputop.output.messages import show_progress
-from gputop.output.snapshot_data import checked, formatted, json_text
+from gputop.output.snapshot_data import json_text
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.arrivals import Arrivals
@@ -45,19 +44,12 @@ def arguments(command: argparse.ArgumentParser) -> None:
     serving(command)
     text = f"how long to watch this machine (default {WATCHED_S:g}s)"
     command.add_argument("--for", metavar="TIME", dest="duration", help=text)
-    forms = command.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="one JSON object")
-    forms.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {verdict}; keys as in --json")
+    command.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    if args.format is not None:
-        checked(args.format, LINE_KEYS)
     frame, report = judged(_snapshots(args, settings), settings.price or None)
-    if args.format is not None:
-        lines = line_values(frame.snapshot, frame.diagnoses, report.begin, frame.steps)
-        sys.stdout.writelines(f"{formatted(args.format, values)}\n" for values in lines)
-    elif args.json:
+    if args.json:
         sys.stdout.write(json_text(diagnosis_json(frame, report)))
     else:
         sys.stdout.write(plain(diagnosis_document(frame, report), is_ascii=prints_ascii(settings)))

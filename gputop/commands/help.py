@@ -104,8 +104,6 @@ ENVIRONMENT = {
 EXAMPLES = {
     "gputop once --format '{index}:{sm_active_pct}/{util_pct} {in_sample}' | paste -sd ' ' -":
         "One line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU.",
-    "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus":
-        "Verdicts for the same line, from a job that runs now and then: a verdict needs seconds of watching.",
 }  # fmt: skip
 
 

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver, recording_filter_of, redacted_snapshot, redactor_of
@@ -16,7 +14,7 @@ from gputop.config import Settings
 from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
-from gputop.output.ansi import ansi_text, plain_text
+from gputop.output.ansi import plain_text
 from gputop.output.picture import PngError, png, png_font, svg
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
@@ -33,17 +31,16 @@ NEEDS = Needs("nothing")
 STARTED = 1_780_000_000.0
 """A fixed moment, so that a picture of the demo is the same whenever it is made."""
 LARGEST = (400, 200)
-SUFFIXES = (".svg", ".png", ".txt", ".ans")
+SUFFIXES = (".svg", ".png", ".txt")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("source", help="demo, a recording, or fleet")
     add("scenario", nargs="?", help="with demo: one scenario; with fleet: demo for a simulated one")
-    add("-o", "--output", metavar="FILE", required=True, help="FILE.svg, .png, .txt or .ans")
+    add("-o", "--output", metavar="FILE", required=True, help="FILE.svg, .png or .txt")
     add("--at", metavar="TIME", help="of a recording: 12:03, -10m, an ISO date (default: its end)")
     add("--size", metavar="WxH", default="160x48", help="columns x rows (default 160x48)")
-    add("--gpu", metavar="N", help="select this GPU")
     for picture in PICTURES.values():
         resolve(picture.options)(command)
 
@@ -72,8 +69,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     # Text without colours cannot show where the gap begins inside of a cell.
     has_colours = path.suffix != ".txt" and not settings.no_color
     view = View(glyphs=ASCII if settings.ascii else COLOUR if has_colours else MONO, span_s=settings.span, demo=demo)
-    if args.gpu is not None:
-        view = replace(view, gpu=_uuid(frame, args.gpu))
     rows = main_screen(frame, view, width, height).rows
     _write(path, rows, settings, f"gputop on {frame.snapshot.machine.hostname}")
     return 0
@@ -97,9 +92,7 @@ def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:
     """Write painted rows in the form of the suffix."""
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
     data: str | bytes
-    if path.suffix == ".ans":
-        data = ansi_text(rows, theme) + "\n"
-    elif path.suffix == ".txt":
+    if path.suffix == ".txt":
         data = plain_text(rows)
     else:
         data = svg(rows, theme, title)
@@ -145,11 +138,3 @@ def _recorded_frame(path: str, at: str | None, recording_filter: RecordingFilter
     if frame is None:
         raise UsageError(f"{path}: no frame at that time; it begins {recording.begin:.0f} and ends {recording.end:.0f}")
     return frame
-
-
-def _uuid(frame: Frame, text: str) -> str:
-    for gpu in frame.snapshot.gpus:
-        if text == str(gpu.static.index) or gpu.static.uuid.startswith(text):
-            return gpu.static.uuid
-    indices = ", ".join(str(gpu.static.index) for gpu in frame.snapshot.gpus)
-    raise UsageError(f"no GPU {text!r} here: choose one of {indices}")

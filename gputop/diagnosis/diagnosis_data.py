@@ -44,26 +44,6 @@ def as_json(
     }
 
 
-COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers", "steps")
-LINE_KEYS = (
-    *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
-    "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
-    "role", "number", "owner", "lasted_s", "charged_s", "speedup_at_most", "unused_pct",
-    "seconds", "timeline", "state", "busy_not_working_seconds", "lost_seconds",
-)  # fmt: skip
-"""The keys of ``line_values``."""
-
-
-def line_values(
-    snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
-) -> list[dict[str, object]]:
-    """Values of each GPU with the machine's, for ``--format``."""
-    diagnoses = list(diagnoses)
-    whole = as_json(snapshot, diagnoses, begin, steps)
-    common = {key: whole[key] for key in COMMON_KEYS}
-    return [{**common, **_gpu(gpu, d)} for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
-
-
 def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
     """A verdict as JSON, for the diagnosis, tickets and alert commands.
 

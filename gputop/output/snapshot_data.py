@@ -110,11 +110,8 @@ def gpu_csv(snapshot: Snapshot) -> str:
 # Has its own substitution: Python's would reach attributes of what it is given.
 
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-NO_FLAG = "-"
-FLAGS = ("busy_not_working", "cause")
-"""Keys whose null says "no", and not "not measured"."""
 MOST_LISTED = 3
-SAME = {"gpu": "index", "index": "gpu"}
+SAME = {"gpu": "index"}
 """Two names of one thing: columns, filters and labels call a GPU's index ``gpu``."""
 
 
@@ -141,14 +138,14 @@ def formatted(template: str, values: Mapping[str, object]) -> str:
     """Fill a template that was ``checked``."""
 
     def value(part: re.Match[str]) -> str:
-        return part[0][0] if part[1] is None else _text(part[1], values.get(part[1], values.get(SAME.get(part[1], ""))))
+        return part[0][0] if part[1] is None else _text(values.get(part[1], values.get(SAME.get(part[1], ""))))
 
     return _PART.sub(value, template)
 
 
-def _text(key: str, value: object) -> str:
+def _text(value: object) -> str:
     if value is None:
-        return NO_FLAG if key in FLAGS else NOT_MEASURED
+        return NOT_MEASURED
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from gputop.cli import main
-from gputop.diagnosis import diagnosis_data
 from gputop.model.source import UsageError
 from gputop.output import snapshot_data
 from gputop.output.snapshot_data import checked, formatted
@@ -16,14 +15,14 @@ from tests.support.frames import demo_frame
 
 
 def test_values_stand_in_the_place_of_keys() -> None:
-    template = "{index} {sm_active_pct}/{util_pct} {busy_not_working}"
-    values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "busy_not_working": "A"}
-    assert formatted(checked(template, values), values) == "3 8/97 A"
+    template = "{index} {sm_active_pct}/{util_pct}"
+    values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0}
+    assert formatted(checked(template, values), values) == "3 8/97"
     assert formatted(checked("{gpu}", values), values) == "3", "columns and filters call it gpu"
 
 
 def test_what_is_not_measured_is_said_and_never_zero() -> None:
-    assert formatted("{sm_active_pct} {cause}", {"sm_active_pct": None, "cause": None}) == "n/a -"
+    assert formatted("{sm_active_pct}", {"sm_active_pct": None}) == "n/a"
 
 
 def test_doubled_braces_are_braces_and_nothing_is_evaluated() -> None:
@@ -46,10 +45,6 @@ def test_the_keys_of_a_line_are_those_of_the_json_object() -> None:
     (first, *_) = snapshot_data.line_values(data)
     assert set(first) == set(snapshot_data.LINE_KEYS)
     assert set(data["gpus"][0]) | (set(data) - {"host", "gpus"}) <= set(first)
-    (first, *_) = diagnosis_data.line_values(frame.snapshot, frame.diagnoses, 0.0)
-    assert set(first) == set(diagnosis_data.LINE_KEYS)
-    whole = diagnosis_data.as_json(frame.snapshot, frame.diagnoses, 0.0)
-    assert set(whole["gpus"][0]) | (set(whole) - {"gpus"}) <= set(first)  # type: ignore[index]
 
 
 def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(
@@ -65,9 +60,6 @@ def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(
     assert "ms a step" in told and "tokens/s, MFU 4" in told
 
 
-@pytest.mark.parametrize("command", [["once"], ["diagnose", "demo"]])
-def test_a_key_that_is_not_there_exits_2_before_anything_is_measured(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, "--format", "{indexx} {util_pct}"]) == 2
+def test_a_key_that_is_not_there_exits_2_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["once", "--format", "{indexx} {util_pct}"]) == 2
     assert "did you mean index?" in capsys.readouterr().err
