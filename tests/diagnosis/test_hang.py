@@ -73,7 +73,7 @@ def test_gpus_that_spin_for_another_name_it_and_what_it_waits_for() -> None:
         assert (d.verdict, d.level, d.cause, d.confidence, d.state) == (
             "hang", "red", "collective", "high", "busy_not_working",
         )  # fmt: skip
-        assert d.evidence[0].startswith("3 GPUs wait for GPU 3: main: waits on the file system nas:/data")
+        assert d.evidence[0].startswith("3 GPUs wait for GPU 3: the main thread waits on the file system nas:/data")
         assert d.about == 3
         assert "GPU 3" in d.remedy and "py-spy dump --pid 4300" in d.remedy
         assert d.title.startswith("hang: waits inside a kernel for") and d.plain_title == "hang: waits inside a kernel"
@@ -221,7 +221,10 @@ def test_ranks_of_one_run_belong_together_by_the_run_that_they_announce() -> Non
 def test_whoever_looks_only_after_it_has_happened_is_told_which_rank_differs() -> None:
     d = told(lambda t: rank_3_waits_for_a_disk(BEGINS + t), 90)[-1][0]
     assert (d.verdict, d.confidence) == ("communication", "low")
-    assert any("or stuck inside one kernel, for GPU 3: main: waits on the file system nas:/data" in n for n in d.notes)
+    assert any(
+        "or stuck inside one kernel, for GPU 3: the main thread waits on the file system nas:/data" in n
+        for n in d.notes
+    )
 
 
 def test_a_wait_of_which_the_job_came_back_is_a_hang_only_once_it_lasts_twice_as_long() -> None:

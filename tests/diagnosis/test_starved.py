@@ -140,7 +140,7 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
     "a wait is followed through whoever waits for another one": [
         # Main waits for two workers, and these for the process of a multiprocessing.Manager, which computes.
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001, 4002)),)), *ASKS, SERVES], {},
-         because("dataloader_cpu", "cpu", "process that the workers ask (pid 4009, this host) runnable",
+         because("dataloader_cpu", "cpu", "process that the workers ask (pid 4009, this host) is busy",
                  never=("balance", "num_workers"))),
         # What it waits for itself is no lock of the workers.
         (20.0, [job(waits_for=(WaitEnd("pipe", 95.0, (4001, 4002)),)), *ASKS, replace(SERVES, run_pct=0.0,
@@ -197,27 +197,27 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
     "whom main was seen waiting for is said, and where the network is": [
         (20.0, [job(waits_for=ends), *FETCH], {}, because("dataloader_io", "network", *words)) for ends, words in (
             ((WaitEnd("pipe", 90.0, FETCH_PIDS), WaitEnd("timer", 10.0)),
-             ("main waits for 2 workers (a pipe): lock", "waiting for the network (10.0.0.7:443) 100 %")),
-            ((WaitEnd("pipe", 20.0, FETCH_PIDS), WaitEnd("unknown", 80.0)), ("main waits: lock",)),
-            ((WaitEnd("name", 90.0, FETCH_PIDS),), ("main waits: lock", "by name")),
+             ("main thread waits for 2 workers (a pipe): lock", "wait for the network at 10.0.0.7:443 (100 %)")),
+            ((WaitEnd("pipe", 20.0, FETCH_PIDS), WaitEnd("unknown", 80.0)), ("main thread waits: lock",)),
+            ((WaitEnd("name", 90.0, FETCH_PIDS),), ("main thread waits: lock", "by name")),
         )
     ] + [
         (20.0, [replace(main_of(network=80.0, sleep=20.0), waits_for=ELSEWHERE)], {},
-         because("main_process", "network", "waits for the network itself (10.0.0.7:443) 80 % of the time")),
+         because("main_process", "network", "waits for the network itself at 10.0.0.7:443 80 % of the time")),
         (20.0, [job(waits_for=(WaitEnd("thread", 90.0, (4711,), "pt_data_pin"),), feed=shares(run=98.0))],
-         {}, because("dataloader_cpu", "cpu", "1 pin_memory thread runnable", "pin_memory=False")),
+         {}, because("dataloader_cpu", "cpu", "1 pin_memory thread is busy", "pin_memory=False")),
     ],
     "what starves a GPU is named with its evidence": [
         (20.0, processes, {}, because(verdict, cause, words)) for processes, verdict, cause, words in (
             ([job(), *feeders({"run": 98.0}, IDLE, IDLE, IDLE)], "dataloader_cpu", "cpu",
-             "1 of 4 workers (pid 4001) runnable"),
-            ([job(), *feeders({"run": 44.0, "network": 56.0})], "dataloader_io", "network", "runnable 44 %"),
+             "1 of 4 workers (pid 4001) is busy"),
+            ([job(), *feeders({"run": 44.0, "network": 56.0})], "dataloader_io", "network", "busy 44 %"),
             ([job(), *feeders({"run": 60.0, "network": 38.0})], "dataloader_cpu", "cpu", "network 38 %"),
             ([job(), *feeders(IDLE, IDLE)], "dataloader_io", "fetch", "something outside"),
             ([job(), *feeders(IDLE, IDLE, feed_by="no socket")],
              "starved_unattributed", "unknown", "workers: poll 100 %"),
             ([job(), *feeders({}, {"lock": 100.0}, feed_by="task queue")],
-             "starved_unattributed", "unknown", "main waits: lock"),
+             "starved_unattributed", "unknown", "main thread waits: lock"),
             ([job("pipe 3"), *feeders({"network": 100.0}, feed_by="pipe")],
              "dataloader_io", "pipe", "a pipe from outside"),
             ([job(), *feeders({"run": 97.0}, feed_by="child")], "dataloader_cpu", "cpu", "its own child process"),
@@ -235,11 +235,11 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
             ([job("disk 3")], "main_process", "disk", "waits for a disk itself"),
             ([job("sleep 3"), *feeders({"run": 60.0, "lock": 39.0})], "main_process", "sleep", "sleeps"),
             ([job("queue 3", net_rx_bytes_per_s=2e6)], "main_process", "network", "receiving 2.0 MB/s"),
-            ([job(feed=shares(run=98.0))], "dataloader_cpu", "cpu", "2 host threads runnable"),
+            ([job(feed=shares(run=98.0))], "dataloader_cpu", "cpu", "2 host threads are busy"),
             ([job(feed=shares(network=97.0), feed_by="socket", net_rx_bytes_per_s=3e5)],
-             "dataloader_io", "network", "2 host threads waiting for the network 97 %, receiving 300 kB/s"),
+             "dataloader_io", "network", "2 host threads wait for the network (97 %), receiving 300 kB/s"),
             ([job("queue 3", listens=True)], "low_demand", None, "listens on a socket of its own"),
-            ([job(), *feeders({"disk": 96.0}, {"disk": 95.0})], "dataloader_io", "disk", "2/2 workers in disk wait"),
+            ([job(), *feeders({"disk": 96.0}, {"disk": 95.0})], "dataloader_io", "disk", "2 of 2 workers wait for the disk"),
         )
     ],
     "what was not looked at rules nothing out": [
@@ -366,7 +366,7 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
          {"uneven": False, "never": "balance"}),
         # A child that saves beside two workers that compute is not the third that does.
         (20.0, [job(), *feeders({"run": 99.0}, {"run": 98.0}, {"disk": 80.0, "run": 3.0})], {},
-         {"says": "2/3 workers runnable"}),
+         {"says": "2 of 3 workers are busy"}),
     ],
     "no option of the DataLoader is advised for what is no DataLoader": [
         (20.0, [job(), *kind(feeders({state: 98.0}), "python", why)] if why else [job(feed=shares(**{state: 98.0}))],
@@ -391,11 +391,11 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
     # --- idle ---
     "an idle GPU says what its job is in": [
         *[row for state, waits, cause, words in (
-            ("T", {"unread": 100.0}, "stopped", ("main: stopped by a signal (SIGSTOP) for", "kill -CONT")),
-            ("t", {"unread": 100.0}, "stopped", ("main: held by a debugger for",)),
-            ("S", {"sleep": 100.0}, "sleep", ("main: sleeps by a timer for",)),
+            ("T", {"unread": 100.0}, "stopped", ("the main thread is stopped by a signal (SIGSTOP) for", "kill -CONT")),
+            ("t", {"unread": 100.0}, "stopped", ("the main thread is held by a debugger for",)),
+            ("S", {"sleep": 100.0}, "sleep", ("the main thread sleeps by a timer for",)),
             ("S", {"network": 100.0}, "ranks", ("since the start for other ranks of its job",)),
-            ("D", {"disk": 100.0}, "disk", ("main: in disk wait for",)),
+            ("D", {"disk": 100.0}, "disk", ("the main thread waits for the disk for",)),
         ) for row in (
             (0.0, [idle_main(state, nccl=True, **waits)], {}, because("idle", cause, *words)),
             (97.0, [idle_main(state, nccl=True, **waits)], {}, {"cause": None}),
@@ -404,13 +404,13 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         *[(0.0, [idle_main(poll=100.0, waits_for=(WaitEnd("network", 95.0, detail=address),) if address else (),
                            static=ProcessStatic(command=line))], {}, because("idle", cause, words))
           for line, address, cause, words in (
-            ("python3 -m ipykernel_launcher -f kernel.json", "", None, "a notebook waits for its next cell"),
+            ("python3 -m ipykernel_launcher -f kernel.json", "", None, "notebook's kernel waits for its next cell"),
             ("python train.py", "10.0.0.7:29500", "ranks", "for other ranks of its job, at 10.0.0.7:29500"),
             ("python train.py", "10.0.0.7:29400", "ranks", "for other ranks of its job, at 10.0.0.7:29400"),
             ("python train.py", "10.0.0.7:4711, where its ranks meet: 3 of 4 ranks seen, rank 2 missing", "ranks",
              "3 of 4 ranks seen, rank 2 missing"),
-            ("python consume.py", "10.0.0.7:5672", "network", "main: waits for 10.0.0.7:5672 since the start"),
-            ("python consume.py", "", None, "main: polls for"),
+            ("python consume.py", "10.0.0.7:5672", "network", "the main thread waits for 10.0.0.7:5672 since the start"),
+            ("python consume.py", "", None, "the main thread polls for"),
         )],
         (0.0, [main_of(pipe=100.0), *feeders(*[{"network": 100.0}] * 2, mount="/data/bucket")], {},
          because("idle", "mount", "on /data/bucket", "server")),

@@ -43,11 +43,11 @@ def test_a_visible_process_is_not_called_hidden() -> None:
     visible = replace(train(), **NOT_MEASURED)
     said = told_of(visible, computing(2, 40.0))
     text = " ".join((*said.evidence, *said.notes))
-    assert "the main thread was not measured" in text and "hidden" not in text and "2 workers 40 %" in text
+    assert "the main thread was not measured" in text and "hidden" not in text and "2 workers are busy 40 %" in text
     hidden = ProcessSample(pid=77, gpu=0, gpu_mem_bytes=20 * GIB, type="C")
     assert "another PID namespace" in " ".join(told_of(hidden, []).notes)
 
 
 def test_evidence_says_how_much_workers_run_and_queue() -> None:
     said = steady(60, gpu(util=40.0, sm=35.0), [train(main=2.0), *workers(4, 80.0, 12.0)])
-    assert "4/4 workers runnable (cpu 80 %, queued 12 %), main waits" in said.evidence[0]
+    assert "4 of 4 workers are busy (CPU 80 %, waiting for a core 12 %)" in said.evidence[0]

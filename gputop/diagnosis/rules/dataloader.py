@@ -16,6 +16,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     ALL_COMPUTE,
     LEAST_RX,
     SECOND,
+    active_workers,
     both_words,
     compiles,
     computes_unread,
@@ -64,10 +65,10 @@ def _tell_cpu(s: Signals) -> RuleResult:
     f = s.host.feeders
     assert f is not None
     busiest = f.busiest
-    line = f"GPU idle {s.idle:.0f} %: {workers_words(f)} runnable (cpu {share(busiest.run)}, "
-    line += f"queued {share(busiest.queued)})"
-    others = [(name, x) for name, x in (("disk", f.busiest.disk), ("network", f.busiest.network)) if x >= SECOND]
-    line += "".join(f", {name} {share(x)}" for name, x in others) + ", main waits"
+    parts = [f"CPU {share(busiest.run)}", f"waiting for a core {share(busiest.queued)}"]
+    parts += [f"{name} {share(x)}" for name, x in (("disk", busiest.disk), ("network", busiest.network)) if x >= SECOND]
+    verb = "is" if active_workers(f) == 1 else "are"
+    line = f"{workers_words(f)} {verb} busy ({', '.join(parts)}); the GPU waits for data {s.idle:.0f} % of the time"
     confidence: Confidence = "medium"
     notes = cores_note(s, f.busiest.queued)
     if s.host.mean.main is None:
@@ -93,7 +94,7 @@ def _measured_line(s: Signals, f: Feeders) -> str:
     if by is not None:
         words += f" ({by})"
     if take_turns(s):
-        words += f"; the {f.count} take turns at a lock: one works at a time"
+        words += f"; the {f.count} take turns at a lock, one works at a time"
     elif f.uneven:
         words += f"; mean of {f.count} {kind_of(f)} only {share(f.mean.useful)}"
     return words
@@ -156,28 +157,31 @@ def _tell_io(s: Signals) -> RuleResult:
     cause: Cause = "fetch"
     confidence: Confidence = "medium"
     proven = (f.rx_bytes_per_s or 0.0) >= LEAST_RX
-    doing = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
+    verb = "waits" if active_workers(f) == 1 else "wait"
+    doing = f"{verb} for something outside (polling {share(f.busiest.poll)}), none computes or reads a disk"
     if _disk(s):
         cause = "disk"
         confidence = "high" if f.resolved_by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
-        doing = f"in disk wait {share(f.busiest.disk)}"
+        doing = f"{verb} for the disk ({share(f.busiest.disk)})"
         if s.host.io_known and s.host.mean.read:
             doing += f", reading {rate(s.host.mean.read)}"
     elif works(s):
         cause = "pipe" if f.resolved_by == "pipe" else main_cause(s, f)
         confidence = "high" if proven or f.resolved_by == "thread" else "low" if f.resolved_by == BY_NAME else "medium"
         where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
-        address = f" ({f.address})" if cause == "network" and f.address else ""
-        doing = f"waiting for {where}{address} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
+        address = f" at {f.address}" if cause == "network" and f.address else ""
+        waited = f.busiest.disk if cause == "disk" else f.busiest.network
+        doing = f"{verb} for {where}{address} ({share(waited)})"
     if proven:
         doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:
-        doing += f", runnable {share(f.busiest.cpu)}"
+        doing += f", busy {share(f.busiest.cpu)}"
     notes = () if s.host.io_known else ("disk evidence needs root: read rates of this process are denied",)
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     return RuleResult(
-        starved_level(s), (f"GPU idle {s.idle:.0f} %: {workers_words(f)} {doing}", _measured_line(s, f)),
+        starved_level(s),
+        (f"{workers_words(f)} {doing}; the GPU waits for data {s.idle:.0f} % of the time", _measured_line(s, f)),
         *remedy(cause, s, f), confidence=confidence, notes=notes, cause=cause,
     )  # fmt: skip
 

@@ -256,7 +256,7 @@ def kind_of(f: Feeders) -> str:
 
 
 def workers_words(f: Feeders) -> str:
-    """``1 of 4 workers``, ``4/4 workers``, ``6 host threads``."""
+    """``4 of 4 workers``, ``6 host threads``."""
     if f.feeder_kind == "threads":
         return f"{f.count} {kind_of(f)}"
     if f.feeder_kind == "beside" and f.count == 1:
@@ -264,7 +264,12 @@ def workers_words(f: Feeders) -> str:
     if f.uneven:
         return f"{f.active} of {f.count} {f.kind} (pid {f.pid})"
     alone = f" (pid {f.pid})" if f.count == 1 and f.feeder_kind == "helpers" else ""
-    return f"{f.active}/{f.count} {kind_of(f)}{alone}"
+    return f"{f.active} of {f.count} {kind_of(f)}{alone}"
+
+
+def active_workers(f: Feeders) -> int:
+    """Number of workers that ``workers_words`` names."""
+    return f.count if f.feeder_kind == "threads" else f.active
 
 
 def feeder_words(shares: FeederShares) -> str:
@@ -292,7 +297,7 @@ def both_words(s: Signals) -> str:
     f = s.host.feeders
     by = None if f is None else _VIA_WORDS.get(f.via or "")
     words = main_words(s)
-    main = "main thread" if words.startswith("run ") else "main waits"
+    main = "main thread" if words.startswith("run ") else "main thread waits"
     line = f"{main}{'' if f is None or by is None else f' for {f.count} {kind_of(f)} ({by})'}: {words}"
     if f is None:
         return line

@@ -93,7 +93,7 @@ def _starting(s: Signals) -> RuleResult:
     cores = 0.0 if s.host.mean.tree is None else s.host.mean.tree
     return RuleResult(
         "grey",
-        (f"GPU idle {s.idle:.0f} % while its process uses {cores:.1f} cores: a CPU phase",),
+        (f"a CPU phase: the process uses {cores:.1f} cores, the GPU is idle {s.idle:.0f} % of the time",),
         confidence="medium",
         state="idle_allocated",
     )

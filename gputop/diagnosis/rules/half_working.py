@@ -84,7 +84,7 @@ def _tell_half(s: Signals) -> RuleResult:
     if over is not None:
         note, remedy, short = f"{EXCHANGES} ({over})", FEWER_WAITS, "overlap, fewer bubbles"
     elif is_launch_bound(s):
-        note = f"launch-bound: the main thread is {share(s.host.mean.main)} runnable"
+        note = f"launch-bound: the main thread is busy {share(s.host.mean.main)}"
         remedy, short = (words.format(**spares(s)) for words in (LARGER_WORK_TEMPLATE, LARGER_SHORT_TEMPLATE))
     else:
         note = "the cause is not seen from outside"

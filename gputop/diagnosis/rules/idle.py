@@ -36,7 +36,7 @@ RENDEZVOUS_PORTS = (":29500", ":29400")
 """Where torch.distributed's store and torchrun's rendezvous listen unless they are told otherwise (their
 documentation)."""
 _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
-    "disk": ("in disk wait", "disk"),
+    "disk": ("waits for the disk", "disk"),
     "network": ("waits on a socket", "network"),
     "lock": ("waits for a lock", None),
     "sleep": ("sleeps by a timer", "sleep"),
@@ -50,43 +50,45 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """State of the main thread or workers since the GPU idles, and cause."""
     main, feeders = s.host.main_state, s.host.worker_state
     if main is not None and main.state in HALTED_WORDS:
-        return f"main: {HALTED_WORDS[main.state]} for {lasting(main.for_s)}", "stopped"
+        return f"the main thread is {HALTED_WORDS[main.state]} for {lasting(main.for_s)}", "stopped"
     if feeders is not None and feeders.state in HALTED_WORDS:
         return f"workers: {halted_words(s)} for {lasting(feeders.for_s)}", "stopped"
     if feeders is not None and feeders.state == "lock":
         if main is not None and main.state == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
             # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
             return (
-                f"main: waits for data of its workers, and they for a lock, for {lasting(feeders.for_s)}",
+                f"the main thread waits for data of its workers, and they for a lock, for {lasting(feeders.for_s)}",
                 "lock",
             )
     elif feeders is not None and feeders.for_s >= STANDS_S:
         if feeders.mount is not None:
-            return f"workers: wait on {feeders.mount} for {lasting(feeders.for_s)}", "mount"
-        return f"workers: in {feeders.state} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[feeders.state][1]
+            return f"the workers wait on {feeders.mount} for {lasting(feeders.for_s)}", "mount"
+        return f"the workers are in {feeders.state} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[feeders.state][1]
     return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
 
 
 def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     """Wait of the main thread in words, and its cause."""
     if restarts(s):
-        return f"main: waits for workers that start anew, {s.host.restarts.count} in {WINDOW_S:.0f} s", "startup"
+        count = s.host.restarts.count
+        return f"the main thread waits for workers that start anew, {count} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
-        return f"main: waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
+        return f"the main thread waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
     ranks = waits_for_ranks(s)
     if ranks and main.state in ("lock", "sleep"):
-        return f"main: waits for {ranks} for {lasting(main.for_s)}", "ranks"
+        return f"the main thread waits for {ranks} for {lasting(main.for_s)}", "ranks"
     since = f"for {lasting(main.for_s)}" if s.has_worked else "since the start"
     if main.state in ("network", "poll") and s.tick.server is None:
         if s.tick.is_notebook:
-            return f"main: the kernel of a notebook waits for its next cell {since}", None
+            return f"the notebook's kernel waits for its next cell {since}", None
         address = next((end.detail for end in s.tick.ends if end.via == "network" and end.detail), "")
         if s.tick.nccl or address.endswith(RENDEZVOUS_PORTS) or WHERE_RANKS_MEET in address:
-            return f"main: waits {since} for other ranks of its job{f', at {address}' if address else ''}", "ranks"
+            where = f", at {address}" if address else ""
+            return f"the main thread waits {since} for other ranks of its job{where}", "ranks"
         if address:
-            return f"main: waits for {address} {since}", "network"
+            return f"the main thread waits for {address} {since}", "network"
     words, cause = _MAIN_WORDS[main.state]
-    return f"main: {words} for {lasting(main.for_s)}", cause
+    return f"the main thread {words} for {lasting(main.for_s)}", cause
 
 
 def _held(s: Signals) -> float:

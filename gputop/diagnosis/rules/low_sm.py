@@ -37,7 +37,7 @@ def _tell_small(s: Signals) -> RuleResult:
     launch = is_launch_bound(s)
     line = f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)}, DRAM {pct(s.mean.dram)}"
     if s.host.mean.main is not None:
-        line += f", main thread {share(s.host.mean.main)} runnable"
+        line += f", main thread busy {share(s.host.mean.main)}"
     line += ": many tiny kernels" if launch else ": kernels too small for this GPU"
     notes = ("launch-bound: the main thread cannot launch faster",) if launch else ()
     if s.flag == "C":

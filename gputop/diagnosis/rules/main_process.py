@@ -35,24 +35,26 @@ OWN_WAITS = {
 
 
 def _tell_main(s: Signals) -> RuleResult:
-    host, level, line = s.host, starved_level(s), f"GPU idle {s.idle:.0f} %: main thread"
+    host, level, line = s.host, starved_level(s), "the main thread"
+    idle = f"; the GPU is idle {s.idle:.0f} % of the time"
     wait = None if main_runs(s) else own_wait(s)
     alone = None if main_runs(s) or wait is not None else main_alone(s)
     if wait is not None:
-        address = f" ({host.address})" if wait[0] == "network" and host.address else ""
+        address = f" at {host.address}" if wait[0] == "network" and host.address else ""
         line += f" {OWN_WAITS[wait[0]]}{address} {share(wait[1])} of the time"
         if wait[0] == "network" and (host.rx or 0.0) >= LEAST_RX:
             line += f", receiving {rate(host.rx)}"
     elif alone in ("sleep", "unknown"):
-        line += " runs or sleeps by a timer, and waits for nobody"
+        line += " runs or sleeps by a timer and waits for nobody"
     found = wait[0] if wait is not None else alone
     if found is not None and found not in ("cpu", "queued"):
-        return RuleResult(level, (line, both_words(s)), *remedy(f"main {found}", s), cause=found)
+        return RuleResult(level, (line + idle, both_words(s)), *remedy(f"main {found}", s), cause=found)
     if alone is not None:
-        line += f" runnable {share(host.mean.main)} of the time, and waits for nobody"
+        line += f" is busy {share(host.mean.main)} of the time and waits for nobody"
     else:
-        line += f" runnable at least {share(host.attribution.main_run)} of that"
-    line += f", {host.loaders} workers {share(host.mean.workers)} busy" if host.loaders else ", no workers"
+        line += f" is busy at least {share(host.attribution.main_run)} of the idle time"
+    line += f", {host.loaders} workers are busy {share(host.mean.workers)}" if host.loaders else ", without workers"
+    line += idle
     if compiles(s):
         notes = (f"compilers run {share(host.mean.compiling)} of the time",)
         return RuleResult(level, (line, both_words(s)), *remedy("unseen compiling", s), notes=notes, cause="compiling")

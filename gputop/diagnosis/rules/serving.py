@@ -25,7 +25,7 @@ def _cache_is_full(s: Signals) -> bool:
 def _tell_full_cache(s: Signals) -> RuleResult:
     row = s.tick.serving
     told = "" if row is None else server_forms(row)[0]
-    line = f"GPU idle {s.idle:.0f} % while requests wait for a place in the KV cache"
+    line = f"requests wait for a place in the KV cache; the GPU is idle {s.idle:.0f} % of the time"
     return RuleResult(starved_level(s), (line, told), confidence="high")
 
 
@@ -71,11 +71,11 @@ def _low_demand(s: Signals) -> bool:
 
 
 def _tell_low_demand(s: Signals) -> RuleResult:
-    server = f"{s.tick.server} server"
+    server = f"{s.tick.server} is a server"
     if s.tick.server is None:
         name = s.tick.name
         server = f"the parent of {name} takes requests" if s.host.served else f"{name} listens on a socket of its own"
-    line = f"{server}: mean util {s.util_pct:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests"
+    line = f"{server} and waits for requests: util {s.util_pct:.0f} %, idle {s.idle:.0f} % of the time, no loaders"
     return RuleResult("info", (line,))
 
 

@@ -52,9 +52,9 @@ def _tell_checkpoint(s: Signals) -> RuleResult:
     pause = _checkpoint(s)
     if pause is None:
         return RuleResult("info", ())
-    line = f"GPU paused {pause.length_s:.0f} s"
-    line += f", writing {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else ""
-    line += f", main waits for that {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""
+    line = f"the GPU paused for {pause.length_s:.0f} s"
+    line += f", the job wrote {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else ""
+    line += f", the main thread waited for it {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""
     return RuleResult("info", (line,))
 
 
@@ -136,10 +136,10 @@ def _tell_pcie(s: Signals) -> RuleResult:
     rate_gb = usable / 1e9 / (PCIE_USABLE if link else 1.0)
     line = f"PCIe {'RX' if is_rx else 'TX'} {moved / 1e9:.1f} of {rate_gb:.{0 if rate_gb >= 10.0 else 2}f} GB/s"
     line += f" ({link_words(s.gpu)})" if link else ""
-    line += f" while GPU idle {s.idle:.0f} %"
+    line += f"; the GPU is idle {s.idle:.0f} % of the time"
     pageable = s.host.mean.main is not None and s.host.mean.main >= PAGEABLE_MAIN
     if pageable:
-        line += f", main thread {share(s.host.mean.main)} runnable: looks pageable"
+        line += f", the main thread busy {share(s.host.mean.main)}: copies look pageable"
     if link and (s.mean.pcie or 0.0) >= PCIE_FULL:
         return RuleResult(
             "yellow", (line,), f"{FULL_LINK}; then {_PINNED}".format(**spares(s)), "reseat card, check slot", "high"

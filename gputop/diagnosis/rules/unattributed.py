@@ -45,7 +45,7 @@ def _tell_dark(s: Signals) -> RuleResult:
     if s.job_ended:
         words = ("its process has ended",)
         return RuleResult("grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle")
-    line = f"util {pct(s.util_pct)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU"
+    line = f"the GPU is idle {s.idle:.0f} % of the time (util {pct(s.util_pct)}); no process is visible on it"
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
         "grey", (line,), SHOW_PROCESSES, "show the processes", "low", _uses(s), title, "idle",
@@ -62,22 +62,22 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     if s.stopped_s >= 5.0:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     words = remedy(f"unseen {cause}", s, f)
-    line = f"GPU idle {s.idle:.0f} %"
-    workers = f", {s.host.loaders} workers {share(s.host.mean.workers)}" if s.host.loaders else ""
+    line = f"the GPU is idle {s.idle:.0f} % of the time"
+    workers = f", {s.host.loaders} workers are busy {share(s.host.mean.workers)}" if s.host.loaders else ""
     if not s.host.is_measured:
         is_visible = bool(workers) or s.host.reason == NOT_MEASURED
         line += f", {NOT_MEASURED if is_visible else UNSEEN}{workers}"
         return RuleResult("yellow", (line,), *words, confidence="low", notes=notes, cause=cause)
-    line += f", main thread runnable {share(s.host.mean.main)} of the time"
+    line += f", the main thread is busy {share(s.host.mean.main)}"
     line += workers
     if s.host.mean.pool is not None and s.host.mean.pool >= 0.5:
         line += f", host threads on {s.host.mean.pool:.1f} cores"
     if f is not None and f.why_blind is not None:
         notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    waits = both_words(s) + (f" ({f.count} {kind_of(f)})" if f is not None else "; no feeders")
+    waits = both_words(s) + (f" ({f.count} {kind_of(f)})" if f is not None else "; no workers")
     if cause == "front" and f is not None:
-        line = f"GPU idle {s.idle:.0f} %: {f.name} (pid {f.pid}), which takes the requests, computes "
-        line += f"{share(f.busiest.cpu)} of the time"
+        line = f"{f.name} (pid {f.pid}), which takes the requests, is busy {share(f.busiest.cpu)} of the time; "
+        line += f"the GPU is idle {s.idle:.0f} %"
         return RuleResult(
             "yellow", (line, waits), *words, "high", notes, "starved: the server's front computes", cause=cause,
             short="starved: server front",

@@ -52,7 +52,7 @@ def backward_thread(gpu: Gpu) -> None:
     gpu.train(endless(launched), 0.02)
 
 
-@case(("main_process",), ("network",), says=("the network itself (127.0.0.1:",), cores=0.1)
+@case(("main_process",), ("network",), says=("the network itself at 127.0.0.1:",), cores=0.1)
 def main_sockets(gpu: Gpu) -> None:
     """The main thread reads a slow socket itself: no loader is to blame, because there is none."""
     connection = connect(gpu.port)
@@ -99,7 +99,7 @@ EVERY_S, SAVES_S = 12.0, 4.0
 
 @case(
     ("checkpoint_pause",),
-    says=("main waits for that",),
+    says=("the main thread waited for it",),
     cores=0.2,
     mount_s=0.1,
     changes=1,
@@ -129,7 +129,7 @@ STEPS, EVALUATES_S = 15, 3.0
 @case(
     ("main_process",),
     ("cpu", "queued"),
-    says=("workers 0 % busy",),
+    says=("workers are busy 0 %",),
     cores=0.5,
     never=("lock", "sleep", "fetch", "disk"),
 )
