@@ -275,18 +275,19 @@ def verdict_lines(
 ) -> list[list[Span]]:
     """Return evidence, remedy, badges and notes in lines.
 
-    Wrapped to ``width``, in at most ``rows`` rows. If need be with the short remedy, then with less evidence. Words
+    Wrapped to ``width``, in at most ``rows`` rows. If need be with less evidence, then with the short remedy. Words
     matter more than the rows ``above`` them but for the first.
     """
     told = summarize(d)
     first, style = because(d, gpu)
     evidence = wrapped_lines("↳", first, width, style)
+    least = len(evidence)
     for line in told.evidence[1:]:
         evidence += wrapped_lines("↳", line, width, style)
     remedy, bound = wrapped_lines("→", told.remedy, width, "remedy"), told.worth.words()
     lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
     room = rows - len(lines)
-    is_short = len(evidence) + len(remedy) > room and bool(told.remedy_short)
+    is_short = least + len(remedy) > room and bool(told.remedy_short)
     text = told.remedy_short if is_short else told.remedy
     remedy = wrapped_lines("→", text, width, "remedy")[: 1 if is_short else None]
     bounded = wrapped_lines("→", f"{text} · {bound}", width, "remedy") if bound else remedy
