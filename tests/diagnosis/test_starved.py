@@ -239,7 +239,8 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
             ([job(feed=shares(network=97.0), feed_by="socket", net_rx_bytes_per_s=3e5)],
              "dataloader_io", "network", "2 host threads wait for the network (97 %), receiving 300 kB/s"),
             ([job("queue 3", listens=True)], "low_demand", None, "listens on a socket of its own"),
-            ([job(), *feeders({"disk": 96.0}, {"disk": 95.0})], "dataloader_io", "disk", "2 of 2 workers wait for the disk"),
+            ([job(), *feeders({"disk": 96.0}, {"disk": 95.0})],
+             "dataloader_io", "disk", "2 of 2 workers wait for the disk"),
         )
     ],
     "what was not looked at rules nothing out": [
@@ -409,7 +410,7 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
             ("python train.py", "10.0.0.7:29400", "ranks", "for other ranks of its job, at 10.0.0.7:29400"),
             ("python train.py", "10.0.0.7:4711, where its ranks meet: 3 of 4 ranks seen, rank 2 missing", "ranks",
              "3 of 4 ranks seen, rank 2 missing"),
-            ("python consume.py", "10.0.0.7:5672", "network", "the main thread waits for 10.0.0.7:5672 since the start"),
+            ("python consume.py", "10.0.0.7:5672", "network", "waits for 10.0.0.7:5672 since the start"),
             ("python consume.py", "", None, "the main thread polls for"),
         )],
         (0.0, [main_of(pipe=100.0), *feeders(*[{"network": 100.0}] * 2, mount="/data/bucket")], {},
