@@ -31,7 +31,7 @@ def table(results: list[Result]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def run(cases: dict[str, Case], library: Path, program: str = "gputop", *, calm: bool = True) -> list[Result]:
+def run(cases: dict[str, Case], library: Path, *, calm: bool = True) -> list[Result]:
     """All cases that can run here, group by group; ``calm`` as in ``run_group``."""
     able = {name: case for name, case in cases.items() if not case.missing}
     for name, case in cases.items():
@@ -40,14 +40,13 @@ def run(cases: dict[str, Case], library: Path, program: str = "gputop", *, calm:
     results: list[Result] = []
     for group in groups(able, MOST_CORES, MOST_JOBS):
         print(f"running {', '.join(group)}", flush=True)
-        results += run_group({name: able[name] for name in group}, library, program=program, calm=calm)
+        results += run_group({name: able[name] for name in group}, library, calm=calm)
     return sorted(results, key=lambda result: result.name)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
     parser.add_argument("names", nargs="*", help="cases to run; none: all")
-    parser.add_argument("--refused", action="store_true", help="where no system call may be seen, as under Yama")
     parser.add_argument("--evidence", action="store_true", help="print what was said in full")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gputop-nvml-") as made:
@@ -56,8 +55,7 @@ def main() -> int:
         unknown = [name for name in args.names if name not in known]
         if unknown:
             parser.error(f"there is no case {', '.join(unknown)}: {', '.join(known)}")
-        program = "tests.e2e.refused" if args.refused else "gputop"
-        results = run({name: known[name] for name in args.names or known}, library, program)
+        results = run({name: known[name] for name in args.names or known}, library)
     print(table(results))
     for result in results:
         if args.evidence or result.problems:

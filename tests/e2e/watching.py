@@ -45,7 +45,7 @@ class Result(Struct, frozen=True):
     """What was said in the end, after what was said when."""
 
 
-def run_group(cases: dict[str, Case], library: Path, *, program: str = "gputop", calm: bool = True) -> list[Result]:
+def run_group(cases: dict[str, Case], library: Path, *, calm: bool = True) -> list[Result]:
     """Run these cases at once. Raises AssertionError when a job or the program itself ends.
 
     Where the machine is not ``calm``, a job and the program come late to what they do: only what is said is judged.
@@ -59,7 +59,7 @@ def run_group(cases: dict[str, Case], library: Path, *, program: str = "gputop",
         scenario = Scenario(directory, library, gpus=len(cases))
         with Machine(directory, scenario, cases) as machine:
             recording = directory / "watched.jsonl"
-            command = [sys.executable, "-m", program, "record", "--for", f"{seconds:.0f}s", "-o", str(recording)]
+            command = [sys.executable, "-m", "gputop", "record", "--for", f"{seconds:.0f}s", "-o", str(recording)]
             done = subprocess.run(
                 command, cwd=ROOT, env=scenario.environment(), capture_output=True, text=True, timeout=seconds + 30.0
             )

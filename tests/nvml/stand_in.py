@@ -41,16 +41,7 @@ A100: dict[str, float] = {
     "nvlink_version": 5, "gpm_supported": 0, "temp_slowdown_c": 90, "temp_shutdown_c": 95, "temp_gpu_max_c": 87,
     "temp_mem_max_c": 95,
 }  # fmt: skip
-# What a tray of GB300 answers: two generations of NVLink faster, and neither retired pages nor a target temperature.
-GB300: dict[str, float] = {
-    "architecture": 10, "brand": 14, "compute_major": 10, "compute_minor": 3,
-    "mem_total_bytes": 277 * GIB, "mem_reserved_bytes": 600 * MIB, "bar1_total_bytes": 512 * GIB,
-    "power_limit_w": 1400, "power_default_w": 1400, "power_min_w": 200, "power_max_w": 1400,
-    "sm_clock_max_mhz": 2070, "graphics_clock_max_mhz": 2070, "mem_clock_max_mhz": 3996,
-    "pcie_gen_max": 6, "pcie_gen_gpu_max": 6, "pcie_gen": 6, "nvlink_links": 18, "nvlink_mbps": 53125,
-    "nvlink_version": 8, "gpm_supported": 1, "temp_mem_max_c": 0,
-}  # fmt: skip
-MODELS = {"NVIDIA GB300": GB300, "NVIDIA H100 80GB HBM3": H100, "NVIDIA A100-SXM4-80GB": A100}
+MODELS = {"NVIDIA H100 80GB HBM3": H100, "NVIDIA A100-SXM4-80GB": A100}
 
 # A GPU at work, until the test says otherwise. Units are in the names; throttle is NVML's bit mask; ecc 1 means on.
 RUNNING: dict[str, float] = {

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.support.waiting import has_ended
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -101,13 +103,6 @@ class Serving:
 async def gone(pids: list[int], seconds: float) -> None:
     """Until these processes have ended, in so many seconds, or ten times as many on a slow machine."""
     deadline = time.monotonic() + 10.0 * seconds
-    while alive := [pid for pid in pids if _is_alive(pid)]:
+    while alive := [pid for pid in pids if not has_ended(pid)]:
         assert time.monotonic() < deadline, f"left behind: {alive}"
         await asyncio.sleep(0.02)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

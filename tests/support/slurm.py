@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.engines import free_port
 from tests.support.started import started
+from tests.support.waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 START_S = 60.0
@@ -81,7 +82,7 @@ def slurm(folder: Path, more: str = "") -> Iterator[Slurm]:
         for command in daemons:
             log = stack.enter_context((folder / f"{command[0]}.log").open("w"))
             stack.enter_context(started(command, log, env=running.environment))
-            _until_ready(door if command[0] == "munged" else None)
+            until(lambda ready=door if command[0] == "munged" else folder: ready.exists(), START_S)
         _until_idle(running, folder)
         try:
             yield running
@@ -93,22 +94,16 @@ def slurm(folder: Path, more: str = "") -> Iterator[Slurm]:
                 time.sleep(0.1)
 
 
-def _until_ready(path: Path | None) -> None:
-    deadline = time.monotonic() + START_S
-    while path is not None and not path.exists():
-        assert time.monotonic() < deadline, f"no {path}"
-        time.sleep(0.05)
-
-
 def _until_idle(running: Slurm, folder: Path) -> None:
-    deadline = time.monotonic() + START_S
-    command = ["sinfo", "--noheader", "--format=%T"]
-    while True:
+    def is_idle() -> bool:
         done = subprocess.run(
-            command, env=dict(running.environment), capture_output=True, text=True, timeout=60, check=False
-        )
-        if done.stdout.strip() == "idle":
-            return
+            ["sinfo", "--noheader", "--format=%T"], env=dict(running.environment), capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        return done.stdout.strip() == "idle"
+
+    try:
+        until(is_idle, START_S)
+    except AssertionError:
         logs = [(folder / f"{name}.log").read_text()[-1000:] for name in ("munged", "slurmctld", "slurmd")]
-        assert time.monotonic() < deadline, (done, logs)
-        time.sleep(0.2)
+        raise AssertionError(logs) from None

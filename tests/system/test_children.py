@@ -38,7 +38,7 @@ def test_what_it_writes_comes_as_text_and_one_that_takes_too_long_is_ended_with_
     done = finished(["sh", "-c", "echo yes; echo no >&2; exit 3"], ours(), 20.0)
     assert (done.returncode, done.stdout, done.stderr) == (3, "yes\n", "no\n")
     with pytest.raises(TooLate):
-        finished(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], ours(), 1.0)
+        finished(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], ours(), 0.3)
     until(lambda: has_ended(int((tmp_path / "pid").read_text())))
     with pytest.raises(FileNotFoundError):
         until_we_end("no-such-program")
