@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_reading import GpuReading, JobName
 from gputop.features.fleet.simulated_fleet import SimulatedFleet
+from gputop.model.feeders import Outsider
 from gputop.model.quantity import clean_text
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
@@ -70,7 +71,8 @@ def snapshot(t: float, *, clean: bool = False) -> Snapshot:
     made = snap(t, gpus, processes)
     machine = replace(made.machine, hostname=next(name), boot_id=next(name), driver=next(fact))
     events = (Event(made.t, "mark", next(fact)), Event(made.t, "mark", said))
-    host = replace(made.host, unavailable={"psi_cpu_pct": next(fact)})
+    outsider = Outsider(next(name), next(fact), 400.0)
+    host = replace(made.host, unavailable={"psi_cpu_pct": next(fact)}, outsiders=(outsider,), cpu_outsiders_pct=400.0)
     return replace(made, machine=machine, notices=tuple(islice(fact, 12)), events=events, host=host)
 
 

@@ -111,9 +111,10 @@ class PoisonedMachine:
             program.read_for(0.1)
 
     def sockets(self) -> list[str]:
-        """Every use of a socket but the marks' own, which have no network behind them."""
+        """Every use of a socket but the marks', also to those who listen on this machine: they have no network."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
-        return [line for line in lines if f" ('{self.root / 'run'}" not in line]
+        marks = (f" ('{self.root / 'run'}", f"/gputop-{os.getuid()}/")
+        return [line for line in lines if not any(place in line for place in marks)]
 
     def files(self) -> dict[str, bytes]:
         """What was asked for: the files of the working directory."""

@@ -224,7 +224,7 @@ def test_gpus_are_joined_by_their_pci_address_and_not_by_their_number(counters: 
         (10.0, 11.0, 104.0, True),
         (10.0, 11.0, 250.0, False),
         (10.0, 11.0, -1.0, False),
-        (0.0, 11.0, 50.0, False),
+        (0.0, 1.0, 50.0, False),
         (11.0, 10.0, 50.0, False),
         (10.0, 10.1, 50.0, False),
         (10.0, 40.0, 50.0, False),
