@@ -89,11 +89,10 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
         hosts = {(labels.get(cluster, ""), labels.get("instance", ""), host_of(labels)) for labels in rows_of[name]}
         places = {place[:2] for place in hosts}
         told_by_address = len(places) == len(hosts) and all(instance for _, instance in places)
-        number = () if dialect.facts else tuple(label for label in dialect.number if label in used)[:1]
         names = (
             *(("instance",) if told_by_address else sorted(used.intersection(HOST_LABELS))),
             *((cluster,) if cluster else ()),
-            *(number or dialect.uuid),
+            *dialect.number,
             *(label for label in dialect.instance if label in used),
         )
         present = (labels for labels in rows_of[name] if labels.get(queries.DIALECT_LABEL) == name)
@@ -161,7 +160,7 @@ def identity_of(
     hostname = host_names.get(place) if dialect.is_own else None
     job, user = owner_of(row, exporters) if dialect.job else (NO_JOB, "")
     parent, instance, uuid = row.get("parent", ""), first_of(row, dialect.instance), first_of(row, dialect.uuid)
-    model, number = label_text(first_of(row, dialect.model)), first_of(row, dialect.number) or uuid[:12] or "?"
+    model, number = label_text(first_of(row, dialect.model)), first_of(row, dialect.number) or "?"
     mig = label_text(instance)
     return GpuIdentity(
         hostname or label_text(host_of(row)) or "(no host label)",

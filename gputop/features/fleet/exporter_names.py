@@ -1,8 +1,8 @@
 """Names, units and labels of each exporter.
 
-A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses all the
-names that exist. Our own exporter comes first, because it also exports verdicts. The names of others: dcgm-exporter's
-and DCGM's field documentation; utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
+A fleet often has both exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses all the names
+that exist. Our own exporter comes first, because it also exports verdicts. The other names are of dcgm-exporter's and
+DCGM's field documentation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ BLANK = 2.0**47
 """DCGM's values from here on mean that there is none."""
 RATIO_LIMIT = 1.5
 """A ratio above this is percent under a ratio's name, as DCGM up to 4.6 exports utilisation."""
-MIB = 2.0**20
 PERCENT_SLACK = 1.0
 """A mean of ratios may lie a rounding error above 100 %."""
 LIMITS: Mapping[str, tuple[float, float]] = MappingProxyType({
@@ -74,7 +73,6 @@ class Dialect(Struct, frozen=True):
     """
 
     id: str
-    words: str
     signals: Mapping[str, Signal]
     number: tuple[str, ...]
     uuid: tuple[str, ...]
@@ -84,8 +82,6 @@ class Dialect(Struct, frozen=True):
     job: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     targets: str = ""
-    facts: str = ""
-    """A series that names number and product of a GPU that its values know by its UUID alone."""
 
     @property
     def is_own(self) -> bool:
@@ -114,25 +110,15 @@ def _dcgm(generation: Generation, *hosts: str) -> Dialect:
     # Its field for all of the memory is not among those that are exported by default.
     used = signals["mem_used_bytes"]
     signals["mem_total_bytes"] = Signal(used.name, used.factor, plus=FB_FREE[generation].name)
-    words = {"4.9": "dcgm-exporter 4.9 and newer", "legacy": "dcgm-exporter up to 4.8"}[generation]
     return Dialect(
-        generation, words, MappingProxyType(signals), ("gpu",), ("UUID",), ("modelName",), ("GPU_I_ID",),
+        generation, MappingProxyType(signals), ("gpu",), ("UUID",), ("modelName",), ("GPU_I_ID",),
         ("GPU_I_PROFILE",), _JOB_LABELS, (HOST_LABEL[generation], *hosts), 'job=~".*dcgm.*"',
     )  # fmt: skip
 
 
-def _other(id: str, words: str, names: str, number: str, model: str, util: float = 1.0, memory: float = 1.0,
-           facts: str = "") -> Dialect:  # fmt: skip
-    """An exporter of utilisation, power, temperature and memory, in this order; ``util`` and ``memory`` are factors."""
-    keys, factors = ("util_pct", "power_w", "temp_c", "mem_used_bytes"), (util, 1.0, 1.0, memory)
-    signals = {key: Signal(name, factor) for key, name, factor in zip(keys, names.split(), factors, strict=True)}
-    return Dialect(id, words, MappingProxyType(signals), tuple(number.split()), ("uuid",), tuple(model.split()),
-                   facts=facts)  # fmt: skip
-
-
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
     Dialect(
-        "gputop", "gputop export",
+        "gputop",
         # A series of several labels, such as clocks by domain, is one signal each.
         MappingProxyType({one.key: Signal(one.name, one.divisor, one.labels) for one in gpu_series()}),
         ("gpu",), ("uuid",), (), ("mig",), (), (), ("instance",), 'job="gputop"',
@@ -140,22 +126,6 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
     _dcgm("4.9"),
     # It changed its spelling before its names.
     _dcgm("legacy", "hostname"),
-    _other(
-        "utkuozdemir", "utkuozdemir's nvidia_gpu_exporter",
-        "nvidia_smi_utilization_gpu_ratio nvidia_smi_power_draw_watts nvidia_smi_temperature_gpu "
-        "nvidia_smi_memory_used_bytes", "index", "name", 100.0, facts="nvidia_smi_gpu_info",
-    ),
-    _other(
-        "nvitop", "nvitop-exporter",
-        "gpu_utilization_Percentage gpu_power_usage_W gpu_temperature_C gpu_memory_used_MiB", "index", "devicename",
-        memory=MIB,
-    ),
-    _other(
-        "all-smi", "all-smi",
-        "all_smi_gpu_utilization all_smi_gpu_power_consumption_watts all_smi_gpu_temperature_celsius "
-        # Its label "gpu" is the product's name.
-        "all_smi_gpu_memory_used_bytes", "index gpu_index", "gpu gpu_name",
-    ),
 )})  # fmt: skip
 """Every exporter that is understood, in order of preference."""
 

@@ -173,18 +173,18 @@ class Scope(Struct, frozen=True):
         return self.series("up", self.dialect.targets)
 
     def exported(self, key: str, *matchers: str) -> str:
-        """A key of the catalogue as exported. Raises KeyError if it is not."""
+        """A key of the catalogue as exported."""
         signal = self.dialect.signals[key]
         return self.series(signal.name, *signal.matchers, *matchers)
 
     def utilisation(self, *matchers: str) -> str:
         """Utilisation of GPUs, and of MIG instances' engines."""
-        engines = [self.exported(ENGINE, *self.instances, *matchers)] if self.instances else []
-        return union((self.exported("util_pct", *self.whole, *matchers), *engines))
+        engines = self.exported(ENGINE, *self.instances, *matchers)
+        return union((self.exported("util_pct", *self.whole, *matchers), engines))
 
     def moment(self, *matchers: str) -> str:
         """Gauges of the moment: a GPU exists if one of them has a value."""
-        return union(self.exported(key, *matchers) for key in MOMENT_KEYS if key in self.dialect.signals)
+        return union(self.exported(key, *matchers) for key in MOMENT_KEYS)
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -209,10 +209,7 @@ class Scope(Struct, frozen=True):
         return f"{self.per_gpu(self.series(name, **labels))} == 1"
 
     def gpu(self, word: str, function: str = "", seconds: float = WINDOW_S, *arguments: str) -> str:
-        """A signal of every GPU in base units, now or over a window.
-
-        Raises KeyError if the exporter has none.
-        """
+        """A signal of every GPU in base units, now or over a window."""
         return self.per_gpu(self._measured(word, (), function, seconds, *arguments))
 
     def mean(self, word: str, seconds: float = WINDOW_S) -> str:
@@ -249,7 +246,7 @@ class Scope(Struct, frozen=True):
 
     def _measured(self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str) -> str:
         """A signal in base units, all labels kept."""
-        if word == "util" and self.instances:
+        if word == "util":
             of_whole = self._as_exported("util", (*self.whole, *matchers), function, seconds, *arguments)
             of_instances = self._as_exported("engine", (*self.instances, *matchers), function, seconds, *arguments)
             return f"({of_whole} or {of_instances})"

@@ -139,10 +139,6 @@ def identities(schema: FleetSchema) -> str:
             known = f"(({now} or {q.series('gputop_gpu_info')}) unless {_same(dialect)} ({share} == 0))"
             hosts = over("last_over_time", q.series("gputop_host_info"), LAST_SEEN_S)
             parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
-        elif dialect.facts:
-            on, facts = f"on (instance, {dialect.uuid[0]})", q.series(dialect.facts)
-            named = f"{on} group_left ({', '.join((*dialect.number, *dialect.model))}) {facts}"
-            known = f"({known} * {named} or ({known} unless {on} {facts}))"
         parts.append(marked(q.per_gpu(known), name))
         if dialect.job:
             scraped = q.series("up", 'pod!=""')
@@ -171,7 +167,7 @@ def removed(schema: FleetSchema) -> str:
 
 def _utils(q: Scope) -> list[str]:
     """Series of the utilisation of GPUs, and of the engines of MIG instances."""
-    return [q.exported("util_pct"), *([q.exported(ENGINE, *q.instances)] if q.instances else ())]
+    return [q.exported("util_pct"), q.exported(ENGINE, *q.instances)]
 
 
 def _same(dialect: Dialect) -> str:
@@ -180,11 +176,11 @@ def _same(dialect: Dialect) -> str:
 
 
 def metric(schema: FleetSchema, key: str, wrap: Wrap = str, *, by: Iterable[str] = ()) -> str:
-    """One key in every dialect that has it; empty if none has.
+    """One key in every dialect.
 
     Values are as exported. ``by`` are further labels to keep, of those that a dialect has.
     """
-    return union(filter(None, (of_dialect(schema, name, key, wrap, by) for name in DIALECTS if name in schema.labels)))
+    return union(of_dialect(schema, name, key, wrap, by) for name in DIALECTS if name in schema.labels)
 
 
 def of_dialect(schema: FleetSchema, name: str, key: str, wrap: Wrap = str, by: Iterable[str] = ()) -> str:
@@ -192,10 +188,9 @@ def of_dialect(schema: FleetSchema, name: str, key: str, wrap: Wrap = str, by: I
 
     Engines of MIG instances are in the unit of utilisation.
     """
-    q, has_instances, parts = schema.scope(name), key == "util_pct" and schema.has_instances(name), []
+    q, has_instances = schema.scope(name), key == "util_pct" and schema.has_instances(name)
     kept = [label for label in by if label in q.dialect.labels]
-    if key in q.dialect.signals:
-        parts.append(q.per_gpu(wrap(q.exported(key, *q.whole * has_instances)), *kept))
+    parts = [q.per_gpu(wrap(q.exported(key, *q.whole * has_instances)), *kept)]
     if has_instances:
         factor = q.dialect.signals[ENGINE].factor / q.dialect.signals["util_pct"].factor
         parts.append(f"({q.per_gpu(wrap(q.exported(ENGINE, *q.instances)), *kept)} * {factor:g})")

@@ -150,7 +150,7 @@ class ScrapedHost:
             self._take_values(rows, identities, t)
         other = None if self.gpus else exporter_of(page)
         if other is not None and not other.is_own:
-            return f"that is {other.words}: let a Prometheus scrape it, and give --prom URL"
+            return "that is dcgm-exporter: let a Prometheus scrape it, and give --prom URL"
         return None if self.gpus else "its page has no GPU"
 
     def lost(self, t: float) -> list[Lost]:
