@@ -133,15 +133,13 @@ class InspectedProcess(Struct, frozen=True):
 class DeepLook(Struct, frozen=True):
     """Inspection of a process, and of one of its loaders.
 
-    ``argv`` and ``folder`` are how the process was started, if visible. Where ``exists`` is False no command can reach
-    the process.
+    ``argv`` and ``folder`` are how the process was started, if visible.
     """
 
     process: InspectedProcess
     loader: InspectedProcess | None = None
     argv: tuple[str, ...] = ()
     folder: str | None = None
-    exists: bool = True
 
 
 class ProcessAccess(Protocol):

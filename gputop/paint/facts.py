@@ -8,9 +8,9 @@ from functools import partial
 from msgspec import Struct
 
 from gputop.model.derived import throttle_words
-from gputop.model.quantity import NOT_MEASURED, gb_per_s, gib, number, rate, terminal_safe
+from gputop.model.quantity import NOT_MEASURED, gb_per_s, gib, number, rate
 from gputop.model.snapshot import GpuSample
-from gputop.paint.line import Span, shorten
+from gputop.paint.line import Span
 from gputop.paint.words import Field, fields
 
 
@@ -56,9 +56,7 @@ FACTS: Mapping[str, Fact] = {
 """By key, the most telling first."""
 MOMENT = tuple(FACTS)[:13]
 """What history has of a GPU."""
-LAST_SEEN = ("util_pct", "sm_active_pct", "mem_used_bytes", "power_w", "temp_c")
-ENGINES = ("sm_clock_mhz", "pstate", "fan_pct", "encoder_pct", "decoder_pct")
-LONGEST_REASON = 40
+ENGINES = {"sm_clock_mhz": "clock", "pstate": "P-state", "fan_pct": "fan", "encoder_pct": "ENC", "decoder_pct": "DEC"}
 
 
 def counters(gpu: GpuSample) -> list[Field]:
@@ -94,24 +92,11 @@ def board(gpu: GpuSample) -> list[Field]:
 def engines(gpu: GpuSample, width: int) -> list[Span]:
     """Return clock, P-state, fan, encoder and decoder.
 
-    Those that are not measured follow, with the reason where it fits.
+    Those that are not measured follow; the page of the GPU says why.
     """
-    shown: list[Field] = []
-    missing: dict[str, list[str]] = {}
-    for key in ENGINES:
-        value = getattr(gpu, key)
-        if value is not None:
-            shown.append((FACTS[key].text(value), "text"))
-        else:
-            listed = missing.setdefault(gpu.unavailable.get(key) or "not reported", [])
-            listed.append(FACTS[key].name or {"pstate": "P-state"}.get(key, "clock"))
-    names = [", ".join(listed) + " n/a" for listed in missing.values()]
-    reasons = [
-        shorten(f"{text}: {terminal_safe(why)}", LONGEST_REASON) for text, why in zip(names, missing, strict=True)
-    ]
-    spans = fields([*shown, *((text, "dim") for text in reasons)], width)
-    whole = sum(text.strip() != "" for text, _ in spans) == len(shown) + len(reasons)
-    return spans if whole else fields([*shown, *((text, "dim") for text in names)], width, "  ")
+    shown = [(FACTS[key].text(value), "text") for key in ENGINES if (value := getattr(gpu, key)) is not None]
+    missing = [name for key, name in ENGINES.items() if getattr(gpu, key) is None]
+    return fields([*shown, (f"{', '.join(missing)} n/a", "dim")] if missing else shown, width, "  ")
 
 
 def _links(gpu: GpuSample) -> list[tuple[str, int, float | None, float | None]]:

@@ -19,7 +19,7 @@ from gputop.model.quantity import NOT_MEASURED, gib, number, seconds, terminal_s
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot, value
 from gputop.monitor import STEP_SERIES, Frame
-from gputop.paint import header, host_rows, panes
+from gputop.paint import header, panes
 from gputop.paint.charts import gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.facts import FACTS, MOMENT
@@ -198,7 +198,6 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     listed = verdict_spans(frame, g.d)
     foot = page.foot(lambda: _moment(page, listed), 1 if height < 16 or width >= ONE_LINE else 2)
     _add_charts(page, g, listed, height - len(head) - len(foot) - 1)
-    host_rows.add_ports(page)
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
     if frame.snapshot.machine.is_simulated:
         name += ": simulated here, named as on a real GPU"

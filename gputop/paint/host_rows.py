@@ -8,12 +8,12 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
 from gputop.diagnosis.types import NO_HOST, Attribution
-from gputop.model.quantity import GIB, gb_per_s, number, rate, terminal_safe
+from gputop.model.quantity import GIB, gb_per_s, number, terminal_safe
 from gputop.model.serving import server_forms
-from gputop.model.snapshot import FabricPort, GpuSample, HostSample
+from gputop.model.snapshot import GpuSample, HostSample
 from gputop.monitor import HOST, Frame
 from gputop.paint.charts import bar, lane
-from gputop.paint.detail_page import DetailPage, axis_for
+from gputop.paint.detail_page import axis_for
 from gputop.paint.facts import totals
 from gputop.paint.line import Line, Row, shorten, text_row
 from gputop.paint.view import View, selected_gpu
@@ -206,56 +206,3 @@ def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
         chosen = max(starved, key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0))
     gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
     return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None
-
-
-# The ports of the fabric between machines, a row each, where there is room for them.
-
-NAME_WIDTH, KIND_WIDTH, LINK_WIDTH, COUNT_WIDTH = 12, 12, 17, 13
-COUNTS = ("DROPS", "RETRANS", "ERRORS")
-SUMS_ONLY = "a recording keeps the sums over all ports"
-
-
-def add_ports(page: DetailPage) -> None:
-    """Add a heading and a row for each port.
-
-    Nothing on a machine without a fabric.
-    """
-    fabric, ports, width = page.frame.fabric, page.frame.snapshot.fabric_ports, page.width
-    if fabric is None or not (fabric.has_fabric or ports):
-        return
-    page.heading(f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link")
-    page.rows += _rows(ports, width) if ports else _sums(fabric, width)
-
-
-def _rows(ports: tuple[FabricPort, ...], width: int) -> list[Row]:
-    head = Line().to(2).add(f"{'PORT':<{NAME_WIDTH}}{'KIND':<{KIND_WIDTH}}{'LINK':<{LINK_WIDTH}}", "heading")
-    head.add("        ↓          ↑", "heading")
-    shown = min(len(COUNTS), max(0, (width - head.width - 1) // COUNT_WIDTH))
-    head.add("".join(f"{name:>{COUNT_WIDTH}}" for name in COUNTS[:shown]), "heading")
-    return [head.row(width), *(_row(port, shown, width) for port in ports)]
-
-
-def _row(port: FabricPort, shown: int, width: int) -> Row:
-    line = Line().to(2).add(f"{shorten(terminal_safe(port.name), NAME_WIDTH - 1):<{NAME_WIDTH}}", "text")
-    link = shorten(_link(port), LINK_WIDTH - 1)
-    line.add(f"{port.kind:<{KIND_WIDTH}}{link:<{LINK_WIDTH}}", "level.red" if port.trouble else "dim")
-    if port.spare:
-        return line.add("never connected, or switched off", "dim").row(width)
-    line.add(f"{rate(port.rx_bytes_per_s, 9)}  {rate(port.tx_bytes_per_s, 9)}", "value")
-    for events in (port.drops, port.retransmits, port.link_errors)[:shown]:
-        line.add(f"{'n/a' if events is None else f'{events:,}':>{COUNT_WIDTH}}", "text" if events else "dim")
-    return line.add(f"  {terminal_safe(port.trouble)}", "level.red").row(width)
-
-
-def _link(port: FabricPort) -> str:
-    if not port.up or port.peak_bytes_per_s is None:
-        return terminal_safe(port.state)
-    return f"{port.peak_bytes_per_s * 8 / 1e9:g} Gb/s {terminal_safe(port.width)}".rstrip()
-
-
-def _sums(fabric: FabricSignals, width: int) -> list[Row]:
-    """Return the sums over ports, which recordings keep."""
-    line = Line().to(2)
-    for text, style in (*traffic_fields(fabric), *trouble_fields(fabric)):
-        line.add(text, style).add("   ")
-    return [line.row(width), text_row(SUMS_ONLY, width, "dim", 2)]

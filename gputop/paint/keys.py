@@ -203,7 +203,6 @@ PAGE_KEYS = (
     *_section(
         "deep look",
         Key("stacks_again", "d", "look again"),
-        *[Key(f"stacks_copy_{n}", n, f"copy the command number {n}", call=f"copy({n})") for n in "123"],
     ),
     *_section(
         "signals",

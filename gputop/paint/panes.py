@@ -17,7 +17,7 @@ from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, bar, gap_chart, lane, with_marks
 from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
-from gputop.paint.facts import FACTS, LAST_SEEN, board, buses, busiest_bus, counters, engines
+from gputop.paint.facts import FACTS, board, buses, busiest_bus, counters, engines
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Line, Row, Span, shorten
 from gputop.paint.view import View, selected_gpu
@@ -39,9 +39,6 @@ from gputop.paint.words import (
 
 LABEL_WIDTH = 12
 """Cells left of the chart."""
-LAST_SEEN_S = 10.0
-MOST_LOOKED_BACK_S = 600.0
-"""How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
 LEAST_TALL = 4
 """Rows from which numbers and words have several rows each."""
 LEAST_WITH_AXIS = 6
@@ -242,12 +239,7 @@ def pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = No
 
 
 def facts(g: ShownGpu) -> list[Field]:
-    """Return counters, board and buses, the most telling first.
-
-    Of a lost GPU the last values.
-    """
-    if g.gpu.lost_reason is not None:
-        return last_seen(g)
+    """Return counters, board and buses, the most telling first."""
     return counters(g.mean) + board(g.mean) + buses(g.mean)
 
 
@@ -275,36 +267,22 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     return verdict_lines(g.mean, g.d, width, rows, metrics)
 
 
-def last_seen(g: ShownGpu) -> list[Field]:
-    """Return a lost GPU's last values, marked as past.
-
-    Values from too long ago are left out.
-    """
-    gpu, frame = g.gpu, g.frame
-    ago = LAST_SEEN_S if gpu.lost_since is None else frame.snapshot.t - gpu.lost_since + LAST_SEEN_S
-    last_fields: list[Field] = []
-    for key in LAST_SEEN:
-        samples = frame.history.recent(gpu.static.uuid, key, min(ago, MOST_LOOKED_BACK_S))
-        last = next((value for _, value in reversed(samples) if value is not None), None)
-        if last is not None:
-            last_fields.append((FACTS[key].text(last), "dim"))
-    return [("before it was lost:", "dim"), *last_fields] if last_fields else []
-
-
 def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     gpu = g.mean
-    numbers: list[Field] = [
-        *counters(gpu),
-        (memory(gpu), "text"),
-        (FACTS["power_w"].text(gpu.power_w), "text"),
-        (FACTS["temp_c"].text(gpu.temp_c), "text"),
-        *busiest_bus(gpu),
-    ]
+    numbers: list[Field] = (
+        []
+        if gpu.lost_reason is not None
+        else [
+            *counters(gpu),
+            (memory(gpu), "text"),
+            (FACTS["power_w"].text(gpu.power_w), "text"),
+            (FACTS["temp_c"].text(gpu.temp_c), "text"),
+            *busiest_bus(gpu),
+        ]
+    )
     if not g.red:
         # On a GPU on which nothing is wrong nothing stands out.
         numbers = [(text, "dim") for text, _ in numbers]
-    if gpu.lost_reason is not None:
-        numbers = last_seen(g)
     first = fields(numbers, width, "  ")
     evidence, style = because(g.d, gpu)
     if not evidence:

@@ -79,20 +79,8 @@ def environment_rows(
 # Command Switch Options"; torch.profiler's documentation.
 
 
-class Recipe(Struct, frozen=True):
-    """A command's purpose and its lines."""
-
-    purpose: str
-    lines: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """Lines to copy."""
-        return "\n".join(self.lines) + "\n"
-
-
-def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, ...]:
-    """Return commands that profile a process.
+def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return commands that profile a process: purpose and lines of each.
 
     py-spy on the running process, Nsight Systems on a new run, torch.profiler for its training loop. Non-printing
     characters are dropped: an escape sequence in a command line could end a paste and start to run.
@@ -100,11 +88,11 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, 
     command = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
     where = (f"cd {shlex.quote(folder)}",) if folder and folder.isprintable() else ()
     return (
-        Recipe(
+        (
             "where the Python code spends its time, as a flame graph; the job goes on",
             (f"py-spy record --output profile-{pid}.svg --duration 30 --subprocesses --pid {pid}",),
         ),
-        Recipe(
+        (
             "kernels, copies and the CPU on one time axis; restarts the job (--gpu-metrics-devices=all adds SM)",
             (
                 *where,
@@ -115,7 +103,7 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, 
                 f"gputop trace profile-{pid}.sqlite",
             ),
         ),
-        Recipe(
+        (
             "operators and kernels by name; around the training loop",
             (
                 "from torch.profiler import profile, schedule",
@@ -139,20 +127,16 @@ STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "s
 
 
 def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
-    """Return the stacks seen, and commands to see more.
-
-    Commands are numbered, so that a key can copy each.
-    """
+    """Return the stacks seen, and commands to see more."""
     rows = _process_rows(look.process, "process", command, width)
     if look.loader is not None:
         is_repeated = look.loader.reason == look.process.reason
         rows += _process_rows(look.loader, "one of its loaders", "", width, reason_shown=is_repeated)
     rows.append(heading("to see more", width, "title"))
     process = look.process.identity
-    for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
-        for i, part in enumerate(wrapped(recipe.purpose, max(10, width - 5))):
-            rows.append(Line().add(f"  {number} " if i == 0 else "    ", "key").add(part, "dim").row(width))
-        for text in recipe.lines:
+    for purpose, lines in recipes(process.pid, look.argv, look.folder):
+        rows += [text_row(part, width, "dim", 2) for part in wrapped(purpose, max(10, width - 5))]
+        for text in lines:
             rows += [Line().add("      ").add(part, "remedy").row(width) for part in folded(text, width - 8)]
     return rows
 

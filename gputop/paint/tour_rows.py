@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.model.quantity import GIB
 from gputop.monitor import Frame
 from gputop.paint import panes
-from gputop.paint.line import Line, Row, folded, text_row
+from gputop.paint.line import Line, Row, folded, heading, text_row
 from gputop.paint.panes import ShownGpu
 from gputop.paint.view import View
 
@@ -23,8 +23,6 @@ LEAST_BESIDE = 150
 LEAST_CHART, MOST_CHART, CHART_FRAME = 3, 24, 2
 """Rows of a chart, and of the title and the time axis around it."""
 SAID_ROWS = 3
-LEAST_AIRY = 34
-"""A lower screen has no empty rows."""
 FREED_SHARE = 0.5
 """Memory is mentioned when less than this share of it is left."""
 
@@ -109,53 +107,35 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
     get what height is left; what does not fit is scrolled to.
     """
     step = STEPS[at]
-    air = [Line().row(width)] if height >= LEAST_AIRY else []
     head = Line().add(f" {at + 1} of {len(STEPS)}  GPU {at}: {step.title}", "title")
-    rows = [head.to(width - len("simulated ")).add("simulated ", "level.info").row(width), *air]
     words = [(text, "text") for text in folded(step.explained, min(TEXT_WIDTH, width - 4))]
     position = position_of(now, at)
     if position is not None and now.diagnoses[position].verdict != step.verdict:
         words.append(("this GPU of the demo shows something else by now", "dim"))
     if step.remedy:
-        change = f"→ {changed(now, after, at)}"
-        words += [(text, "remedy") for text in folded(change, width - 4)]
+        words += [(text, "remedy") for text in folded(f"→ {changed(now, after, at)}", width - 4)]
+    rows = [head.to(width - len("simulated ")).add("simulated ", "level.info").row(width)]
     rows += [text_row(text, width, style, 2) for text, style in words]
-    rows += air
     sides = [(now, "as it is"), (after, f"after: {step.remedy}")][: 2 if step.remedy else 1]
-    is_side_by_side = len(sides) == 2 and width >= LEAST_BESIDE
-    room = (height - len(rows)) // (1 if is_side_by_side or len(sides) == 1 else 2) - len(air)
-    if is_side_by_side:
-        half = width // 2 - 1
-        left_rows, right_rows = (_side(frame, at, words, view, half, room) for frame, words in sides)
-        return rows + [
-            Line().add_all(a).to(width - half).add_all(b).row(width) for a, b in zip(left_rows, right_rows, strict=True)
-        ]
-    for frame, heading in sides:
-        rows += _side(frame, at, heading, view, width, room) + air
-    return rows
+    beside = len(sides) if width >= LEAST_BESIDE else 1
+    room, wide = (height - len(rows)) * beside // len(sides), width // beside
+    painted = [_side(frame, at, heading, view, wide, room) for frame, heading in sides]
+    if beside == 1:
+        return rows + [row for side in painted for row in side]
+    return rows + [Line().add_all(a).add_all(b).row(width) for a, b in zip(*painted, strict=True)]
 
 
 def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) -> list[Row]:
-    """Return one chart with its verdict and words.
-
-    The host's lanes follow where there is room, under a heading.
-    """
+    """Return one chart with its verdict and words, below a heading."""
     position = position_of(frame, at)
-    rows = [Line().add("─ ", "rule").add(words, "heading").add(" ", "rule").rule(width).row(width)]
-    words_rows = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
-    least = len(rows) + CHART_FRAME + LEAST_CHART + words_rows
+    chart_rows = max(LEAST_CHART, min(MOST_CHART, room - SAID_ROWS - CHART_FRAME - 1))
+    rows = [heading(words, width, "heading")]
     if position is None:
         rows.append(text_row(f"GPU {at} is not among those that are watched (--gpus)", width, "dim", 2))
     else:
         g = ShownGpu(frame, view, position)
-        lanes = panes.lanes(g, width)
-        if room < least + len(lanes) + LEAST_CHART:
-            lanes = []
-        charts = max(LEAST_CHART, min(MOST_CHART, room - least + LEAST_CHART - len(lanes)))
-        rows += panes.chart(g, width, charts) + lanes
-        spoken = panes.evidence_rows(g, width, words_rows)
-        rows += spoken + [Line().row(width)] * (words_rows - len(spoken))
-    return rows + [Line().row(width)] * (least - len(rows))
+        rows += [*panes.chart(g, width, chart_rows), *panes.evidence_rows(g, width, SAID_ROWS)]
+    return rows + [Line().row(width)] * (1 + CHART_FRAME + chart_rows + SAID_ROWS - len(rows))
 
 
 def position_of(frame: Frame, at: int) -> int | None:

@@ -115,9 +115,8 @@ def _rows(finding: Finding, now: float, width: int, offset: float) -> list[Row]:
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
     words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
     lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t), whole=True)
-    forms = (f"   for {lasted} until now",) if finding.ended is None else ()
     # The time that it stood is never cut: on a narrow screen the words before it are.
-    lasted_text = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
+    lasted_text = f"   for {lasted}{' until now' if finding.ended is None else ''}"
     line.add(
         f"{level_glyph(level)} {shorten(words, width - line.width - len(lasted_text) - 2)}",
         f"level.{level}",

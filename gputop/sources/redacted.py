@@ -58,7 +58,6 @@ class RedactedAccess:
         return DeepLook(
             self._redacted_process(inspection.process),
             inspection.loader and self._redacted_process(inspection.loader),
-            exists=inspection.exists,
         )
 
     def command(self, identity: ProcessIdentity) -> str:

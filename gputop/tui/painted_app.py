@@ -236,12 +236,6 @@ class PaintedApp(App[int], Generic[Shown]):
         A second key in one burst may close a screen that is closed already."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
-    def copy_to_clipboard(self, text: str) -> None:
-        if self.terminal is None:
-            super().copy_to_clipboard(text)
-        else:
-            self.terminal.copy(text)
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "act" or self.counts(str(parameters[0]))
 

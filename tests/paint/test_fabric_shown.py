@@ -6,14 +6,12 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.model.snapshot import FabricPort, HostSample, Snapshot
-from gputop.monitor import Frame, Monitor
+from gputop.monitor import Monitor
 from gputop.output.snapshot_data import snapshot_data
 from gputop.paint import host_rows
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.host_rows import add_ports
 from gputop.paint.line import Row
 from gputop.paint.view import View
-from tests.support.frames import detail_page
 from tests.support.scenes import HOST, MACHINE, T0, gpu, train
 
 GB = 1e9
@@ -29,12 +27,6 @@ FABRIC = replace(
     tcp_retransmits=0,
 )  # fmt: skip
 WAITING = {"sm": 16.0, "tensor_active_pct": 4.0, "dram": 6.0, "power_w": 250.0, "nvlink_rx_bytes_per_s": 150 * GB}
-
-
-def _ports(frame: Frame) -> list[Row]:
-    page = detail_page(frame, 160)
-    add_ports(page)
-    return page.rows
 
 
 def _watched(seconds: int, host: HostSample, drops_per_s: float = 0.0, *, nccl: bool = True) -> Monitor:
@@ -84,19 +76,14 @@ def test_a_few_losses_are_noise() -> None:
 def test_where_there_is_no_fabric_nothing_of_it_is_shown() -> None:
     frame = _watched(45, HOST).latest
     assert frame is not None and frame.fabric is None
-    rows = [host_rows.load(frame, View(COLOUR), 240), *_ports(frame)]
-    assert "fabric" not in text_of(rows)
+    assert "fabric" not in text_of([host_rows.load(frame, View(COLOUR), 240)])
 
 
-def test_ports_are_shown_live_and_the_sums_in_a_replay() -> None:
+def test_traffic_is_shown_beside_the_host_and_ports_in_json() -> None:
     port = FabricPort("mlx5_0/1", "InfiniBand", "active", True, False, "4X NDR", 50 * GB, GB, 2 * GB, 1204, 0, None)
     frame = _watched(45, FABRIC, drops_per_s=40.0).latest
     assert frame is not None
-    live = replace(frame, snapshot=replace(frame.snapshot, fabric_ports=(port,)))
-    rows = text_of(_ports(live))
-    for words in ("mlx5_0/1", "400 Gb/s 4X NDR", "1.0 GB/s", "2.0 GB/s", "1,204", "n/a"):
-        assert words in rows
-    replayed = text_of(_ports(frame))
-    assert "1,200 drops in 30 s" in replayed and "sums over all ports" in replayed
-    assert "fabric ↓  2" in text_of([host_rows.load(frame, View(COLOUR), 240)])
-    assert snapshot_data(live.snapshot)["host"]["fabric_ports"][0]["drops"] == 1204
+    row = text_of([host_rows.load(frame, View(COLOUR), 240)])
+    assert "fabric ↓  2" in row and "1,200 drops in 30 s" in row
+    snapshot = replace(frame.snapshot, fabric_ports=(port,))
+    assert snapshot_data(snapshot)["host"]["fabric_ports"][0]["drops"] == 1204

@@ -42,7 +42,7 @@ class SimulatedAccess:
         process = self._find(identity)
         reason = GONE if process is None else SIMULATED
         words = () if process is None else tuple((process.static.command or "").split())
-        return DeepLook(InspectedProcess(identity, reason=reason), argv=words, exists=False)
+        return DeepLook(InspectedProcess(identity, reason=reason), argv=words)
 
     def command(self, identity: ProcessIdentity) -> str:
         """Return nothing: a simulated command line has no secret."""

@@ -220,7 +220,7 @@ class ProcessKeys(MainScreen):
         busiest = max(loaders, key=lambda p: p.cpu_pct or 0.0, default=None)
         loader = None if busiest is None else _identity(busiest)
         look = partial(access.look, _identity(process), loader)
-        self.push_screen(StacksScreen(process.pid, _command(process), look, may_copy=not self.view.read_only))
+        self.push_screen(StacksScreen(process.pid, _command(process), look))
 
     def _reachable(self) -> ProcessSample | None:
         """Return the selected process, or say why it is unreachable."""

@@ -15,7 +15,6 @@ from gputop.paint.process_actions import (
     look_rows,
     outcome_rows,
     outcome_words,
-    recipes,
     signal_choices,
     signal_rows,
     waiting_rows,
@@ -23,7 +22,7 @@ from gputop.paint.process_actions import (
 from gputop.paint.process_columns import DEFAULT, HEAD_ROWS, column_rows, listed, moved, toggled
 from gputop.system.worker import Worker
 from gputop.tui.screens.prompt import Prompt
-from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
+from gputop.tui.screens.scrolling import ListScreen, RowsScreen
 
 
 class EnvironmentScreen(RowsScreen, keys="environment"):
@@ -56,9 +55,6 @@ class EnvironmentScreen(RowsScreen, keys="environment"):
 
 # The deep look at one process: taken on its own thread, shown when it is complete.
 
-WITHOUT_COPIES: Hints = (("again", "stacks_again"),)
-WITH_COPIES: Hints = (*WITHOUT_COPIES, ("copy a command", "stacks_copy_1", "stacks_copy_2", "stacks_copy_3"))
-
 
 class Looked(Message):
     """A deep look has come back."""
@@ -69,13 +65,12 @@ class StacksScreen(RowsScreen, keys="stacks"):
 
     ``look`` blocks for some seconds: a daemon thread calls it, so that leaving never waits."""
 
-    KEYS = WITHOUT_COPIES
+    KEYS = (("again", "stacks_again"),)
 
-    def __init__(self, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool) -> None:
+    def __init__(self, pid: int, command: str, look: Callable[[], DeepLook]) -> None:
         super().__init__()
         self._pid = pid
         self._command = command
-        self._may_copy = may_copy
         self._inspection: DeepLook | None = None
         self._worker = Worker("look", look, lambda: self.post_message(Looked()))
 
@@ -96,18 +91,11 @@ class StacksScreen(RowsScreen, keys="stacks"):
             self.paint()
 
     def on_looked(self) -> None:
-        look = self._inspection = None if self._worker.error is not None else self._worker.latest
-        self.KEYS = WITH_COPIES if self._may_copy and look is not None and look.exists else WITHOUT_COPIES
+        self._inspection = None if self._worker.error is not None else self._worker.latest
         self.paint()
 
     def on_unmount(self) -> None:
         self._worker.stop()
-
-    def action_copy(self, number: int) -> None:
-        """Put a command into the clipboard of the terminal (OSC 52)."""
-        if self._inspection is not None and self._inspection.exists and self._may_copy:
-            commands = recipes(self._pid, self._inspection.argv, self._inspection.folder)
-            self.app.copy_to_clipboard(commands[number - 1].text)
 
 
 # Sending a signal: choose it, confirm it, see the outcome.

@@ -172,22 +172,22 @@ def test_what_would_give_the_permission(tmp_path: Path, scope: str | None, bound
 
 
 def test_commands_are_quoted_for_the_shell_and_never_carry_escape_sequences() -> None:
-    spy, nsys, torch = recipes(4711, ["python", "train.py", "--name", "it's big", "$(id)"], "/home/ml/my runs")
-    assert spy.text.endswith("--subprocesses --pid 4711\n")
-    assert nsys.lines[0] == "cd '/home/ml/my runs'"
-    assert nsys.lines[1].endswith("""python train.py --name 'it'"'"'s big' '$(id)'""")
-    assert "profiler.step()" in torch.text
-    compile(torch.text, "snippet", "exec")
-    hostile = recipes(1, ["python", "\x1b[201~\nrm -rf /"], "/tmp/\x1b]0;x")
-    assert all(line.isprintable() for recipe in hostile for line in recipe.lines)
-    assert hostile[1].lines[0].endswith(" COMMAND")
+    argv = ["python", "train.py", "--name", "it's big", "$(id)"]
+    spy, nsys, torch = (lines for _, lines in recipes(4711, argv, "/home/ml/my runs"))
+    assert spy[-1].endswith("--subprocesses --pid 4711")
+    assert nsys[0] == "cd '/home/ml/my runs'"
+    assert nsys[1].endswith("""python train.py --name 'it'"'"'s big' '$(id)'""")
+    compile("\n".join(torch), "snippet", "exec")
+    hostile = [lines for _, lines in recipes(1, ["python", "\x1b[201~\nrm -rf /"], "/tmp/\x1b]0;x")]
+    assert all(line.isprintable() for lines in hostile for line in lines)
+    assert hostile[1][0].endswith(" COMMAND")
 
 
 def test_the_profilers_commands_end_in_the_line_that_reads_what_they_wrote() -> None:
-    _, nsys, torch = recipes(4711, ["python", "train.py"], None)
-    assert nsys.lines[-2].startswith("nsys export --type sqlite ") and "profile-4711.nsys-rep" in nsys.lines[-2]
-    assert nsys.lines[-1] == "gputop trace profile-4711.sqlite"
-    assert "trace.json.gz" in torch.lines[2] and torch.lines[-1].endswith("gputop trace trace.json.gz")
+    nsys, torch = (lines for _, lines in recipes(4711, ["python", "train.py"], None)[1:])
+    assert nsys[-2].startswith("nsys export --type sqlite ") and "profile-4711.nsys-rep" in nsys[-2]
+    assert nsys[-1] == "gputop trace profile-4711.sqlite"
+    assert "trace.json.gz" in torch[2] and torch[-1].endswith("gputop trace trace.json.gz")
 
 
 def test_equal_stacks_are_painted_once_with_how_often_they_were_seen() -> None:
