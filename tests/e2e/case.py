@@ -48,7 +48,7 @@ class Case(NamedTuple):
     hangs_s: float | None = None
     """So long after its start that file system stops to answer."""
     changes: int = 0
-    """How many changes of the verdict the job's own course brings: it stops, or begins to save."""
+    """How many changes of the verdict the job's own course brings, such as that it stops."""
     watch_s: float | None = None
     """How long it must be watched, where that is longer than others are."""
 

@@ -12,15 +12,8 @@ from gputop.model.snapshot import Snapshot
 from gputop.recording.reader import Recording
 from gputop.sources.recorded import RecordedSource
 from tests.session.test_report import moment as snapshot_of
+from tests.support.exported import Clock
 from tests.support.recording_frames import T0, written
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(scope="module", params=["r.jsonl.gz", "r.jsonl"])

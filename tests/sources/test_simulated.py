@@ -20,16 +20,6 @@ SOME_NAMES = [pytest.param(name, marks=pytest.mark.slow if n % 3 else ()) for n,
 """The quick part takes each third scenario through what needs many moments of it."""
 
 
-class Clock:
-    """A clock that stands where it was put."""
-
-    def __init__(self, t: float = STARTED) -> None:
-        self.t = t
-
-    def __call__(self) -> float:
-        return self.t
-
-
 def _broken(metrics: dict[str, Metric], row: object) -> list[tuple[str, object]]:
     return [
         (key, value)
@@ -102,7 +92,7 @@ def test_every_scenario_has_a_line_and_an_expected_diagnosis() -> None:
 
 
 def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_begins() -> None:
-    past = list(SimulatedSource(clock=Clock()).past(3700.0))
+    past = list(SimulatedSource(clock=lambda: STARTED).past(3700.0))
     steps = [round(b.t - a.t, 6) for a, b in pairwise(past)]
     assert steps == [25.0] * 120 + [5.0] * 114 + [1.0] * 129
     assert past[0].t == STARTED - 3700.0 and past[-1].t == STARTED - 1.0

@@ -22,7 +22,6 @@ _IN = struct.Struct("=IIQQIIII")
 _OUT = struct.Struct("=IiQ")
 _ATTR = struct.Struct("=QQQQQQIIIIIIIIII")
 _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _RELEASE, _INIT, _OPENDIR, _READDIR = 1, 2, 3, 14, 15, 18, 26, 27, 28
-_WRITE, _FSYNC = 16, 20
 _FLUSH, _RELEASEDIR, _BATCH_FORGET = 25, 29, 42
 _NO_SUCH_FILE, _NOT_THERE = -2, -38
 _DETACH = 2
@@ -112,11 +111,7 @@ def _answer(code: int, node: int, body: bytes, delay_s: float) -> bytes | tuple[
         _, _, size = struct.unpack_from("=QQI", body)
         time.sleep(delay_s)
         return bytes(size)
-    if code == _WRITE:
-        _, _, size = struct.unpack_from("=QQI", body)
-        time.sleep(delay_s)
-        return struct.pack("=II", size, 0)
-    if code in (_FSYNC, _READDIR, _RELEASE, _RELEASEDIR, _FLUSH):
+    if code in (_READDIR, _RELEASE, _RELEASEDIR, _FLUSH):
         return b""
     return _NOT_THERE, b""
 

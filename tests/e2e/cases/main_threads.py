@@ -94,35 +94,6 @@ def slow_reader(gpu: Gpu) -> None:
     gpu.train(printed(), 0.08)
 
 
-EVERY_S, SAVES_S = 12.0, 4.0
-
-
-@case(
-    ("checkpoint_pause",),
-    says=("the main thread waited for it",),
-    cores=0.2,
-    mount_s=0.1,
-    changes=1,
-    watch_s=50.0,
-    never=("network", "disk"),
-)
-def slow_checkpoint(gpu: Gpu) -> None:
-    """A checkpoint on a slow file system: few bytes, and the main thread waits for each of them."""
-    file = os.open(gpu.mount, os.O_WRONLY)
-
-    def batches() -> Iterator[bytes]:
-        saved = time.monotonic()
-        while True:
-            if time.monotonic() - saved >= EVERY_S:
-                end = time.monotonic() + SAVES_S
-                while time.monotonic() < end:
-                    os.pwrite(file, bytes(4096), 0)
-                saved = time.monotonic()
-            yield b""
-
-    gpu.train(batches(), 0.2)
-
-
 STEPS, EVALUATES_S = 15, 3.0
 
 

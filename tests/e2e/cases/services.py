@@ -15,7 +15,7 @@ from multiprocessing.managers import BaseManager
 from tests.e2e.case import case
 from tests.e2e.cases.torch_loaders import loader
 from tests.e2e.job import Gpu
-from tests.e2e.loads import BATCH_BYTES, compute, connect, fed_by, receive
+from tests.e2e.loads import BATCH_BYTES, compute, fed_by
 
 
 class Tokenizer:
@@ -143,37 +143,3 @@ def _pinned(index: int) -> bytes:
 def pinned_workers(gpu: Gpu) -> None:
     """A library pins every worker to one core, the same one, while the main process may run on all."""
     gpu.train(iter(loader(_pinned, workers=3)), 0.01)
-
-
-SERVICE = """
-import socket, sys, time
-server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-server.settimeout(60.0)
-connections = [server.accept()[0] for _ in range(2)]
-while True:
-    for connection in connections:
-        if not connection.recv(1): sys.exit()
-        end = time.monotonic() + 0.3
-        while time.monotonic() < end: sum(range(200))
-        connection.sendall(bytes(4096))
-"""
-
-
-@case(
-    ("dataloader_cpu",), ("cpu", "queued"), 1, ("this host",), cores=1.0, watch_s=60.0, changes=1,
-    never=("lock", "disk"),
-)  # fmt: skip
-def service_beside(gpu: Gpu) -> None:
-    """Workers that ask a service of this machine, no relative of theirs, which computes on one core for both."""
-    # Through a shell that ends, it is nobody's child. It ends with its connections.
-    words = [sys.executable, "-c", SERVICE, str(gpu.own_port)]
-    subprocess.run(["sh", "-c", '"$@" &', "sh", *words], start_new_session=True, check=True)
-    time.sleep(1.0)
-
-    def asked() -> Iterator[bytes]:
-        connection = connect(gpu.own_port)
-        while True:
-            connection.sendall(b"?")
-            yield receive(connection)
-
-    gpu.train(fed_by([asked, asked]), 0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from tests.support.fake_app import app_on, hand_in, playback_on, screen_rows, sc
 from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train
 from tests.support.steady_pilot import shown
+from tests.support.waiting import until
 
 
 def _fake(proc: Path, pid: int, tids: dict[int, tuple[str, str, str, str]], starttime: int = 500) -> None:
@@ -63,10 +63,7 @@ def test_the_watch_reads_this_very_process_and_ends() -> None:
     times = iter(range(100))
     watch = ThreadWatch(os.getpid(), None, clock=lambda: float(next(times)))
     watch.ask()
-    for _ in range(200):
-        if watch.latest is not None:
-            break
-        time.sleep(0.05)
+    until(lambda: watch.latest is not None)
     assert watch.latest is not None and watch.latest.threads[0].tid == os.getpid()
     threads = [thread for thread in threading.enumerate() if thread.name == "gputop-threads"]
     watch.close()
@@ -89,11 +86,7 @@ def test_an_error_while_threads_are_read_is_told_and_the_next_reading_comes(monk
     try:
         for wanted in ("its threads cannot be read: RecursionError", "x"):
             watch.ask()
-            for _ in range(200):
-                if watch.latest is not None and watch.latest.reason == wanted:
-                    break
-                time.sleep(0.05)
-            assert watch.latest is not None and watch.latest.reason == wanted
+            until(lambda: watch.latest is not None and watch.latest.reason == wanted)  # noqa: B023
     finally:
         watch.close()
 
