@@ -1,7 +1,6 @@
-"""Reads Chrome traces of Kineto (torch.profiler), new and old, for CUDA and ROCm, into columns.
+"""Reads Chrome traces of Kineto (torch.profiler) into columns.
 
-Categories and arguments are Kineto's (libkineto, ActivityType.h and output_json.cpp); traces of PyTorch up to 1.8 use
-other names for the same things. Nothing is analysed here.
+Categories and arguments are Kineto's (libkineto, ActivityType.h and output_json.cpp). Nothing is analysed here.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ _KEYS = {
 
 
 class Args(Struct, gc=False, frozen=True, rename=_KEYS):
-    """Arguments of an event that are used here.
-
-    Only ROCm's traces need ``grid``. The fields after it are of collectives and hardware counters.
-    """
+    """Arguments of an event that are used here."""
 
     name: Any = None
     device: Value = None
@@ -59,7 +55,6 @@ class Args(Struct, gc=False, frozen=True, rename=_KEYS):
     correlation: Value = None
     bytes: Value = None
     blocks: Value = None
-    grid: Any = None
     operation: Value = None
     group: Value = None
     seq: Value = None
@@ -96,8 +91,8 @@ def plain(event: ChromeEvent) -> ChromeEvent:
         dur=float(event.dur),  # type: ignore[arg-type]
         args=replace(
             args,
-            device=whole(args.device if args.device is not None else event.pid),
-            stream=whole(args.stream if args.stream is not None else event.tid),
+            device=whole(args.device),
+            stream=whole(args.stream),
             correlation=whole(args.correlation),
             bytes=whole(args.bytes),
             blocks=_positive(args.blocks),
@@ -121,22 +116,10 @@ def _positive(value: Value) -> float:
     return float(value) if isinstance(value, int | float) and 0.0 < value < _MOST_BLOCKS else float(ABSENT)
 
 
-def blocks_of(grid: Any) -> float:
-    """The number of blocks of a grid ``[x, y, z]``.
-
-    -1 for anything else.
-    """
-    if not isinstance(grid, list) or not grid or not all(isinstance(side, int) and side > 0 for side in grid):
-        return float(ABSENT)
-    return float(min(math.prod(grid), 1 << 62))
-
-
-_SPANS: dict[str, int] = {
-    "cpu_op": OPERATOR, "Operator": OPERATOR, "user_annotation": ANNOTATION, "python_function": PYTHON,
-}  # fmt: skip
-_CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
-_KERNELS = frozenset({"kernel", "Kernel"})
-_COPIES = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
+_SPANS: dict[str, int] = {"cpu_op": OPERATOR, "user_annotation": ANNOTATION, "python_function": PYTHON}
+_CALLS = frozenset({"cuda_runtime", "cuda_driver"})
+_COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
+_WORK = _COPIES | {"kernel"}
 _OF_XPROF = re.compile(r"/(device|host):\w+")
 _FOREIGN = re.compile(r"(mtia|xpu|hpu|privateuse1)_?\w*$")
 _NAME, _THREAD = attrgetter("name"), attrgetter("pid", "tid")
@@ -166,7 +149,6 @@ def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -
     trace.truncated = events.truncated or text.truncated
     trace.dropped_events += events.dropped
     _describe(trace, framing(events.head, events.tail), filler.base_us)
-    _fill_blocks(trace)
     check_times(trace, -round((filler.base_us or 0.0) * 1000.0))
     return trace
 
@@ -191,7 +173,7 @@ class _Filler:
         for category, group in groups.items():
             if category == "hardware_counters":
                 self._counters(group)
-            elif category in _SPANS or category in _CALLS or category in _KERNELS or category in _COPIES:
+            elif category in _SPANS or category in _CALLS or category in _WORK:
                 self._fill(category, [event for event in group if event.ph == "X"])
             elif category is None:
                 self._note_processes(group)
@@ -228,7 +210,7 @@ class _Filler:
         trace = self._trace
         args: list[Any] = [event.args or NO_ARGS for event in group]
         rows = (*self._times(group), array("i", list(map(trace.names.__getitem__, map(_NAME, group)))))
-        if category in _KERNELS or category in _COPIES:
+        if category in _WORK:
             self._append_work(rows, args, category in _COPIES)
             return
         threads = array("i", list(map(trace.threads.__getitem__, map(_THREAD, group))))
@@ -255,8 +237,6 @@ class _Filler:
         kinds = array("b", [COPY] * len(names) if copies else list(map(self._kernel_kind, names)))
         # Kineto writes 0 for kernels that it could not estimate, such as Hopper's with much shared memory.
         blocks = array("f", [value if 0.0 < (value := arg.blocks or 0.0) < _MOST_BLOCKS else ABSENT for arg in args])
-        pairs = zip(blocks, args, strict=True)
-        grids = array("f", [ABSENT if has != ABSENT else blocks_of(arg.grid) for has, arg in pairs])
         gpu = self._trace.gpu
         first = len(gpu)
         gpu.extend(
@@ -266,7 +246,6 @@ class _Filler:
             array("q", [arg.stream for arg in args]),
             array("q", [arg.correlation for arg in args]),
             array("q", [ABSENT if arg.bytes is None else arg.bytes for arg in args]),
-            grids,
             blocks,
         )
         for number, arg in enumerate(args, first):
@@ -304,6 +283,11 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
                 _count(properties.get("numSms")),
                 _count(properties.get("computeMajor")),
             )
+    # One that is not described is of a process that sees fewer: if all that are described are alike, it is too.
+    if len({replace(device, index=0) for device in trace.devices.values()}) == 1:
+        known = next(iter(trace.devices.values()))
+        for index in set(trace.gpu.device) - set(trace.devices):
+            trace.devices[index] = replace(known, index=index)
     distributed = meta.get("distributedInfo")
     if isinstance(distributed, dict):
         rank = distributed.get("rank")
@@ -314,25 +298,6 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
         begin = base_us * 1e-6 + (float(base_ns) * 1e-9 if isinstance(base_ns, int | float) else 0.0)
         # Before 2001 it is not Unix time but the time since some start.
         trace.begin_unix_s = begin if 1e9 <= begin < 1e11 else None
-
-
-def _fill_blocks(trace: Trace) -> None:
-    """Fill blocks per multiprocessor from the grids (ROCm).
-
-    Devices that the file does not describe are filled, too.
-
-    A device that is not described is one of a process that sees fewer: if all that are described are alike, it is too.
-    """
-    alike = {(device.name, device.sm_count, device.compute_major) for device in trace.devices.values()}
-    if len(alike) == 1:
-        ((name, count, major),) = alike
-        for index in set(trace.gpu.device) - set(trace.devices):
-            trace.devices[index] = TraceDevice(index, name, count, major)
-    counts = {index: device.sm_count for index, device in trace.devices.items()}
-    gpu = trace.gpu
-    for number, (grid, device) in enumerate(zip(gpu.grid, gpu.device, strict=True)):
-        if grid != ABSENT and gpu.blocks_per_sm[number] == ABSENT and (count := counts.get(device)):
-            gpu.blocks_per_sm[number] = grid / count
 
 
 def _count(value: Any) -> int | None:

@@ -70,8 +70,8 @@ class Columns(Struct):
 class GpuEvents(Columns):
     """Kernels, copies and memsets.
 
-    ``size_bytes`` is a copy's, ``grid`` the number of blocks, ``blocks_per_sm`` that over the multiprocessors. What the
-    file does not say is -1. ``correlation`` joins an event to the call that launched it.
+    ``size_bytes`` is a copy's, ``blocks_per_sm`` a kernel's. What the file does not say is -1. ``correlation`` joins an
+    event to the call that launched it.
     """
 
     kind: array[int] = _column("b")
@@ -79,12 +79,11 @@ class GpuEvents(Columns):
     stream: array[int] = _column("q")
     correlation: array[int] = _column("q")
     size_bytes: array[int] = _column("q")
-    grid: array[float] = _column("f")
     blocks_per_sm: array[float] = _column("f")
 
 
 class Calls(Columns):
-    """Calls of the CUDA or HIP runtime and driver on the host."""
+    """Calls of the CUDA runtime and driver on the host."""
 
     thread: array[int] = _column("i")
     correlation: array[int] = _column("q")
@@ -163,7 +162,7 @@ class Trace(Struct):
 
     ``begin_unix_s`` is the Unix time of nanosecond 0, None where the file does not tell; ``rank`` likewise.
     ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read, ``foreign`` counts
-    device events of categories that are neither CUDA's nor ROCm's. ``threads`` are names of the thread numbers.
+    device events of categories that are not CUDA's. ``threads`` are names of the thread numbers.
     ``warnings`` are the profiler's own. ``other_processes`` are processes of a JAX or TensorFlow trace.
     """
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 from gputop.features.traces.kernel_names import qualified
 
 _FAMILIES: tuple[str, ...] = (
-    # NCCL, RCCL, MSCCL, and MSCCL++ (microsoft/mscclpp src/ext/collectives: mscclpp::allreduceAllPairs …).
-    r"^(?:\w+::)*(?:nccl|rccl|msccl)",
+    # NCCL, MSCCL, and MSCCL++ (microsoft/mscclpp src/ext/collectives: mscclpp::allreduceAllPairs …).
+    r"^(?:\w+::)*(?:nccl|msccl)",
     # DeepEP and its relatives (deepseek-ai/DeepEP csrc/kernels: deep_ep::legacy::internode::dispatch,
     # deep_ep::elastic::combine_impl; branch hybrid-ep: hybrid_ep::dispatch_kernel; deepseek-ai/profile-data:
     # dpsk::ep::internode::combine; Mooncake and NIXL keep DeepEP's layout).
@@ -26,9 +26,6 @@ _FAMILIES: tuple[str, ...] = (
     r"(?<![a-z])a2a(?![a-z])",
     # UCCL (uccl-project/uccl ep/src: uccl::internode_ll::dispatch).
     r"\buccl\w*::",
-    # MORI (ROCm/mori src/ops/dispatch_combine: EpDispatchInterNodeKernel, EpCombineIntraNodeKernel; src/collective:
-    # mori::collective::OneShotAll2allKernel).
-    r"\bmori\w*::(?:moe|collective|shmem|io)\b",
     r"\bep_?(?:dispatch|combine)_?(?:int(?:er|ra)|low_?latency|sync|all|copy)",
     r"(?<![a-z])int(?:er|ra)_?node(?![a-z]*_?(?:gemm|attn))",
     # TensorRT-LLM, FlashInfer (NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels: moeA2ADispatchKernel,
@@ -37,8 +34,8 @@ _FAMILIES: tuple[str, ...] = (
     # TransformerEngine (transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu: kuserbuffers_pushsend,
     # userbuffers_fp16_sum_inplace_gpu_rr_rs_oop).
     r"userbuffers",
-    # NVSHMEM, ROC_SHMEM (NVIDIA/nvshmem src/host/stream: alltoall_on_stream_kernel, nvshmemi_proxy_quiet_entrypoint).
-    r"(?:nv|roc)shmem",
+    # NVSHMEM (NVIDIA/nvshmem src/host/stream: alltoall_on_stream_kernel, nvshmemi_proxy_quiet_entrypoint).
+    r"nvshmem",
     r"(?:fcollect|rdxn|barrier|broadcast|alltoall|reducescatter|sync|signal_wait_until)_on_stream_kernel",
     # PyTorch's symmetric memory (pytorch/pytorch torch/csrc/distributed/c10d: c10d::nvshmem_extension::allToAllV,
     # multimem_all_reduce_kernel, two_shot_all_reduce_kernel_inplace, put_signal_kernel).

@@ -29,14 +29,12 @@ SYNC_SLACK_NS = 2_000
 DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#(_\w+?)\.__next__$")
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
 """The iterator of a DataLoader without workers."""
-SYNC_CALLS = re.compile(
-    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(_|$|2D|3D)"
-)
-ALLOCATOR_CALLS = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
-MODULE_CALLS = re.compile(r"cu(Module|Library)(Load|GetFunction)|(cuda|hip)(Module|Library)Load|hipModuleGetFunction")
-EVENT_CALLS = re.compile(r"(cuda|hip)StreamWait(Event|Value)|cuStreamWait|(cuda|hip|cu)LaunchHostFunc")
+SYNC_CALLS = re.compile(r"cuda(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|cudaMemcpy(_|$|2D|3D)")
+ALLOCATOR_CALLS = re.compile(r"cuda(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
+MODULE_CALLS = re.compile(r"cu(Module|Library)(Load|GetFunction)|cuda(Module|Library)Load")
+EVENT_CALLS = re.compile(r"cudaStreamWait(Event|Value)|cuStreamWait|(cuda|cu)LaunchHostFunc")
 """Calls after which a stream may wait for something else than its own work."""
-GRAPH_LAUNCH = re.compile(r"(cuda|hip|cu)GraphLaunch")
+GRAPH_LAUNCH = re.compile(r"(cuda|cu)GraphLaunch")
 Rows = list[tuple[int, int, int]]
 """(begin, end, number), sorted."""
 

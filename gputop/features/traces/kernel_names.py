@@ -1,7 +1,6 @@
 """Parses kernel names: function, short form, category.
 
-Names come demangled from CUPTI and, for some of ROCm's kernels, mangled by the Itanium C++ ABI. Only the name itself
-is used: a category is a convention of those who name kernels, never a measurement.
+Only the name itself is used: a category is a convention of those who name kernels, never a measurement.
 """
 
 from __future__ import annotations
@@ -15,21 +14,17 @@ CATEGORIES = (
 """Categories of GPU work, in the order in which they are printed for equal times."""
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|<unnamed>::|_GLOBAL__N_[\w.]*::|_INTERNAL_\w+::")
-_MANGLED = re.compile(r"_ZN?(?=\d)")
-_LENGTH = re.compile(r"\d+")
-_LEAST_LETTERS = 3
 _TYPES = frozenset(
     {"int", "float", "double", "half", "long", "unsigned int", "bool", "char", "__half", "__nv_bfloat16"}
 )
 _WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kentry", "kernel", "kernel2", "globalKernel"})
-"""Functions that only start what their first template argument names: of CUTLASS, CuTe and Composable Kernel."""
+"""Functions that only start what their first template argument names: of CUTLASS and CuTe."""
 _GENERIC = re.compile(
     r"(?:vectorized_|unrolled_|legacy_)?elementwise_kernel\w*$|reduce_kernel$|multi_tensor_apply_kernel$"
 )
 _OPERATION = re.compile(
     r"\b(\w+?)(?:_kernel_cuda|_kernel_impl|_cuda|_kernel|Functor|Ops)\b|\bCUDAFunctor(?:OnSelf|OnOther)?_(\w+)"
 )
-_TENSILE_TILE = re.compile(r"MT\d+x\d+x\d+")
 _SAYS_NOTHING = re.compile(
     r"(gpu|.*elementwise|.*reduce|opmath|opmath_gpu|Binary|AUnary|BUnary|Unary|.*OnSelf|.*OnOther|func_wrapper|Base|.*impl)$",
     re.IGNORECASE,
@@ -44,8 +39,6 @@ def qualified(kernel: str) -> str:
 
 def _split(kernel: str) -> tuple[str, str]:
     """The qualified name, and the text of its template arguments."""
-    if _MANGLED.match(kernel):
-        return _demangled(kernel)
     text = _ANONYMOUS.sub("", kernel)
     if text.startswith("std::enable_if<"):
         text = _after_brackets(text, len("std::enable_if")).removeprefix("::type").lstrip()
@@ -81,45 +74,12 @@ def _after_brackets(text: str, at: int) -> str:
     return text
 
 
-def _demangled(kernel: str) -> tuple[str, str]:
-    """Name of a mangled function, and its first named template argument."""
-    match = _MANGLED.match(kernel)
-    parts, at = _parts(kernel, match.end() if match else 0)
-    inner: list[str] = []
-    if kernel[at : at + 1] == "I":
-        for number in _LENGTH.finditer(kernel, at):
-            inner, _ = _parts(kernel, number.start())
-            if inner and len(inner[-1]) >= _LEAST_LETTERS:
-                break
-    return "::".join(parts) or kernel, inner[-1] if inner else ""
-
-
-def _parts(kernel: str, at: int) -> tuple[list[str], int]:
-    """Consecutive names in a mangled name, and their end.
-
-    Each one follows its length.
-    """
-    parts: list[str] = []
-    while (number := _LENGTH.match(kernel, at)) is not None:
-        end = number.end() + int(number[0][:4])
-        part = kernel[number.end() : end]
-        if not part.isidentifier():
-            break
-        if not part.startswith("_GLOBAL__N_"):
-            parts.append(part)
-        at = end
-    return parts, at
-
-
 @lru_cache(maxsize=4096)
 def short_name(kernel: str) -> str:
     """A kernel's own name, or the wrapped one.
 
     A wrapper runs its template argument: ``elementwise Mul``.
     """
-    if kernel.startswith("Cijk_") and (tile := _TENSILE_TILE.search(kernel)):
-        # Tensile's names are a list of some fifty settings: the layout and the tile tell them apart.
-        return f"{'_'.join(kernel.split('_')[:5])} {tile[0]}"
     name, arguments = _split(kernel)
     last = name.rsplit("::", 1)[-1].strip()
     if last in _WRAPPERS and arguments:
@@ -158,11 +118,11 @@ _CATEGORY: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("reduction", r"triton_red|triton_per|splitkreduce|reducesplitk"),
         (
             "gemm",
-            r"gemm|gemv|matmul|cijk_|nvjet|xmma|cublas|tensorop|bmm_|_mm_|triton_tem|convol|conv\d|_conv|dgrad|wgrad|fprop"
-            r"|winograd|implicit|cask|scudnn|hcudnn|cgemm|mfma",
+            r"gemm|gemv|matmul|nvjet|xmma|cublas|tensorop|bmm_|_mm_|triton_tem|convol|conv\d|_conv|dgrad|wgrad|fprop"
+            r"|winograd|implicit|cask|scudnn|hcudnn|cgemm",
         ),
         ("copy", r"copy|memcpy|memset|transpose|nchwtonhwc|nhwctonchw|permute|indexselect|gather|scatter|im2"),
-        ("reduction", r"reduce|softmax|scan|sort|topk|argmax|rocprim"),
+        ("reduction", r"reduce|softmax|scan|sort|topk|argmax"),
         ("elementwise", r"elementwise|multi_tensor|foreach|pointwise|dropout|fill|arange|act_and_mul|triton_"),
     )
 )

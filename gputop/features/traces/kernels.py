@@ -158,7 +158,7 @@ def median_kernel_us(events: DeviceEvents) -> float | None:
 
 
 _FP32_GEMM = re.compile(r"sgemm", re.IGNORECASE)
-_TENSOR_CORE_GEMM = re.compile(r"tensorop|16816|1688|hmma|wgmma|gmma|tf32|bf16|f16|fp16|mfma|mma_", re.IGNORECASE)
+_TENSOR_CORE_GEMM = re.compile(r"tensorop|16816|1688|hmma|wgmma|gmma|tf32|bf16|f16|fp16|mma_", re.IGNORECASE)
 
 
 def fp32_gemm_pct(trace: Trace, events: DeviceEvents) -> float | None:

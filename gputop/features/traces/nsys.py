@@ -170,7 +170,7 @@ class _Export:
         self._trace.gpu.extend(
             [row[0] for row in rows], [row[1] for row in rows], [self._trace.names[name] for name in names], kinds,
             [max(0, _number(row[2])) for row in rows], [_number(row[3]) for row in rows],
-            [_number(row[4]) for row in rows], sizes or absent, absent, blocks or absent,
+            [_number(row[4]) for row in rows], sizes or absent, blocks or absent,
         )  # fmt: skip
 
     def _calls(self) -> None:

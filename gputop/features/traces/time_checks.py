@@ -24,10 +24,8 @@ NOT_SEQUENTIAL = 0.5
 """A stream on which more of the events overrun is not one stream: nothing is cut there."""
 BEFORE_HOST_NS = 3600 * 10**9
 """A kernel so long before the host's first event has no time."""
-KERNEL_LAUNCH = re.compile(
-    r"(cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel|hip(Ext)?ModuleLaunch|cuLaunch\w*Kernel"
-)
-_CAPTURE = re.compile(r"(cuda|hip|cu)Stream(Begin|End)Capture")
+KERNEL_LAUNCH = re.compile(r"cudaLaunch(Cooperative)?Kernel|cuLaunch\w*Kernel")
+_CAPTURE = re.compile(r"(cuda|cu)Stream(Begin|End)Capture")
 
 
 def check_times(trace: Trace, zero: int) -> None:

@@ -96,6 +96,8 @@ def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuRep
     choice = choice or StepChoice()
     if not len(trace.gpu):
         raise TraceError(f"{trace.path}: {_without_work(trace)}")
+    if trace.names.matching(re.compile("hip(Launch|Module|Memcpy)").match):
+        raise TraceError(f"{trace.path}: a trace of ROCm, which is not read: NVIDIA GPUs only")
     host = _host_side(trace, choice)
     return tuple(_gpu(trace, device, host, choice) for device in sorted(set(trace.gpu.device)))
 
@@ -106,7 +108,7 @@ def _without_work(trace: Trace) -> str:
         return f"no kernels; the profiler says: {'; '.join(trace.warnings[:MOST_WARNINGS])}"
     if trace.foreign:
         most_frequent = max(trace.foreign, key=lambda category: trace.foreign[category])
-        return f"not a CUDA or ROCm trace: {trace.foreign[most_frequent]} events of category {most_frequent!r}"
+        return f"not a CUDA trace: {trace.foreign[most_frequent]} events of category {most_frequent!r}"
     if trace.doubts.untimed:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if trace.dropped_events:
