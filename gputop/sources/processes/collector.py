@@ -20,7 +20,7 @@ from gputop.sources.processes.process_facts import FactsReader, allowed_cores, a
 from gputop.sources.processes.process_table import EXITED, ProcessTable, VisibilityCheck, notices_of
 from gputop.sources.processes.process_threads import HostThreads
 from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, find_ray_tasks, find_trees
-from gputop.sources.processes.related_processes import CgroupCache, find_related
+from gputop.sources.processes.related_processes import find_parents
 from gputop.sources.processes.share_collector import ShareCollector
 from gputop.sources.processes.watched import WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S, Descriptors, Stat, parse_uptime, text_of
@@ -56,7 +56,6 @@ class ProcessCollector:
         self._facts = FactsReader(proc, sys)
         self._descriptors = Descriptors()
         self._outsiders = Outsiders(proc, self._facts.user)
-        self._groups = CgroupCache(proc)
         self._queued_at: float | None = None
         self.shares = ShareCollector(proc)
         self._members: dict[int, Member] = {}
@@ -165,10 +164,8 @@ class ProcessCollector:
         places.update(find_ray_tasks(self._table, places, command_of))
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self.shares.waits(place.gpu)]
         if waiting:
-            self._groups.begin({pid for pid, _ in self._table.items()})
             with self.shares.lookups(now) as (holds, other_end):
-                groups = self._groups.group_of
-                places.update(find_related(self._table, places, waiting, holds, other_end, groups))
+                places.update(find_parents(self._table, places, waiting, holds, other_end))
             places.update(self.shares.services(now, self._table, places))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}

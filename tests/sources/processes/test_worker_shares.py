@@ -23,7 +23,7 @@ from gputop.sources.processes.outsiders import Outsiders
 from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
 from gputop.sources.processes.process_tree import find_trees
-from gputop.sources.processes.related_processes import CgroupCache, connected, find_related
+from gputop.sources.processes.related_processes import find_parents
 from gputop.sources.processes.socket_activity import SocketReader
 from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
 from gputop.sources.processes.wait_observation import Job, WaitObservation
@@ -387,49 +387,32 @@ def test_what_was_no_outsider_before_is_not_charged_with_its_whole_life(fake: Fa
     assert _taken(fake, outsiders, T + 3.0, 300, 310, 320, 330) == {"make": 100, "new": 50}
 
 
-def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
+def test_a_parent_counts_only_if_a_pipe_or_a_socket_connects_it(fake: FakeProc) -> None:
     holds = {
         1: fds({5, 7}, {5}), 2: fds({5}, {5}), 3: fds(writes={7}), 4: fds({9}, {9}),
         5: HeldInodes(NONE, NONE, frozenset((50,)), NONE), 6: HeldInodes(NONE, NONE, frozenset((60,)), NONE),
     }  # fmt: skip
+    ends = {50: 60, 60: 50}
 
-    def link(feeder: int, root: int) -> bool:
-        return connected(holds[feeder], holds[root], {{50: 60, 60: 50}[inode] for inode in holds[root].sockets})
+    def is_found(parent: int, root: int) -> bool:
+        fake.process(ROOT, ppid=400)
+        fake.process(400, "server", "server")
+        table = ProcessTable(str(fake.proc))
+        table.refresh(0.0)
+        trees = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
+        held = {ROOT: holds[root], 400: holds[parent]}
+        return list(find_parents(table, trees, [ROOT], held.get, ends.get)) == [400]
 
-    assert link(2, 1)  # both ends of a queue
-    assert not link(3, 1)  # the end by which a child learns of its parent's death
-    assert not link(4, 1)
-    assert link(6, 5)
+    assert is_found(2, 1)  # both ends of a queue
+    assert not is_found(3, 1)  # the end by which a child learns of its parent's death
+    assert not is_found(4, 1)
+    assert is_found(6, 5)
 
 
 def test_looks_are_counted_and_said_in_words() -> None:
     looks = main_looks((state, 1) for state in ("queue", "run", "queue", "in a state of tomorrow"))
     assert looks.words == "queue 2, run 1, other 1"
     assert (looks.count_of("queue"), looks.count_of("lock"), looks.total, looks.waiting) == (2, 0, 4, 3)
-
-
-def test_a_helper_of_the_same_container_is_found_although_its_session_is_another(fake: FakeProc) -> None:
-    docker, other = (f"0::/system.slice/docker-{letter * 64}.scope\n" for letter in "ab")
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
-    fake.process(ROOT, session=100, cgroup=docker)
-    fake.process(400, "server", "server", session=400, cgroup=docker, cpu_ticks=9000)
-    fake.process(500, "server", "server", session=500, cgroup=other)
-    fake.process(600, "server", "server", session=600, cgroup=docker)
-    table = ProcessTable(str(fake.proc))
-    table.refresh(0.0)
-    roots = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
-    holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
-    ends: dict[int, int] = {}
-    groups = CgroupCache(str(fake.proc))
-    found = find_related(table, roots, [ROOT], holds.get, ends.get, groups.group_of)
-    assert list(found) == [400]
-    assert found[400].reason == "R6 same job or container, connected by a pipe or a socket"
-    assert found[400].gpu == 0 and found[400].may_feed
-    # Nobody's group is known on a bare machine: then only the session counts.
-    assert find_related(table, roots, [ROOT], holds.get, ends.get) == {}
-    fake.write("proc/400/cgroup", other)
-    groups.begin({ROOT, 500, 600})
-    assert list(find_related(table, roots, [ROOT], holds.get, ends.get, groups.group_of)) == []
 
 
 @pytest.mark.parametrize(("every_s", "most"), [(0.25, 1), (1.0, 6), (3.0, 6)])
