@@ -327,8 +327,8 @@ Each is a part of the command line, and a name.
 Rule = Literal["R1", "R2", "R3", "R4", "R5", "R6", "never"]
 """Rule that gave a process its role.
 
-R1 to R4 are loaders proper, R5 is any other descendant of a GPU process, R6 its parent or a service; a ``never`` process
-feeds no GPU, however busy it is.
+R1 to R4 are loaders proper, R5 is any other descendant of a GPU process, R6 its parent or a service; a ``never``
+process feeds no GPU, however busy it is.
 """
 BESIDE: Rule = "R6"
 NEVER: Rule = "never"

@@ -16,7 +16,6 @@ from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
 from gputop.sources.activity.sm_remedies import NO_DCGM_FIX, dcgm_counts, sm_fix
-from gputop.sources.nvml.gpm import OTHER_STRUCTURE
 from gputop.sources.nvml.gpu_device import SPLIT
 
 EACH_FIX = "look at the MIG instances, each has its own"
@@ -79,8 +78,6 @@ def _gpm(gpu: GpuSample) -> Answer:
         fix = "fix the GPU first"
     elif kind == "collecting":
         fix = "give the driver longer: --wait 1m"
-    elif why == OTHER_STRUCTURE:
-        fix = "a newer nvidia-ml-py, or another driver"
     else:
         others = sm_fix(gpu.static.name, gpu.static.architecture)
         fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (
