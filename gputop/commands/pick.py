@@ -23,6 +23,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--free", metavar="MEM", help="only GPUs with at least so much free memory, such as 20G")
     text = f"only GPUs below {IDLE_PCT:.0f} percent utilisation that no process uses"
     add("--idle", action="store_true", help=text)
+    add("--index", action="store_true", help="print NVML's indices instead of UUIDs")
     waiting(command)
 
 
@@ -48,7 +49,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         asked = f" with {file_size(free_bytes)} free" if free_bytes else ""
         say(f"{count(len(gpus), 'idle GPU' if args.idle else 'GPU')}{asked} of the {wanted} asked for")
         return NOT_ENOUGH
-    sys.stdout.write(",".join(gpu.static.uuid for gpu in gpus[:wanted]) + "\n")
+    if args.index and any(gpu.static.mig_parent is not None for gpu in gpus[:wanted]):
+        raise UsageError("a MIG instance has no index for CUDA: leave --index out")
+    if args.index:
+        say("these are NVML's indices: set CUDA_DEVICE_ORDER=PCI_BUS_ID for CUDA to count alike")
+    names = [str(gpu.static.index) if args.index else gpu.static.uuid for gpu in gpus[:wanted]]
+    sys.stdout.write(",".join(names) + "\n")
     return 0
 
 

@@ -61,8 +61,9 @@ def test_uuids_go_to_stdout_and_too_few_gpus_are_an_exit_status(nvml_scenario: C
         gpu.set(util=util)
         gpu.processes = [Process(os.getpid(), GIB)] if util else []
     scenario.write()
-    done = _run(scenario, "-n", "2")
-    assert (done.returncode, done.stdout) == (0, ",".join(gpu.uuid for gpu in scenario.gpus[1:]) + "\n")
+    done = _run(scenario, "-n", "2", "--index")
+    assert (done.returncode, done.stdout) == (0, "1,2\n")
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in done.stderr
     done = _run(scenario, "--idle")
     assert done.returncode == 0 and done.stdout.startswith("GPU-") and done.stdout.count(",") == 0
     done = _run(scenario, "--idle", "-n", "2")
