@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +9,8 @@ from typing import Any
 
 import pytest
 
-import gputop
 from tests.nvml.stand_in import Scenario
-from tests.support.watching_programs import program_on, said, started
+from tests.support.watching_programs import program_on, said
 
 pytestmark = [pytest.mark.slow, pytest.mark.nvml]
 
@@ -65,28 +62,3 @@ def test_a_program_ends_at_once_while_the_driver_hangs(program: Any) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - float(done.stdout) < 10.0, "the driver hangs for an hour"
-
-
-def test_a_killed_program_keeps_its_recording_but_for_a_frame(program: Any, tmp_path: Path) -> None:
-    code = """
-    import time
-    import gputop
-    w = gputop.watch(0.1, gpus="all", record="run.gputop.jsonl.gz", name="killed").start()
-    for i in range(10**6):
-        time.sleep(0.02); w.step(i)
-        if w.latest is not None:
-            print(w.latest.snapshot.t, flush=True)
-    """
-    process = started(program.scenario, tmp_path, code)
-    assert process.stdout is not None
-    seen: list[float] = []
-    while len(seen) < 12:
-        shown = float(process.stdout.readline())
-        if shown not in seen:
-            seen.append(shown)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    frames = list(gputop.load(tmp_path / "run.gputop.jsonl.gz"))
-    assert len(frames) >= len(seen) - 1
-    assert frames[-1].snapshot.t >= seen[-2] - 0.001, "one frame may be lost"
-    assert any(frame.steps for frame in frames)

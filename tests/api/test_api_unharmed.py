@@ -142,16 +142,3 @@ def test_a_child_is_watched_where_it_is_a_rank_and_never_where_it_loads(monkeypa
     for worker in ({"daemon": True}, {"loads": True}):
         child(rank=0, **worker)
         assert unwatched_child({"RANK": "0"}, children=True) == LOADER_WORKER
-
-
-def test_what_is_shown_in_a_log_or_at_a_prompt_is_a_line_and_the_summary_its_text() -> None:
-    watched = Watched()
-    with watched.watch as w:
-        watched.show(snapshot(NOW, gpus=2))
-        (first, _), latest = w.verdicts(), w.latest
-    assert repr(first).startswith("<GPU 0 ") and first.title in repr(first)
-    assert latest is not None and repr(latest.snapshot) == (
-        f"<Snapshot of host, t={NOW:.3f}: 2 GPUs, 0 processes, 0 notices>"
-    )
-    summary = w.summary()
-    assert repr(summary) == str(summary)

@@ -261,14 +261,11 @@ def test_a_screenshot_needs_no_terminal_and_is_the_same_every_time(
 @pytest.mark.parametrize(
     ("vector", "status"),
     [
-        ("busy_not_working_A", 1),
-        ("pageable_copies", 1),
-        ("thermal", 1),
-        ("fp32_matmul", 0),
+        ("busy_not_working_A", 1), ("pageable_copies", 1), ("thermal", 1), ("fp32_matmul", 0),
         ("healthy_spinning_main", 0),
     ],
     ids=["red", "yellow", "a red badge", "info", "green"],
-)
+)  # fmt: skip
 def test_diagnose_ends_with_1_from_a_yellow_level_on(
     vector: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,12 +275,9 @@ def test_diagnose_ends_with_1_from_a_yellow_level_on(
 @pytest.mark.parametrize(
     "words",
     [
-        ["report", str(TELEMETRY)],
-        ["report", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
+        ["report", str(TELEMETRY)], ["report", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
         ["compare", *(str(TELEMETRY / f"train_{which}.gputop.jsonl.gz") for which in ("untuned", "tuned"))],
-        ["diagnose", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
-        ["fleet", "queries"],
-        ["doctor"],
+        ["diagnose", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")], ["fleet", "queries"], ["doctor"],
         *(["help", topic] for topic in (*TOPICS, "util")),
     ],
 )  # fmt: skip

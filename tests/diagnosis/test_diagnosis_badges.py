@@ -41,11 +41,9 @@ def waves(period: int, low: float = 5.0) -> Callable[[int], GpuSample]:
 
 OF_A_GPU: dict[str, tuple[Callable[[int], GpuSample], dict[str, Any]]] = {
     "software heat in a tenth of the window": (every(10, 0x20), {"badges": {"thermal": "red"}}),
-    "hardware heat": (every(10, 0x40), {"badges": {"thermal": "red"}}),
-    "less": (every(15, 0x20), {"lacks": "thermal"}),
+    "hardware heat": (every(10, 0x40), {"badges": {"thermal": "red"}}), "less": (every(15, 0x20), {"lacks": "thermal"}),
     "less of hardware": (every(15, 0x40), {"lacks": "thermal"}),
-    "brake": (every(10, 0x80), {"badges": {"power_brake": "red"}}),
-    "less brake": (every(15, 0x80), {"badges": {}}),
+    "brake": (every(10, 0x80), {"badges": {"power_brake": "red"}}), "less brake": (every(15, 0x80), {"badges": {}}),
     "capped with low clocks": (capped(0.749), {"badges": {"power_capped": "info"}}),
     "capped as at full load": (capped(0.75), {"badges": {}}),
     "capped and hardly busy": (capped(0.6, util=79.0), {"badges": {}}),
@@ -62,10 +60,9 @@ OF_A_GPU: dict[str, tuple[Callable[[int], GpuSample], dict[str, Any]]] = {
     "narrow for less than half a minute": (from_second(32, pcie_width=8), {"lacks": "pcie_degraded"}),
     "memory full": (from_second(0, mem_used_bytes=76.0 * GIB), {"badges": {"memory_full": "yellow"}}),
     "memory nearly full": (from_second(0, mem_used_bytes=75.9 * GIB), {"badges": {}}),
-    "stop and start": (waves(7), {"has": "stop_start"}),
-    "slower": (waves(10), {"lacks": "stop_start"}),
+    "stop and start": (waves(7), {"has": "stop_start"}), "slower": (waves(10), {"lacks": "stop_start"}),
     "not the whole way down": (waves(4, low=25.0), {"lacks": "stop_start"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OF_A_GPU)
@@ -218,15 +215,12 @@ def test_a_straggler_does_more_than_its_peers_for_a_minute() -> None:
 @pytest.mark.parametrize(
     ("sm", "changes"),
     [
-        ([69.0, 55.0, 53.0, 54.0], {}),
-        ([91.0, 55.0], {}),
-        ([30.0, 91.0, 90.0, 92.0], {}),
-        ([91.0, 55.0, 53.0, 54.0], {"util": 79.0}),
-        ([91.0, 55.0, 53.0, 54.0], {"job": None}),
+        ([69.0, 55.0, 53.0, 54.0], {}), ([91.0, 55.0], {}), ([30.0, 91.0, 90.0, 92.0], {}),
+        ([91.0, 55.0, 53.0, 54.0], {"util": 79.0}), ([91.0, 55.0, 53.0, 54.0], {"job": None}),
         ([99.0, 40.0, 60.0, 80.0], {}),
     ],
     ids=["within 15 points", "two GPUs", "does less", "not all busy", "not one job", "wide spread"],
-)
+)  # fmt: skip
 def test_no_straggler(sm: list[float], changes: dict[str, Any]) -> None:
     assert "straggler" not in badges(ranks(*sm, **changes).said[-1][1])
 

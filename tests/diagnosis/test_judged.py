@@ -23,7 +23,6 @@ from gputop.recording.reader import Recording
 from gputop.recording.rounding import rounded
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import report_recording
-from gputop.session import judged
 from gputop.session.judged import Checkpoint, frame_at
 from gputop.session.player import Player
 from gputop.session.session import Session
@@ -118,19 +117,6 @@ def test_a_jump_ahead_of_the_walk_is_judged_again_once_the_walk_has_come_there(
     assert player.replay().judged_pct is not None
     assert shown(finished(player)) == played[MOMENT + LENGTH_S - 1]
     assert player.replay().judged_pct is None
-
-
-def test_checkpoints_thin_out_and_jumps_still_show_the_same(
-    path: str, played: dict[float, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(judged, "MOST_CHECKPOINTS", 2)
-    player = Player(RecordedSource(path))
-    player.source.pause()
-    player.take()
-    finished(player)
-    player.seek(MOMENT + LATE)
-    player.take()
-    assert shown(finished(player)) == played[MOMENT + LATE]
 
 
 def test_a_picture_of_a_moment_shows_what_playing_shows(path: str, played: dict[float, tuple[object, ...]]) -> None:

@@ -49,15 +49,12 @@ def test_an_idle_link_that_rests_at_a_low_generation_is_no_fault() -> None:
 @pytest.mark.parametrize(
     ("name", "now", "most", "is_hot"),
     [
-        ("NVIDIA H100 80GB HBM3", 99.0, None, True),
-        ("NVIDIA H100 80GB HBM3", 95.0, None, False),
-        ("NVIDIA H100 80GB HBM3", 99.0, 105.0, False),
-        ("NVIDIA A100-SXM4-80GB", 97.0, None, True),
-        ("NVIDIA GeForce RTX 3090", 104.0, None, False),
-        ("NVIDIA GeForce RTX 3090", 112.0, 110.0, True),
+        ("NVIDIA H100 80GB HBM3", 99.0, None, True), ("NVIDIA H100 80GB HBM3", 95.0, None, False),
+        ("NVIDIA H100 80GB HBM3", 99.0, 105.0, False), ("NVIDIA A100-SXM4-80GB", 97.0, None, True),
+        ("NVIDIA GeForce RTX 3090", 104.0, None, False), ("NVIDIA GeForce RTX 3090", 112.0, 110.0, True),
         ("NVIDIA H100 80GB HBM3", None, 95.0, False),
     ],
-)
+)  # fmt: skip
 def test_memory_above_its_limit_is_named(name: str, now: float | None, most: float | None, is_hot: bool) -> None:
     sample = gpu(mem_temp_c=now, mem_temp_max_c=most)
     said = steady(40, replace(sample, static=replace(sample.static, name=name)), [train()])

@@ -12,8 +12,6 @@ from gputop.diagnosis.summary import (
     group_of,
     in_sample,
     number_words,
-    since_words,
-    span_words,
     summarize,
 )
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
@@ -76,18 +74,6 @@ def test_owners_are_named_by_script_user_and_job_as_far_as_they_can_be_read() ->
     assert owner_words(GpuOwner(4711)) == "pid 4711"
     assert [program(c) for c in ("", "python -m vllm.serve", "python3 -c x", "./train --x", "torchrun a.py")] == [
         "", "vllm.serve", "python3", "train", "a.py",
-    ]  # fmt: skip
-
-
-def test_time_has_one_form() -> None:
-    told = summarize(Watch().feed(snap(tick, *HOLLOW) for tick in range(117)))
-    assert since_words(replace(told, since=0.0, lasted_s=800.0, charged_s=500.0), 3600.0) == "since 01:00, 8 of 13 min"
-    assert (
-        since_words(replace(told, since=86400.0, lasted_s=50_000.0, charged_s=0.0)) == "since Jan 02 00:00 UTC, 13.9 h"
-    )
-    assert since_words(replace(told, since=None)) == ""
-    assert [span_words(*spans) for spans in ((None, 60.0), (799.9, 800.0), (30.0, 60.0), (7200.0, 10_800.0))] == [
-        "60 s", "13 of 13 min", "30 of 60 s", "2 of 3 h",
     ]  # fmt: skip
 
 

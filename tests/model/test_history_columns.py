@@ -75,14 +75,11 @@ def test_the_gap_is_never_below_zero_and_needs_both_numbers() -> None:
         (124.0, {}, "power 31 % of its limit: draws little for a busy GPU"),
         (124.0, {"util_pct": 94.0}, "power 31 % of its limit: says nothing of the work"),
         (200.0, {}, "power 50 % of its limit: says nothing of the work"),
-        (380.0, {}, "power 95 % of its limit: works hard"),
-        (124.0, {"util_pct": 60.0}, None),
-        (124.0, {"sm_source": "gpm"}, None),
-        (124.0, {"throttle_reasons": 0x20}, None),
-        (900.0, {}, None),
+        (380.0, {}, "power 95 % of its limit: works hard"), (124.0, {"util_pct": 60.0}, None),
+        (124.0, {"sm_source": "gpm"}, None), (124.0, {"throttle_reasons": 0x20}, None), (900.0, {}, None),
         (None, {}, None),
     ],
-)
+)  # fmt: skip
 def test_power_gives_a_word_where_sm_activity_is_only_bounded(
     power_w: float | None, changes: dict[str, Any], words: str | None
 ) -> None:

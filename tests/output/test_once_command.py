@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.nvml.stand_in import Process
-from tests.support.command import ROOT, gputop, is_one_line
+from tests.support.command import ROOT, gputop
 
 
 @pytest.mark.nvml
@@ -50,16 +50,6 @@ def test_once_as_a_table_and_as_csv(nvml_scenario) -> None:  # type: ignore[no-u
     rows = gputop("once", "--csv", **scenario.environment()).stdout.splitlines()
     assert rows[0].split(",")[:4] == ["t", "index", "uuid", "name"]
     assert len(rows) == 2
-
-
-@pytest.mark.nvml
-def test_a_gpu_that_does_not_exist_is_named_with_those_that_do(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
-    scenario = nvml_scenario(gpus=2)
-    scenario.write()
-    done = gputop("once", "--gpus", "5", **scenario.environment())
-    assert done.returncode == 2
-    assert is_one_line(done.stderr)
-    assert "5" in done.stderr
 
 
 @pytest.mark.nvml

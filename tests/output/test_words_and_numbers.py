@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +27,6 @@ from gputop.output.ansi import plain_text
 from gputop.output.snapshot_data import gpu_csv, snapshot_data
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from tests.nvml.stand_in import Scenario
 from tests.support.recording_frames import recorded
 from tests.support.scenes import gpu, snap, train
 
@@ -140,22 +135,3 @@ def test_time_without_a_verdict_is_called_not_judged(tmp_path: Path, capsys: pyt
         assert "not measured" not in shown
     main(["report", path, "--json"])
     assert '"unmeasured"' in capsys.readouterr().out
-
-
-@pytest.mark.nvml
-def test_a_recording_says_how_much_it_is(
-    nvml_scenario: Callable[..., Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scenario = nvml_scenario(1)
-    scenario.write()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gputop", "record", "-o", str(tmp_path / "r.jsonl.gz")],
-        env={**scenario.environment(), "HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert "recording to" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    told = process.stderr.read()
-    process.wait()
-    process.stderr.close()
-    assert re.search(r"(1 frame|[02-9] frames), \d+(\.\d)? (k?B|MB) in ", told)

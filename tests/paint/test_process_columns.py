@@ -31,13 +31,10 @@ HUGE = ProcessSample(
     gpu=15,
     cpu_pct=25600.0,
     static=ProcessStatic(
-        user="\x1b[31m漢字漢字漢字",
-        command="x" * 5000,
-        name="e\u0301" * 40,
-        batch_job=CgroupName("\u202eslurm", "1"),
+        user="\x1b[31m漢字漢字漢字", command="x" * 5000, name="e\u0301" * 40, batch_job=CgroupName("\u202eslurm", "1"),
         contained_in=CgroupName("[bold]" * 9),
     ),
-)
+)  # fmt: skip
 NOTHING = ProcessSample(1)
 
 

@@ -26,13 +26,10 @@ TRAIN = ProcessSample(
     nccl=True,
     type="C",
     static=ProcessStatic(
-        user="ml",
-        command="python train.py --name 'big run'",
-        name="python",
-        batch_job=slurm(8821),
+        user="ml", command="python train.py --name 'big run'", name="python", batch_job=slurm(8821),
         contained_in=CgroupName("pod", "1-2"),
     ),
-)
+)  # fmt: skip
 LOADER = ProcessSample(
     4712, role="loader", gpu=3, state="D", cpu_pct=40.0, rss_bytes=GIB, static=ProcessStatic(user="ml")
 )

@@ -130,12 +130,9 @@ def test_search_goes_round_in_both_directions() -> None:
 def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[str, ...]) -> None:
     frame = demo_frame()
     hostile = ProcessStatic(
-        user="\x1b[31mroot\x1b[0m",
-        command="漢字\n\u202e[bold]" * 400,
-        name="e\u0301\x07" * 9,
-        batch_job=CgroupName("\t\t"),
-        why="\x9b1A",
-    )
+        user="\x1b[31mroot\x1b[0m", command="漢字\n\u202e[bold]" * 400, name="e\u0301\x07" * 9,
+        batch_job=CgroupName("\t\t"), why="\x9b1A",
+    )  # fmt: skip
     processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
     bad = replace(frame, snapshot=replace(frame.snapshot, processes=processes))
     view = View(columns=chosen, tree="all", filter=parse("!zzz"))

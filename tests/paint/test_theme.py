@@ -113,19 +113,16 @@ def test_all_themes_know_the_same_styles_and_the_settings_name_them_all() -> Non
 @pytest.mark.parametrize(
     ("env", "theme"),
     [
-        ({"TERM": "xterm-256color"}, "dark"),
-        ({"TERM": "xterm-256color", "COLORFGBG": "15;0"}, "dark"),
+        ({"TERM": "xterm-256color"}, "dark"), ({"TERM": "xterm-256color", "COLORFGBG": "15;0"}, "dark"),
         ({"TERM": "xterm-256color", "COLORFGBG": "0;15"}, "light"),
         ({"TERM": "xterm-256color", "COLORFGBG": "0;default;7"}, "light"),
         ({"TERM": "xterm-256color", "COLORFGBG": "15;8"}, "dark"),
         ({"TERM": "xterm-256color", "COLORFGBG": "nonsense"}, "dark"),
-        ({"TERM": "xterm", "COLORTERM": "truecolor", "COLORFGBG": "0;15"}, "light"),
-        ({"TERM": "linux"}, "ansi"),
-        ({"TERM": "screen"}, "ansi"),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "mono"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor", "COLORFGBG": "0;15"}, "light"), ({"TERM": "linux"}, "ansi"),
+        ({"TERM": "screen"}, "ansi"), ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "mono"),
     ],
     ids=lambda value: " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value,
-)
+)  # fmt: skip
 def test_the_theme_is_picked_from_the_terminal(env: dict[str, str], theme: str) -> None:
     assert choose(env, "utf-8", theme="auto", ascii_only=False, no_color=False).theme == theme
 

@@ -206,16 +206,13 @@ def _member(*pieces: bytes) -> bytes:
 
 
 BOMBS: dict[str, Callable[[], bytes]] = {
-    "newlines": lambda: _unfolds(b"\n"),
-    "empty objects": lambda: _unfolds(b"{}\n"),
-    "marks": lambda: _unfolds(b'{"k":"event","t":1,"kind":"mark","text":""}\n'),
-    "one line": lambda: _unfolds(b"A"),
+    "newlines": lambda: _unfolds(b"\n"), "empty objects": lambda: _unfolds(b"{}\n"),
+    "marks": lambda: _unfolds(b'{"k":"event","t":1,"kind":"mark","text":""}\n'), "one line": lambda: _unfolds(b"A"),
     "members": lambda: _member(b"{}\n" * (4 * MB // 3)) * 256,
     "lists": lambda: _member(*[b"[" + b"[],[]," * (MB // 3)] * 6),
     "long": lambda: _member(*[b'{"k":"frame","t":1,"gpus":[' + b"[]," * (MB // 2) + b"0]}\n"] * 10),
-    "nested": lambda: _member(*[b"[" * (MB // 2) + b"\n"] * 20),
-    "not packed": lambda: bytes(120 * MB),
-}
+    "nested": lambda: _member(*[b"[" * (MB // 2) + b"\n"] * 20), "not packed": lambda: bytes(120 * MB),
+}  # fmt: skip
 READ_ALL = """
 import sys, time
 from gputop.recording.format import RecordingError

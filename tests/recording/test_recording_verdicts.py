@@ -80,12 +80,9 @@ def course(phases: list[tuple[int, float, float | None, float, float]], draw: ra
             t += draw.choice([0.99999, 1.0, 1.00001, 1.0004])
             base = snapshot_at(t, gpus=1, started=T0 - 3600)
             gpu = replace(
-                base.gpus[0],
-                util_pct=util,
-                sm_active_pct=sm,
-                sm_source="none" if sm is None else "gpm",
+                base.gpus[0], util_pct=util, sm_active_pct=sm, sm_source="none" if sm is None else "gpm",
                 dram_active_pct=dram,
-            )
+            )  # fmt: skip
             rows = tuple(replace(process, main_run_pct=run, run_pct=run) for process in base.processes)
             yield replace(base, gpus=(gpu,), processes=rows)
 

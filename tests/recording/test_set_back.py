@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gputop.recording.reader import Recording
-from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from tests.support.recording_frames import T0, frame
 from tests.support.recording_frames import recorded as file_of
@@ -115,21 +114,4 @@ def test_a_replay_plays_every_segment_and_steps_back_over_the_seam(path: str) ->
     assert polled(source) == [80]
     source.step(1)
     assert polled(source) == [81]
-    source.close()
-
-
-def test_the_past_that_a_verdict_stands_on_is_that_of_its_segment(path: str) -> None:
-    source = RecordedSource(path, at=T0 + 45, clock=Clock())
-    assert seconds(source.past(600.0)) == [40, 41, 42, 43, 44]
-    player = Player(source, clock=Clock())
-    assert player.take() and player.frame is not None
-    assert player.frame.snapshot.t - T0 == 45
-    player.to_end()
-    player.take()
-    assert player.frame.snapshot.t - T0 == 159
-    while player.busy and not player.work():
-        pass
-    player.to_begin()
-    player.take()
-    assert player.frame.snapshot.t - T0 == 0
     source.close()

@@ -113,17 +113,6 @@ def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_sta
     assert past is not None and past.begin == frame(40).t, "nothing is put before a hole"
 
 
-def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minute() -> None:
-    session = Session(Monitor(charts=False))
-    session.take(fine(0))
-    session.remember()
-    for k in range(2, 840, 2):
-        session.take(replace(fine(k), interval_s=2.0))
-    past = session.past()
-    assert past is not None and 660.0 <= T0 + 838 - past.begin <= 760.0
-    assert past.judged[0][0] == past.begin and len(past.judged) <= 12
-
-
 KEPT = ("node", "hang", "memory_leak", "lost_gpu", "worker_restart", "step_time")
 
 

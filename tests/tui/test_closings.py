@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -30,28 +29,6 @@ CASES = [(kind, phase) for kind in KINDS for phase in PHASES if kind != "shell" 
 )
 def test_nothing_is_left_behind(kind: str, phase: Phase, nvml_scenario: Callable[..., Scenario]) -> None:
     assert ended_right(kind, phase, nvml_scenario())
-
-
-def _threads(program: PtyProgram) -> int:
-    return len(list(Path(f"/proc/{program.pid}/task").iterdir()))
-
-
-@pytest.mark.slow
-def test_suspended_and_continued_many_times_at_once_it_resumes_once() -> None:
-    with PtyProgram("demo", "small_kernels") as program:
-        program.read_until(SCREEN_TAKEN)
-        program.read_for(0.3)
-        before = _threads(program)
-        program.press("\x1a")
-        program.wait_for_state("T")
-        for _ in range(20):
-            program.signal(signal.SIGCONT)
-        program.read_until(READY)
-        program.read_for(0.3)
-        assert _threads(program) == before
-        program.press("q")
-        program.end_in_time()
-        assert program.is_restored()
 
 
 def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:

@@ -7,11 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from gputop.commands.command_line import overview
-from gputop.commands.registry import page_of
 from gputop.config import Settings
 from gputop.monitor import Frame
-from gputop.output.document import plain
 from gputop.paint import process_table
 from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS, PRESETS
@@ -243,13 +240,6 @@ async def test_a_pause_keeps_the_picture_and_the_next_key_goes_on() -> None:
             await hand_in(app, source, pilot, [later(demo_frame(), seconds)])
             assert app.frame is not None and app.frame.snapshot.t - demo_frame().snapshot.t == shown_s
             await pilot.press("p")
-
-
-def test_the_options_that_one_looks_for() -> None:
-    text = plain(page_of("options"), 200)
-    for option in ("--gpus", "CUDA_VISIBLE_DEVICES", "--interval", "--ascii", "--theme", "--read-only", "--filter"):
-        assert option in text
-    assert "one measured snapshot" in overview()
 
 
 @pytest.mark.parametrize(("preset", "key", "name"), [("nvitop", "K", "SIGKILL"), ("htop", "k", "")])

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.output.diagnosis_text import ticket_json, ticket_text
-from gputop.output.doctor_text import _alike
 from gputop.paint.header import summary, waste_words
 from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
@@ -116,15 +115,6 @@ async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
             app.frame.snapshot.gpus[5].static.uuid,
             "light",
         )
-
-
-def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
-
-    source_rows = [{"rung": "gpm", "ok": True, "reason": "", "fix": ""}]
-    alike = {"name": "H100", "architecture": "Hopper", "sm_source": "gpm", "lost_reason": None, "rungs": source_rows}
-    gpus = [{**alike, "index": i, "uuid": f"GPU-{i}"} for i in range(3)]
-    gpus.append({**gpus[0], "index": 3, "uuid": "GPU-3", "name": "A100"})
-    assert [[gpu["index"] for gpu in group] for group in _alike(gpus)] == [[0, 1, 2], [3]]
 
 
 def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:

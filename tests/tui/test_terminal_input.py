@@ -93,26 +93,6 @@ def test_a_paste_presses_no_keys_and_holds_none(paste: bytes) -> None:
         _goes_on_and_quits(program)
 
 
-@pytest.mark.slow
-def test_garbage_and_a_mouse_beyond_the_screen_are_survived() -> None:
-    draw = random.Random(7)
-    # No key that quits or suspends, nor the palette, which would run a command by its name.
-    noise = bytes(byte for byte in draw.randbytes(4000) if byte not in b"qQ\x03\x1a\x10:")
-    with _started(*DEMO) as program:
-        mouse = b"\x1b[<0;400;10M\x1b[<0;400;10m\x1b[<35;400;400M\x1b[M\xff\xff\xff"
-        for piece in (mouse, b"\x1b[48;1;1;1;1t", b"\x1b[:u\x1b[99999999999999999999u", noise):
-            os.write(program.terminal, piece)
-            program.read_for(0.5)
-        # Noise may have opened a page, a question or a menu.
-        for _ in range(6):
-            program.press("\x1b")
-            program.read_for(0.2)
-        program.press("\x03")
-        program.end_in_time()
-        assert program.status == 0 and program.is_restored()
-        assert b"Traceback" not in program.written
-
-
 @pytest.mark.parametrize("to_group", [False, True], ids=["process", "group"])
 def test_a_stop_by_signal_and_its_end_leave_the_keys_alive(to_group: bool) -> None:
     send = os.killpg if to_group else os.kill

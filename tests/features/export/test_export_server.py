@@ -44,11 +44,6 @@ def get(path: str, *headers: str, method: str = "GET") -> str:
     return "\r\n".join((f"{method} {path} HTTP/1.1", *(headers or ("Host: localhost",)), "", ""))
 
 
-@pytest.fixture(autouse=True)
-def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_LOOK_S", 0.02)
-
-
 def test_three_paths_two_methods_and_nothing_else() -> None:
     with running() as port:
         for request, status in {

@@ -12,8 +12,6 @@ import gzip
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -369,21 +367,6 @@ def test_a_time_long_ago_is_asked_as_it_is_and_one_to_come_is_now() -> None:
     assert moment_of("+5h", STARTED) == STARTED and moment_of(None, STARTED) is None
     with pytest.raises(UsageError, match="--at"):
         moment_of("yesterday", STARTED)
-
-
-def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> None:
-    (tmp_path / "httpcore.py").write_text("raise ImportError('not installed')")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[3]}"}
-
-    code = (
-        "from gputop.cli import main\n"
-        "assert main(['help', 'options']) == 0\n"
-        "raise SystemExit(main(['fleet', '--prom', 'http://127.0.0.1:9', '--json']))"
-    )
-    command = [sys.executable, "-c", code]
-    asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert asked.returncode == 2 and "the fleet's client needs httpcore: " in asked.stderr
-    assert asked.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("variables", "url", "proxy"), [

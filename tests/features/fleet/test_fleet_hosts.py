@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.direct_fleet import DirectFleet, display_names
+from gputop.features.fleet.direct_fleet import DirectFleet
 from gputop.features.fleet.fleet_app import open_row
 from gputop.features.fleet.fleet_data import fleet_data, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
@@ -190,19 +190,6 @@ def test_every_host_has_its_row_and_its_reason() -> None:
         fleet.ask(1.0)
     fleet.close()
     assert not any(link.worker.alive for link in fleet._links)
-
-
-def test_three_addresses_behind_one_port_are_three_hosts() -> None:
-    pages = {
-        f"http://gw/{name}": page(UP, *(line.replace("GPU-", f"GPU-{name}") for gpu in range(n) for line in own(gpu)))
-        for name, n in (("a", 4), ("b", 4), ("mig", 10))
-    }
-    fleet = _direct(pages)
-    frame = fleet_frame(fleet.ask())
-    fleet.close()
-    assert [group.name for group in frame.hosts] == ["gw/a", "gw/b", "gw/mig"] and frame.total == 18
-    both = ["http://c:9401/metrics", "https://c:9401/metrics", "box", "http://d/metrics", "http://d/x"]
-    assert display_names(both) == [*both[:3], "d", "d/x"]
 
 
 def test_the_same_gpus_at_two_addresses_count_once_and_their_hours_too() -> None:

@@ -70,16 +70,13 @@ def job(tables: dict[str, str]) -> dict[str, Rows]:
         calls.append((t + 610 * US, t + 1001 * US, 99, 1000 + n, 4))
         ranges.append((t + 2 * US, t + 1001 * US, 59, "step", None, 99))
     return {
-        "CUPTI_ACTIVITY_KIND_KERNEL": kernels,
-        "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
+        "CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
         "NVTX_EVENTS": [*ranges, (5, None, 59, "open", None, 99), (7, 9, 33, "other", None, 99)],
-        "StringIds": list(STRINGS.items()),
-        "TARGET_INFO_GPU": [(0, "NVIDIA H100", 132, 9, 80 << 30, "GPU-1")],
-        "TARGET_INFO_CUDA_DEVICE": [(0, 0, 132)],
-        "TARGET_INFO_SESSION_START_TIME": [(1_780_000_000_000_000_000, "")],
+        "StringIds": list(STRINGS.items()), "TARGET_INFO_GPU": [(0, "NVIDIA H100", 132, 9, 80 << 30, "GPU-1")],
+        "TARGET_INFO_CUDA_DEVICE": [(0, 0, 132)], "TARGET_INFO_SESSION_START_TIME": [(1_780_000_000_000_000_000, "")],
         "GPU_METRICS": [(t * 100 * US, 256 << 8 | 0, 12, 20) for t in range(7, 100)] + [(5, 256 << 8, 13, 99)],
         "TARGET_INFO_GPU_METRICS": [(256 << 8, 12, "SMs Active [Throughput %]"), (256 << 8, 13, "Tensor Active")],
-    }
+    }  # fmt: skip
 
 
 def judge(path: Path, step: str | None = None) -> TraceGpuReport:
