@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ def frames(
 ) -> Frames:
     """Return an iterator over frames of this machine, or of ``source``.
 
-    One comes every ``interval`` seconds, for ``for frame in`` or ``async for``. Measuring begins with the first one,
+    One comes every ``interval`` seconds. Measuring begins with the first one,
     which raises SourceError where no GPU can be read.
     """
     if source is None:
@@ -86,19 +86,6 @@ class Frames:
             self._fresh.wait(_LOOK_S)
             self._fresh.clear()
         raise StopIteration
-
-    def __aiter__(self) -> AsyncIterator[Frame]:
-        return self
-
-    async def __anext__(self) -> Frame:
-        import asyncio
-
-        while not self._closed:
-            if (frame := self._poll()) is not None:
-                return frame
-            await asyncio.to_thread(self._fresh.wait, _LOOK_S)
-            self._fresh.clear()
-        raise StopAsyncIteration
 
     def __enter__(self) -> Frames:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import os
@@ -188,7 +187,7 @@ def test_users_own_calls_that_raise_are_left_out_and_the_watch_goes_on(caplog: p
     assert caplog.text.count("on_frame raised RuntimeError: mine") == 1
 
 
-def test_frames_come_in_a_loop_and_in_an_async_loop_until_they_are_closed() -> None:
+def test_frames_come_in_a_loop_until_they_are_closed() -> None:
     source = Scripted()
     source.waiting = [snapshot(NOW)]
     with gputop.frames(source=source) as frames:
@@ -198,17 +197,3 @@ def test_frames_come_in_a_loop_and_in_an_async_loop_until_they_are_closed() -> N
         source.notify()
         assert next(frames).snapshot.t == NOW + 2
     assert source.closed and list(frames) == []
-    again = Scripted()
-    again.waiting = [snapshot(NOW)]
-
-    async def read() -> list[float]:
-        found = []
-        async for frame in gputop.frames(source=again):
-            found.append(frame.snapshot.t)
-            if len(found) == 2:
-                return found
-            again.waiting = [snapshot(NOW + 1)]
-            again.notify()
-        return found
-
-    assert asyncio.run(read()) == [NOW, NOW + 1]

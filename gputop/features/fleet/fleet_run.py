@@ -19,7 +19,7 @@ from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetSource, with_hour
 from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
+from gputop.features.fleet.fleet_view import FleetView, rows_of
 from gputop.features.fleet.redacted_fleet import RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
@@ -116,9 +116,6 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
         gpus = fleet.look(tuple(rows_of(frame, view)[:height]), at)
         if gpus is not None:
             frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
-        host = selected_host(frame, view)
-        if host is not None:
-            view = replace(view, host=host, history=fleet.history(host, frame.t))
     except FleetError as error:
         raise SourceError(str(error)) from None
     finally:

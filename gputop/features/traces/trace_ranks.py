@@ -27,13 +27,6 @@ from gputop.system.safe_open import open_regular
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
 NSYS_REPORT = ".nsys-rep"
-_FOREIGN: tuple[tuple[bytes, str], ...] = (
-    (b"\x80", "is a pickle: `gputop memory` reads memory snapshots; a trace is what export_chrome_trace writes"),
-    (b"PK\x03\x04", "is a zip archive: unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "is compressed with zstd: unpack it first (zstd -d)"),
-    (b"BZh", "is compressed with bzip2: unpack it first"),
-    (b"\xfd7zXZ", "is compressed with xz: unpack it first"),
-)
 MOST_PROCESSES = 4
 FROM_TRACE = "the trace"
 ONE_JOB = "are these two jobs, or two recordings of one? Give one file for each rank of one job"
@@ -59,9 +52,8 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
         begin, size = file.read(16), os.fstat(file.fileno()).st_size
     if begin == HEADER:
         return read_nsys(path, size, progress)
-    for magic, advice in _FOREIGN:
-        if begin.startswith(magic):
-            raise TraceError(f"{path} {advice}")
+    if begin.startswith(b"\x80"):
+        raise TraceError(f"{path} is a pickle: `gputop memory` reads memory snapshots; a trace is a profiler's JSON")
     return read_chrome(path, progress)
 
 

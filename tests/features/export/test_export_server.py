@@ -47,7 +47,7 @@ def get(path: str, *headers: str, method: str = "GET") -> str:
 def test_three_paths_two_methods_and_nothing_else() -> None:
     with running() as port:
         for request, status in {
-            get("/metrics"): b"200", get("/metrics?x=1"): b"200", get("/healthz"): b"200", get("/"): b"200",
+            get("/metrics"): b"200", get("/metrics?x=1"): b"200", get("/healthz"): b"200", get("/"): b"404",
             get("/metrics", method="HEAD"): b"200", get("/metrics/../etc/passwd"): b"404", get("/nothing"): b"404",
             get("/metrics", method="POST"): b"501", get("/metrics", method="DELETE"): b"501",
             get("/metrics", "Host: evil.example"): b"403", get("/metrics", "X: y"): b"403",

@@ -148,7 +148,7 @@ def only(category: str, **more: Any) -> bytes:
     ("content", "said"),
     [
         (b"", "is empty"), (b"  \n ", "is empty"), (b"hello", "is not JSON"),
-        (b"\x80\x04\x95memory snapshot", "is a pickle"), (b"PK\x03\x04zip", "is a zip archive"),
+        (b"\x80\x04\x95memory snapshot", "is a pickle"), (b"PK\x03\x04zip", "is not JSON"),
         (b"SQLite format 3\x00" + b"\x00" * 200, "cannot be"), (b'{"a": 1}', "holds no traceEvents"),
         (b'{"traceEvents": []}', "no events that a GPU profiler writes"),
         (b"[[1, 2], [3, 4]]", "no events that a GPU profiler writes"),
