@@ -17,7 +17,6 @@ from gputop.features.fleet.fleet_reading import FiringAlert, History
 from gputop.features.fleet.straggler import Straggler
 from gputop.model.expression import Expression, Vocabulary, parse_expression
 from gputop.model.metrics import Unit
-from gputop.model.text_table import table_rows
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
 from gputop.paint.process_columns import NO_FILTER
@@ -214,32 +213,32 @@ def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
     return None if entry is None or isinstance(entry, WastedHours) else entry.host or None
 
 
-FLEET_KEYS = tuple(Key(key_id, keys, does, section=name) for key_id, keys, does, name in table_rows("""
-    quit        q,Q,f10            quit  everywhere
-    interrupt   ctrl+c             quit, from any screen  everywhere
-    help        question_mark,h,f1  this help  everywhere
-    palette     ctrl+p,colon       every command by name  everywhere
-    release     escape             back to the hosts; clear the filter  everywhere
-    screenshot  f8                 save a picture of the screen to this directory  everywhere
-    theme       T                  the next theme of colours  everywhere
-    suspend     ctrl+z             suspend to the shell  everywhere
-    open        enter              details of the host; the hosts of a job or user  what is shown
-    jobs        u                  by job; again by user; again by host  what is shown
-    stragglers  s                  the GPUs that slow their jobs down  what is shown
-    waste       w                  GPU-hours of the last hour that were not work, by job, user and cause  what is shown
-    alerts      A                  the alerts firing in Prometheus  what is shown
-    up          up,k               up  rows
-    down        down,j             down  rows
-    page_up     pageup             a page up  rows
-    page_down   pagedown           a page down  rows
-    first       home,g             first row  rows
-    last        end,G              last row  rows
-    sort        o,f6               sort by the next column; a click on a column's head sorts by it  rows
-    invert      I                  reverse the order  rows
-    filter      f,f4,slash         filter: user:ml util<50 state:starved job~8830 !host~node-0  rows
-    pause       p                  pause; return to the present  time
-    back        left               a minute back  time
-    on          right              a minute on  time
-    jump        J                  jump to a time: 12:03, -10m, an ISO date  time
-"""))  # fmt: skip
+FLEET_KEYS = (
+    Key("quit", "q,Q,f10", "quit", section="everywhere"),
+    Key("interrupt", "ctrl+c", "quit, from any screen", section="everywhere"),
+    Key("help", "question_mark,h,f1", "this help", section="everywhere"),
+    Key("palette", "ctrl+p,colon", "every command by name", section="everywhere"),
+    Key("release", "escape", "back to the hosts; clear the filter", section="everywhere"),
+    Key("screenshot", "f8", "save a picture of the screen to this directory", section="everywhere"),
+    Key("theme", "T", "the next theme of colours", section="everywhere"),
+    Key("suspend", "ctrl+z", "suspend to the shell", section="everywhere"),
+    Key("open", "enter", "details of the host; the hosts of a job or user", section="what is shown"),
+    Key("jobs", "u", "by job; again by user; again by host", section="what is shown"),
+    Key("stragglers", "s", "the GPUs that slow their jobs down", section="what is shown"),
+    Key("waste", "w", "GPU-hours of the last hour that were not work, by job, user and cause", section="what is shown"),
+    Key("alerts", "A", "the alerts firing in Prometheus", section="what is shown"),
+    Key("up", "up,k", "up", section="rows"),
+    Key("down", "down,j", "down", section="rows"),
+    Key("page_up", "pageup", "a page up", section="rows"),
+    Key("page_down", "pagedown", "a page down", section="rows"),
+    Key("first", "home,g", "first row", section="rows"),
+    Key("last", "end,G", "last row", section="rows"),
+    Key("sort", "o,f6", "sort by the next column; a click on a column's head sorts by it", section="rows"),
+    Key("invert", "I", "reverse the order", section="rows"),
+    Key("filter", "f,f4,slash", "filter: user:ml util<50 state:starved job~8830 !host~node-0", section="rows"),
+    Key("pause", "p", "pause; return to the present", section="time"),
+    Key("back", "left", "a minute back", section="time"),
+    Key("on", "right", "a minute on", section="time"),
+    Key("jump", "J", "jump to a time: 12:03, -10m, an ISO date", section="time"),
+)
 """The keys of the fleet's screen, from which its bindings and its help are made."""

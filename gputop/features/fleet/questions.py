@@ -206,39 +206,35 @@ _QUESTIONS: Mapping[Mode, str] = MappingProxyType(
     """,
     }
 )
-_ALERTS = f"""
-    down                GpuExporterDown         -         1m    critical   target
-    absent              GpuExportersAbsent      -         5m    critical   fleet
-    fewer_targets       GpuExportersFewer       -         1h    info       fleet
-    late                GpuDriverLate           -         5m    critical   host
-    dead                GpuExporterDead         -         1m    critical   host
-    vanished            GpuVanished             -         2m    critical   host
-    lost                GpuLost                 -         2m    critical   gpu
-    temperature         GpuHot                  > 85      10m   warning    gpu
-    throttled           GpuThrottled            > 0.1     10m   warning    gpu
-    ecc_uncorrected     GpuUncorrectedEcc       -         0m    critical   gpu
-    xid                 GpuXid                  -         0m    warning    gpu
-    gap                 GpuBusyNotWorking       -         15m   warning    gpu
-    pcie_saturation     GpuPcieSaturated        > 0.9     15m   info       gpu
-    hang                GpuStuck                -         2m    warning    gpu
-    starved             GpuStarved              > {share(IDLE)}     30m   info       gpu
-    straggler_slow      GpuStragglerSlow        -         1m    warning    gpu
-    straggler_starved   GpuStragglerStarved     -         1m    warning    gpu
-    idle_with_memory    GpuIdleWithMemory       -         30m   info       gpu
-    allocated_unused    GpuAllocatedUnused      -         30m   info       gpu
-"""
-"""Question, name, condition, how long it must hold, severity, and whose labels it carries."""
+_ALERTS: Mapping[str, AlertRule] = {
+    "down": AlertRule("GpuExporterDown", "", "1m", "critical", "target"),
+    "absent": AlertRule("GpuExportersAbsent", "", "5m", "critical", "fleet"),
+    "fewer_targets": AlertRule("GpuExportersFewer", "", "1h", "info", "fleet"),
+    "late": AlertRule("GpuDriverLate", "", "5m", "critical", "host"),
+    "dead": AlertRule("GpuExporterDead", "", "1m", "critical", "host"),
+    "vanished": AlertRule("GpuVanished", "", "2m", "critical", "host"),
+    "lost": AlertRule("GpuLost", "", "2m", "critical", "gpu"),
+    "temperature": AlertRule("GpuHot", " > 85", "10m", "warning", "gpu"),
+    "throttled": AlertRule("GpuThrottled", " > 0.1", "10m", "warning", "gpu"),
+    "ecc_uncorrected": AlertRule("GpuUncorrectedEcc", "", "0m", "critical", "gpu"),
+    "xid": AlertRule("GpuXid", "", "0m", "warning", "gpu"),
+    "gap": AlertRule("GpuBusyNotWorking", "", "15m", "warning", "gpu"),
+    "pcie_saturation": AlertRule("GpuPcieSaturated", " > 0.9", "15m", "info", "gpu"),
+    "hang": AlertRule("GpuStuck", "", "2m", "warning", "gpu"),
+    "starved": AlertRule("GpuStarved", f" > {share(IDLE)}", "30m", "info", "gpu"),
+    "straggler_slow": AlertRule("GpuStragglerSlow", "", "1m", "warning", "gpu"),
+    "straggler_starved": AlertRule("GpuStragglerStarved", "", "1m", "warning", "gpu"),
+    "idle_with_memory": AlertRule("GpuIdleWithMemory", "", "30m", "info", "gpu"),
+    "allocated_unused": AlertRule("GpuAllocatedUnused", "", "30m", "info", "gpu"),
+}
+"""By the question."""
 
 
 def _questions() -> Iterator[FleetQuestion]:
-    alerts = {
-        id: AlertRule(name, "" if when == "-" else f" {when}", *rest)  # type: ignore[arg-type]
-        for id, name, when, *rest in table_rows(_ALERTS)
-    }
     for mode, table in _QUESTIONS.items():
         for id, title, unit, text in table_rows(table):
             meaning, _, advice = text.partition(" → ")
-            yield FleetQuestion(id, mode, title, unit, meaning, advice, *QUERIES[id], alerts.get(id))
+            yield FleetQuestion(id, mode, title, unit, meaning, advice, *QUERIES[id], _ALERTS.get(id))
 
 
 QUESTIONS: Mapping[str, FleetQuestion] = MappingProxyType({row.id: row for row in _questions()})

@@ -29,7 +29,6 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.gpu_state import judged, lost_hours
 from gputop.features.fleet.outages import LATE_DRIVER, NO_ANSWER
 from gputop.model.snapshot import POD
-from gputop.model.text_table import table_rows
 from gputop.sources.simulation.noise import chance, drift
 
 GIB = 2.0**30
@@ -53,20 +52,17 @@ class Fate(Struct, frozen=True):
 
 
 _FATES = {
-    name: Fate(state, verdict, *map(float, numbers))  # type: ignore[arg-type]
-    for name, state, verdict, *numbers in table_rows("""
-    working     working           healthy              0.56  98  91  55  46  0.80  66
-    serving     working           memory_bandwidth     0.64  99  88  12  84  0.66  72
-    kernels     busy_not_working  small_kernels        0.70  97   9   1  11  0.30  24
-    waiting     busy_not_working  low_sm               0.76  99  17   4  14  0.44  60
-    loader_cpu  starved           dataloader_cpu       0.81  38  32  16  15  0.40  38
-    loader_io   starved           dataloader_io        0.85  47  39  20  17  0.44  52
-    holding     idle_allocated    idle_holding_memory  0.88   0   0   0   0  0.12  76
-    slowed      working           working              0.92  98  62  30  30  0.62  68
-    late        working           working              0.94  93  62  30  30  0.62  68
-    nobody      idle              idle                 1.00   0   0   0   0  0.10  0.4
-    reserved    idle              idle                 2.00   0   0   0   0  0.10  0.4
-""")
+    "working": Fate("working", "healthy", 0.56, 98.0, 91.0, 55.0, 46.0, 0.8, 66.0),
+    "serving": Fate("working", "memory_bandwidth", 0.64, 99.0, 88.0, 12.0, 84.0, 0.66, 72.0),
+    "kernels": Fate("busy_not_working", "small_kernels", 0.7, 97.0, 9.0, 1.0, 11.0, 0.3, 24.0),
+    "waiting": Fate("busy_not_working", "low_sm", 0.76, 99.0, 17.0, 4.0, 14.0, 0.44, 60.0),
+    "loader_cpu": Fate("starved", "dataloader_cpu", 0.81, 38.0, 32.0, 16.0, 15.0, 0.4, 38.0),
+    "loader_io": Fate("starved", "dataloader_io", 0.85, 47.0, 39.0, 20.0, 17.0, 0.44, 52.0),
+    "holding": Fate("idle_allocated", "idle_holding_memory", 0.88, 0.0, 0.0, 0.0, 0.0, 0.12, 76.0),
+    "slowed": Fate("working", "working", 0.92, 98.0, 62.0, 30.0, 30.0, 0.62, 68.0),
+    "late": Fate("working", "working", 0.94, 93.0, 62.0, 30.0, 30.0, 0.62, 68.0),
+    "nobody": Fate("idle", "idle", 1.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.4),
+    "reserved": Fate("idle", "idle", 2.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.4),
 }
 """``slowed`` waits for a straggler that does more, ``late`` for one that starves; ``reserved`` jobs use no GPU."""
 WORKING, HOLDING, SLOWED, LATE, NOBODY, RESERVED = (
