@@ -1,6 +1,6 @@
 """Parents of GPU processes that hand out their work: an inference server's front, a launcher.
 
-A parent is not enough, or any shell would be blamed: a pipe or a socket must connect both.
+A parent is not enough, or any shell would be blamed: a pipe or a socket must connect both, within one session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def find_parents(
         place = trees[root]
         parent = place.stat.ppid
         stat = table.get(parent)
-        if stat is None or parent in trees or parent in places:
+        if stat is None or parent in trees or parent in places or stat.session != place.stat.session:
             continue
         mine, its = holds(root), holds(parent)
         if mine is None or its is None:

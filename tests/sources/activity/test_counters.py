@@ -93,10 +93,10 @@ def slow(*values: object) -> Any:
         ({"sm": 250}, "impossible value"),
         slow({"supported": 0}, "cannot sample"),
         slow({"begin": 15}, "driver is too old"),
-        slow({"trigger": 2}, "internal error (2)"),
+        slow({"trigger": 2}, "NVPA_Status 2"),
         slow({"window_s": 50}, "which was not asked for"),
         slow({"load": 1}, "finds no driver"),
-        slow({"chip": "XX999"}, "invalid argument"),
+        slow({"chip": "XX999"}, "NVPA_Status 8"),
         slow({"sm": "nan"}, "no sample of SM activity"),
     ],
 )

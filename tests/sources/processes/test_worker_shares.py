@@ -394,9 +394,9 @@ def test_a_parent_counts_only_if_a_pipe_or_a_socket_connects_it(fake: FakeProc) 
     }  # fmt: skip
     ends = {50: 60, 60: 50}
 
-    def is_found(parent: int, root: int) -> bool:
-        fake.process(ROOT, ppid=400)
-        fake.process(400, "server", "server")
+    def is_found(parent: int, root: int, session: int = 100) -> bool:
+        fake.process(ROOT, ppid=400, session=100)
+        fake.process(400, "server", "server", session=session)
         table = ProcessTable(str(fake.proc))
         table.refresh(0.0)
         trees = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
@@ -407,6 +407,7 @@ def test_a_parent_counts_only_if_a_pipe_or_a_socket_connects_it(fake: FakeProc) 
     assert not is_found(3, 1)  # the end by which a child learns of its parent's death
     assert not is_found(4, 1)
     assert is_found(6, 5)
+    assert not is_found(6, 5, session=7)
 
 
 def test_looks_are_counted_and_said_in_words() -> None:
