@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
-import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import textual
-from textual.app import App
-from textual.command import CommandPalette
-from textual.driver import Driver
-from textual.screen import ModalScreen
-from textual.widgets import Input, Label
 
 from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, LIVE, PURPOSES, USUAL, Needs, module_of
 from gputop.model import feature_table
@@ -26,11 +17,6 @@ from tests.nvml.stand_in import Scenario
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gputop"
-PRIVATE_OF_TEXTUAL = {
-    "_fatal_error": "a crash would print a page of traceback with local values",
-    "_xterm_parser": "no public class turns escape sequences into events",
-}
-MODULES_OF_TEXTUAL = {name for _, name, _ in pkgutil.iter_modules(textual.__path__) if name.startswith("_")}
 
 
 def _run(code: str, **environment: str) -> None:
@@ -66,34 +52,6 @@ def test_a_command_without_a_screen_never_loads_one_while_it_runs(
         "assert not loaded, loaded",
         **scenario.environment(),
     )
-
-
-@pytest.mark.slow
-def test_few_private_names_of_textual_are_used_each_for_a_reason() -> None:
-    private = set().union(*map(_private, (App, ModalScreen, CommandPalette, Input, Label, Driver)))
-    screens = [PACKAGE / "features/fleet/fleet_app.py"]
-    used = {name for path in [*(PACKAGE / "tui").rglob("*.py"), *screens] for name in _private_names(path)}
-    assert sorted(used & (private | MODULES_OF_TEXTUAL)) == sorted(PRIVATE_OF_TEXTUAL)
-
-
-def _private(part: type) -> set[str]:
-    """The private attributes of a class of Textual's, with those that its methods set."""
-    names: set[str] = set()
-    for base in part.__mro__:
-        if base.__module__.startswith("textual"):
-            names |= {*vars(base), *re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(base))}
-    return {name for name in names if re.match(r"_[a-z]", name)}
-
-
-def _private_names(path: Path) -> Iterator[str]:
-    """Private names that a file reads, sets or defines on an object; modules of Textual's under their own name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            yield (node.module or "").rpartition(".")[2]
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-        elif isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "os"):
-            yield node.attr
 
 
 def test_the_command_line_imports_the_standard_library_only_and_a_command_no_other() -> None:

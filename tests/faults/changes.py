@@ -40,22 +40,6 @@ def _appears_to_the_kernel(row: Row, world: World) -> None:
     assert scenario.calls()["nvmlInitWithFlags"] == 2
 
 
-def _disappears(row: Row, world: World) -> None:
-    scenario = world.make(2)
-    with Watcher(scenario, look_s=LOOK_S) as watcher:
-        watcher.until(_all_well)
-        taken = scenario.gpus.pop()
-        scenario.write()
-        watcher.until(lambda s: not is_healthy(s["gpus"][1]))
-        seen = watcher.until(lambda s: row.sees in s["gpus"][1]["lost_reason"])
-        assert is_healthy(seen["gpus"][0])
-        assert seen["gpus"][1]["static"]["name"] == "NVIDIA H100 80GB HBM3"
-        scenario.gpus.append(taken)
-        scenario.write()
-        back = watcher.until(_all_well)
-    assert _uuids(back) == [uuid_of(0), uuid_of(1)]
-
-
 def _reloaded(row: Row, world: World) -> None:
     scenario = world.make(2)
     with Watcher(scenario, look_s=LOOK_S) as watcher:
@@ -75,22 +59,6 @@ def _reloaded(row: Row, world: World) -> None:
     assert _uuids(back) == [uuid_of(0), uuid_of(1)]
     assert back["gpus"][1]["power_w"] == 111
     assert back["machine"]["driver"] == back["gpus"][0]["static"]["driver"] == "580.65.06"
-
-
-def _upgraded(row: Row, world: World) -> None:
-    scenario = world.make(1)
-    with Watcher(scenario, look_s=LOOK_S) as watcher:
-        watcher.until(_all_well)
-        scenario.error("*", 18)
-        scenario.write()
-        struck = watcher.until(lambda s: s["gpus"][0]["lost_reason"] is not None)
-        after = struck["t"] + 4 * LOOK_S
-        seen = watcher.until(lambda s: s["t"] > after)
-        assert row.sees in seen["gpus"][0]["lost_reason"]
-        assert seen["gpus"][0]["lost_since"] == struck["gpus"][0]["lost_since"]
-        scenario.clear_trouble()
-        scenario.write()
-        watcher.until(_all_well)
 
 
 def _mig_changes(row: Row, world: World) -> None:
@@ -133,8 +101,6 @@ def rows() -> list[Row]:
     """The part of the matrix about GPUs that come and go."""
     return [
         Row("a GPU appears: NVML counts at its start only", "H100", None, _appears_to_the_kernel, slow=True),
-        Row("a GPU disappears", "gone: the driver no longer shows this GPU", None, _disappears, slow=True),
         Row("the driver is reloaded", "the driver was unloaded", None, _reloaded),
-        Row("the driver is upgraded under us", "reload the nvidia modules or reboot", None, _upgraded, slow=True),
         Row("MIG instances change", "MIG instance 8/0 is gone", None, _mig_changes, slow=True),
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -137,18 +136,6 @@ def _read_only(row: Row, world: World) -> None:
         assert program.is_restored()
 
 
-def _one_cell(row: Row, world: World) -> None:
-    with world.screen(world.make(1), columns=1, rows=1) as program:
-        program.read_until(SCREEN_TAKEN)
-        program.resize(120, 40)
-        program.signal(signal.SIGWINCH)
-        program.read_until(row.sees)
-        program.press("q")
-        program.end_in_time()
-        assert program.status == row.status
-        assert program.is_restored()
-
-
 def rows() -> list[Row]:
     """The part of the matrix about where the program runs."""
     return [
@@ -166,5 +153,4 @@ def rows() -> list[Row]:
             ),
         ),
         Row("a full disk while recording", "No space left on device", 0, _full_disk_under_the_screen, slow=True),
-        Row("a terminal of one cell", "H100", 0, _one_cell, slow=True),
     ]

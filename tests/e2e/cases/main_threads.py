@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from multiprocessing.connection import Connection
 from queue import Queue
 
@@ -145,6 +145,11 @@ def ranks(gpu: Gpu) -> None:
     rendezvous(gpu)
 
 
+async def _served(answer: Callable[..., Awaitable[None]], port: int) -> None:
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    await server.serve_forever()
+
+
 @case(("low_demand",), cores=0.2, visited=True, only=frozenset({"collecting", "startup", "low_demand"}))
 def server(gpu: Gpu) -> None:
     """A script that serves by asyncio: between the bursts of its visitors it waits in epoll, and starves of nothing."""
@@ -155,11 +160,7 @@ def server(gpu: Gpu) -> None:
         writer.write(b"!")
         writer.close()
 
-    async def serve() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", gpu.own_port)
-        await server.serve_forever()
-
-    asyncio.run(serve())
+    asyncio.run(_served(answer, gpu.own_port))
 
 
 def _compute(asked: Connection, gpu: Gpu) -> None:
@@ -188,8 +189,4 @@ def engine(gpu: Gpu) -> None:
         writer.write(await asyncio.get_running_loop().run_in_executor(None, ours.recv_bytes))
         writer.close()
 
-    async def serve() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", gpu.own_port)
-        await server.serve_forever()
-
-    asyncio.run(serve())
+    asyncio.run(_served(answer, gpu.own_port))

@@ -74,9 +74,16 @@ def failing(code: int, *spared: str) -> dict[str, Any]:
     return {name: pynvml.NVMLError(code) for name in CORE if name not in spared}
 
 
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (pynvml.NVML_ERROR_UNKNOWN, "unknown error"),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "the driver was unloaded: sudo modprobe nvidia"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "upgraded under us: reload the nvidia modules or reboot"),
+    ],
+)
 def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_one_is_answered(
-    answers: dict[str, Any], code: int
+    answers: dict[str, Any], code: int, words: str
 ) -> None:
     device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
@@ -84,7 +91,8 @@ def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_o
     first = device.read(0.0, 1000.0, "none")
     assert (first.lost_reason, first.util_pct, first.unavailable["util_pct"]) == (None, None, reason(code))
     for t in (1001.0, 1011.0):
-        assert device.read(t, t, "none").lost_since == 1001.0
+        lost = device.read(t, t, "none")
+        assert lost.lost_since == 1001.0 and words in (lost.lost_reason or "")
         device.find(0, "570", t + 5.0)
     answers.update(CORE)
     back = device.read(1020.0, 1020.0, "none")
