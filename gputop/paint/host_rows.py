@@ -42,10 +42,7 @@ def traffic_fields(fabric: FabricSignals | None) -> list[Field]:
     return [("fabric " + " ".join(f"{arrow}{gb_per_s(value, 3)}" for arrow, value in both) + " GB/s", "text")]
 
 
-NUMBER_WIDTH = 10
-"""Of each part of the attribution: the space before its name, and its number."""
-
-
+BAR_WIDTH = 10
 LEAST_TOTALS, LEAST_HISTORY, HISTORY = 120, 150, 24
 """Cells of a screen with totals over all GPUs, and with the host's CPU over time; and the cells of that."""
 
@@ -145,40 +142,17 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         unknown = _unknown(frame, view)
         return [text_row(shorten(unknown, width - 3), width, "dim", 2)] if unknown else []
     label, attribution = explained
-    lead, running = (
-        f"while GPU {label} was idle ({attribution.idle_pct:.0f} % of {attribution.window_s:.0f} s)",
-        "workers running",
-    )
-    if attribution.loaders and width <= _least_width(lead, running):
-        lead, running = f"GPU {label} idle {attribution.idle_pct:.0f} %:", "loaders"
-    line = Line().to(2).add(lead, "evidence")
-    parts = (
-        (running, attribution.running_pct, attribution.loaders > 0),
-        ("queued", attribution.queued_pct, attribution.loaders > 0),
-        ("disk", attribution.disk_pct, attribution.loaders > 0),
-        ("network", attribution.network_pct, attribution.loaders > 0),
-        ("main", attribution.main_pct, True),
-    )
-    # Bars are dropped before words: a part left out may be the cause.
-    room = width - 1 - _least_width(lead, running)
-    first = next((size for size in range(14, 3, -1) if size + 4 * (size // 4) <= room), 0) if width >= 100 else 0
-    for i, (name, value, there) in enumerate(parts):
-        if not there:
-            continue
-        size = first if i == 0 else first // 4
-        if line.width + len(name) + NUMBER_WIDTH + size > width:
-            break
-        line.add("   ").add(name + " ", "dim")
-        if size:
-            line.add_all(bar(value, 100.0, size, view.glyphs, "bar.used"))
+    line = Line().to(2).add(f"GPU {label} idle {attribution.idle_pct:.0f} %:", "evidence")
+    parts = [("main", attribution.main_pct)]
+    if attribution.loaders:
+        shares = (attribution.running_pct, attribution.queued_pct, attribution.disk_pct, attribution.network_pct)
+        parts = [*zip(("loaders", "queued", "disk", "network"), shares, strict=True), *parts]
+    for name, value in parts:
+        line.add(f"   {name} ", "dim")
+        if name == "loaders" and width >= LEAST_TOTALS:
+            line.add_all(bar(value, 100.0, BAR_WIDTH, view.glyphs, "bar.used"))
         line.add(f" {number(value, 3)} %", "text")
     return [line.row(width)]
-
-
-def _least_width(lead: str, running: str) -> int:
-    """Cells of the attribution without bars."""
-    names = (running, "queued", "disk", "network", "main")
-    return 2 + len(lead) + sum(len(name) + NUMBER_WIDTH for name in names)
 
 
 def _unknown(frame: Frame, view: View) -> str:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.summary import HALF, LOST_TITLE, WORKING_POORLY, group_of
-from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
+from gputop.diagnosis.summary import group_of
 from gputop.paint.process_table import chosen_process, key_of, selected_process
 from gputop.paint.view import selected_gpu
 from gputop.paint.view_changes import next_counted
 from gputop.tui.main_screen import MainScreen
-
-BY_NEED = (
-    LOST_TITLE, NOT_WORKING_ALARM, STATE_WORDS["starved"], HALF, WORKING_POORLY, HOLDING_MEMORY,
-    STATE_WORDS["unmeasured"], STATE_WORDS["idle"], STATE_WORDS["working"],
-)  # fmt: skip
 
 
 class ScreenKeys(MainScreen):
@@ -54,10 +48,12 @@ class ScreenKeys(MainScreen):
 
     def press_counted(self) -> None:
         """Select the next GPU of the group in most need."""
-        if self.frame is not None:
-            groups = {group_of(d) for d in self.frame.diagnoses}
-            first = next((group for group in BY_NEED if group in groups), "")
-            self.see(next_counted(self.view, self.frame, first))
+        frame = self.frame
+        worst = None if frame is None else next((d for d in frame.diagnoses if d.uuid == frame.look_first), None)
+        if frame is None or worst is None:
+            self.say("no GPU needs attention")
+        else:
+            self.see(next_counted(self.view, frame, group_of(worst)))
 
     def press_tour(self) -> None:
         """Page through the demo's GPUs and select the last one."""
