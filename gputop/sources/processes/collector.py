@@ -27,7 +27,8 @@ from gputop.sources.procfs import TICKS_PER_S, Descriptors, Stat, parse_uptime, 
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _LIVELY_S, _CALM_S = 30.0, 2.0
-"""So long after a change of a tree the process table is refreshed each second, then with this additional pause."""
+"""So long after a change of a tree, or a wait for a core, the process table is refreshed each second; then with this
+additional pause."""
 WANTED_FOR_S = 10.0
 """The scan for outsiders continues this long after a process last queued for a core."""
 _THROTTLE_S = 2.0
@@ -124,6 +125,8 @@ class ProcessCollector:
             queued_pct = 0.0 if member.reading is None else member.reading.wait_pct or 0.0
             if queued_pct >= QUEUED_PCT and member.role in ("gpu", "loader"):
                 self._queued_at = now
+                # Who takes the cores may live for seconds only.
+                self._lively_until = now + _LIVELY_S
         is_needed = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
         self._outsiders.read(now, (pid for pid, _ in self._table.items()), self._members.keys(), is_needed=is_needed)
 
