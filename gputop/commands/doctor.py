@@ -10,7 +10,6 @@ from typing import Any
 
 from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
-from gputop.model.feature_table import DOCTOR_OF_ALERTS, resolve
 from gputop.model.redaction import Redactor
 from gputop.model.sm import sm_options
 from gputop.output.doctor_text import doctor_text
@@ -48,11 +47,9 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "is_terminal": sys.stdout.isatty(),
         "tmux": "TMUX" in os.environ,
     }
-    report = examine(
+    return examine(
         settings.gpus or None, settings.visible, sm_options(settings), terminal, wait_s=wait_of(args), slow=say
     )
-    of_alerts = resolve(DOCTOR_OF_ALERTS)(args, settings)
-    return {**report, **of_alerts, "problems": [*report["problems"], *of_alerts.get("problems", ())]}
 
 
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:

@@ -55,8 +55,6 @@ FEATURE_COMMANDS: Mapping[str, Command] = {
                      "features.traces.trace_command"),
 }
 # fmt: on
-DOCTOR_OF_ALERTS = "features.alerts.alerts_command:doctor_report"
-"""``function(args, settings)`` that returns the alerts and their problems for doctor's report."""
 KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.fleet_view:FLEET_KEYS"}
 """Tables of keys by the prefix for the titles of their sections."""
 PICTURES = {"fleet": Picture("features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:fleet_rows")}

@@ -75,7 +75,7 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kernel, permissions, terminal, alerts, extras and versions."""
+    """Kernel, permissions, terminal, extras and versions."""
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
     yield "kernel", (f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
                      f"   wait channel {_PRESENT[kernel['wait_channel']]}")  # fmt: skip
@@ -85,8 +85,6 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                        f"   encoding {terminal.get('encoding')}")  # fmt: skip
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
         yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
-    if (alerts := report.get("alerts")) is not None:
-        yield "alerts", ", ".join(alert["name"] for alert in alerts["configured"])
     if (extras := report.get("extras")) is not None:
         yield (
             "extras",

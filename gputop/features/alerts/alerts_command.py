@@ -178,16 +178,3 @@ def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
             raise ConfigError(f"alerts with run need a configuration that is yours or root's, and {path} is not")
         if status.st_mode & 0o022:
             raise ConfigError(f"alerts with run need a configuration that only you can write: chmod go-w {path}")
-
-
-def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """Return the alerts for `gputop doctor`, without secrets."""
-    if not settings.alert:
-        return {}
-    alerts, problems = alerts_of(settings.alert), list[str]()
-    try:
-        refuse_unsafe(args, alerts)
-    except ConfigError as error:
-        problems.append(str(error))
-    names = [{"name": alert.name, "when": alert.when.text, "runs": bool(alert.run)} for alert in alerts]
-    return {"alerts": {"configured": names}, "problems": problems}

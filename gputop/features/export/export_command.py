@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from gputop.commands.shared_options import (
 )
 from gputop.config import Settings
 from gputop.features.export.export_feed import ExportFeed
-from gputop.features.export.metrics_page import Families, PageChoice
+from gputop.features.export.metrics_page import PageChoice
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
@@ -123,12 +124,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
     """The optional families that the options name."""
-    from gputop.features.export.other_pages import PodFamilies
+    from gputop.features.export.other_pages import pod_family
 
-    families: list[Families] = []
-    if pods is not None:
-        families.append(PodFamilies(pods.newest))
-    return PageChoice(args.processes, tuple(families))
+    return PageChoice(args.processes, () if pods is None else (partial(pod_family, pods.newest),))
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:

@@ -176,29 +176,20 @@ def _listed(path: str) -> bytes:
         raise OSError(f"the kubelet does not answer ({'no status' if code is None else code.name})") from None
 
 
-# The family. Pods are named as OpenTelemetry names them; ``pod``, ``namespace`` and ``container`` are labels that a
-# scrape gives its targets.
-
-
-class PodFamilies:
-    """Adds ``gputop_pod_info`` to a page. ``newest`` gives the containers by UUID, and never waits."""
-
-    def __init__(self, newest: Callable[[], Mapping[str, Sequence[PodContainer]]]) -> None:
-        self._newest = newest
-
-    def __call__(self, page: TextPage, gpus: Sequence[GpuSample], hostname: str) -> None:
-        """Add the pods of these GPUs, whether or not anything runs in them."""
-        pods = self._newest()
-        samples = [
-            (f"{gpu_labels(gpu.static)},{named}", 1.0)
-            for gpu in gpus
-            # Long names may become equal once they are cut, and a duplicate sample spoils the whole scrape.
-            for named in dict.fromkeys(map(_named, pods.get(gpu.static.uuid, ())))
-        ]
-        page.family("gputop_pod_info", "The pods that the kubelet gave a GPU to", samples)
+def pod_family(newest: Callable[[], Pods], page: TextPage, gpus: Sequence[GpuSample], hostname: str) -> None:
+    """Add ``gputop_pod_info``: the pods of these GPUs, whether or not anything runs in them."""
+    pods = newest()
+    samples = [
+        (f"{gpu_labels(gpu.static)},{named}", 1.0)
+        for gpu in gpus
+        # Long names may become equal once they are cut, and a duplicate sample spoils the whole scrape.
+        for named in dict.fromkeys(map(_named, pods.get(gpu.static.uuid, ())))
+    ]
+    page.family("gputop_pod_info", "The pods that the kubelet gave a GPU to", samples)
 
 
 def _named(container: PodContainer) -> str:
+    # As OpenTelemetry names them; ``pod``, ``namespace`` and ``container`` are labels that a scrape gives its targets.
     return labels(
         ("k8s_namespace_name", container.namespace),
         ("k8s_pod_name", container.pod),

@@ -121,7 +121,6 @@ _CALLS = frozenset({"cuda_runtime", "cuda_driver"})
 _COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
 _WORK = _COPIES | {"kernel"}
 _OF_XPROF = re.compile(r"/(device|host):\w+")
-_FOREIGN = re.compile(r"(mtia|xpu|hpu|privateuse1)_?\w*$")
 _NAME, _THREAD = attrgetter("name"), attrgetter("pid", "tid")
 _PARTS = 8
 _MOST_BLOCKS = 1e9
@@ -177,8 +176,6 @@ class _Filler:
                 self._fill(category, [event for event in group if event.ph == "X"])
             elif category is None:
                 self._note_processes(group)
-            elif _FOREIGN.match(category):
-                self._trace.foreign[category] = self._trace.foreign.get(category, 0) + len(group)
 
     def _note_processes(self, group: list[ChromeEvent]) -> None:
         """Note the processes by which JAX and TensorFlow are known: their events have no category."""

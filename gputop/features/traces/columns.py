@@ -161,9 +161,9 @@ class Trace(Struct):
     """Everything that was read from one file.
 
     ``begin_unix_s`` is the Unix time of nanosecond 0, None where the file does not tell; ``rank`` likewise.
-    ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read, ``foreign`` counts
-    device events of categories that are not CUDA's. ``threads`` are names of the thread numbers.
-    ``warnings`` are the profiler's own. ``other_processes`` are processes of a JAX or TensorFlow trace.
+    ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read. ``threads``
+    are names of the thread numbers. ``warnings`` are the profiler's own. ``other_processes`` are processes of a JAX or
+    TensorFlow trace.
     """
 
     path: str
@@ -185,7 +185,6 @@ class Trace(Struct):
     doubts: TimeDoubts = field(default_factory=TimeDoubts)
     warnings: list[str] = field(default_factory=list)
     other_processes: list[str] = field(default_factory=list)
-    foreign: dict[str, int] = field(default_factory=dict)
     is_nsys: bool = False
 
 

@@ -106,9 +106,6 @@ def _without_work(trace: Trace) -> str:
     """Why a trace without GPU work cannot be analysed."""
     if trace.warnings:
         return f"no kernels; the profiler says: {'; '.join(trace.warnings[:MOST_WARNINGS])}"
-    if trace.foreign:
-        most_frequent = max(trace.foreign, key=lambda category: trace.foreign[category])
-        return f"not a CUDA trace: {trace.foreign[most_frequent]} events of category {most_frequent!r}"
     if trace.doubts.untimed:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if trace.dropped_events:

@@ -15,7 +15,7 @@ from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_analysis import StepChoice
-from gputop.features.traces.trace_document import PAGE, TEXT, trace_data, trace_document, worst
+from gputop.features.traces.trace_document import PAGE_ROWS, TEXT_ROWS, trace_data, trace_document, worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.features.traces.trace_report import severity
 from gputop.model.source import UsageError
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     def document(is_page: bool) -> Document:
         shown = [worst(report).rank] if ranks is None and not is_page else ranks
-        return trace_document(report, PAGE if is_page else TEXT, top=args.top, ranks=shown)
+        return trace_document(report, PAGE_ROWS if is_page else TEXT_ROWS, top=args.top, ranks=shown)
 
     deliver_report(args, settings, lambda: trace_data(report), document, "shares are of the time shown ·")
     return _exit_status(report, args.fail_on or "yellow")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from gputop.diagnosis.types import full_title
 from gputop.features.traces.host_causes import CAUSES
@@ -51,21 +51,16 @@ SM_WORDS = {
     "kineto": "measured by the profiler",
 }
 LEAST_SHOWN = 0.05
+_MOST_SYNCS = 5
 
 
-class Extent(Struct, frozen=True):
-    """How many rows of each table a form has room for."""
-
-    steps: int
-    syncs: int
-
-
-TEXT, PAGE = Extent(8, 5), Extent(40, 10)
+TEXT_ROWS, PAGE_ROWS = 8, 40
+"""How many steps a form has room for."""
 
 
 def trace_document(
     report: TraceReport,
-    extent: Extent,
+    most_rows: int,
     *,
     top: int,
     ranks: Sequence[int | None] | None = None,
@@ -81,7 +76,7 @@ def trace_document(
         blocks += _overview(report)
     for rank in report.ranks:
         if ranks is None or rank.rank in ranks:
-            blocks += _rank(rank, extent, top, is_alone=len(names) == 1)
+            blocks += _rank(rank, most_rows, top, is_alone=len(names) == 1)
     lead = (title, f"ranks by {report.ranks[0].rank_from}") if len(names) > 1 else (title,)
     return Document(title, (*blocks, Notes(report.notes)), lead)
 
@@ -128,13 +123,13 @@ def _straggler_words(straggler: StragglingRank) -> str:
     )
 
 
-def _rank(rank: RankReport, extent: Extent, top: int, *, is_alone: bool) -> Iterator[Block]:
+def _rank(rank: RankReport, most_rows: int, top: int, *, is_alone: bool) -> Iterator[Block]:
     if not is_alone:
         yield Heading(f"Rank {rank.rank}: {os.path.basename(rank.path)}")
     for gpu in rank.gpus:
         words = " · ".join(_gpu_words(rank, gpu.measures))
         yield Heading(words) if len(rank.gpus) > 1 else Items((words,))
-        yield from _gpu(gpu, extent, top)
+        yield from _gpu(gpu, most_rows, top)
     yield Notes(rank.notes)
 
 
@@ -155,7 +150,7 @@ def ms(value: float) -> str:
     return f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
+def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
     m, verdict = gpu.measures, gpu.verdict
     best, gain = gpu.best_case_step_ms, ""
     if best is not None and gpu.gain_pct:
@@ -169,10 +164,10 @@ def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
     yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
     if m.share_pct["idle"] >= LEAST_SHOWN:
         yield from _idle(m)
-    yield from part("Steps", _step_table(m, extent.steps))
+    yield from part("Steps", _step_table(m, most_rows))
     yield from part("Kernels by category", _category_table(m))
     yield from part("Kernels by time", _kernel_table(m, top))
-    yield from part("Where the host waits for the GPU", _sync_table(m, extent.syncs))
+    yield from part("Where the host waits for the GPU", _sync_table(m))
 
 
 def _shares(m: Measures) -> tuple[Part, ...]:
@@ -256,9 +251,9 @@ def _share(row: KernelRow | CategoryRow, name: str) -> tuple[Bar, str]:
     return Bar(((part_name, name, row.share_pct),)), f"{row.share_pct:.1f}"
 
 
-def _sync_table(m: Measures, limit: int) -> Table:
+def _sync_table(m: Measures) -> Table:
     """Calls that wait for the GPU and leave it idle, the most costly first."""
-    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:limit]
+    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:_MOST_SYNCS]
     rows = [(row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly]
     return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")
 

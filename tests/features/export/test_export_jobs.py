@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.features.export.export_feed import with_steps
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodContainer, PodFamilies
+from gputop.features.export.other_pages import PodContainer, pod_family
 from gputop.features.export.run_counters import REMEMBERED_S
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import (
@@ -37,7 +38,7 @@ NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")
 def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None:
     chance = random.Random(15)
     pods = {"GPU-0": [PodContainer("team", "train", "main")] * 99}
-    given = feed(PageChoice(True, (PodFamilies(lambda: pods),)))
+    given = feed(PageChoice(True, (partial(pod_family, lambda: pods),)))
     every_s, sizes = 600.0, list[int]()
     for step in range(144):
         t = every_s * step

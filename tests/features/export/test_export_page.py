@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
 from math import inf, nan
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.export.export_command import MachineHost
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodContainer, PodFamilies
+from gputop.features.export.other_pages import PodContainer, pod_family
 from gputop.features.export.scrape_server import ListenAddress, names_loopback, parse
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
@@ -219,8 +220,8 @@ def test_an_address_is_read_as_people_write_it() -> None:
 @pytest.mark.parametrize("scenario", [None, "mig", "shared_gpu"])
 def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     pods = {f"GPU-{n}": [PodContainer("team", "train", "main")] for n in range(2)}
-    given = demo_feed(scenario, PageChoice(True, (PodFamilies(lambda: pods),)))
-    many = feed(PageChoice(True, (PodFamilies(lambda: pods),)))
+    given = demo_feed(scenario, PageChoice(True, (partial(pod_family, lambda: pods),)))
+    many = feed(PageChoice(True, (partial(pod_family, lambda: pods),)))
     values = dict.fromkeys(GPU_METRICS, 50)
     event = Event(1.0, "xid", "Xid 79", 0, xid=79)
     steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from gputop.cli import main
 from gputop.features.export import other_pages
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import METHOD, PodContainer, PodFamilies, PodResources, ProtobufError, parse
+from gputop.features.export.other_pages import METHOD, PodContainer, PodResources, ProtobufError, parse, pod_family
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.model.source import UsageError
 from tests.support.exported import Clock, feed, read
@@ -75,7 +76,7 @@ def test_any_answer_is_read_or_refused_in_one_line(noise: bytes, cut: int) -> No
 
 def test_the_pods_of_present_gpus_are_a_family_of_their_own_with_clean_labels() -> None:
     pods = {"GPU-0": [PodContainer("team-a", 'tr"ain\x1b[31m\n' + "x" * 300, "main")], "GPU-9": []}
-    given_feed = feed(PageChoice(False, (PodFamilies(lambda: pods),)))
+    given_feed = feed(PageChoice(False, (partial(pod_family, lambda: pods),)))
     given_feed.take(Snapshot(1.0, Machine("n1"), (GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=1.0),)))
     text = given_feed.page()
     assert "\x1b" not in text

@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodContainer, PodFamilies
+from gputop.features.export.other_pages import PodContainer, pod_family
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.life import slurm
 from tests.support.engines import ALERTMANAGER, alertmanager, missing, prometheus
@@ -39,7 +40,7 @@ class Nodes:
         self.told: list[dict[str, Any]] = []
         self.lock = threading.Lock()
         pods = {"GPU-n2": [PodContainer("team-a", "train-0", "main")]}
-        self._feeds = {"/n1": feed(), "/n2": feed(PageChoice(False, (PodFamilies(lambda: pods),)))}
+        self._feeds = {"/n1": feed(), "/n2": feed(PageChoice(False, (partial(pod_family, lambda: pods),)))}
 
     def page(self, path: str) -> str:
         with self.lock:

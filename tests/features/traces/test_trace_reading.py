@@ -154,7 +154,6 @@ def only(category: str, **more: Any) -> bytes:
         (b"[[1, 2], [3, 4]]", "no events that a GPU profiler writes"),
         (gzipped(b"[[[1, 2], [3, 4]], []]"), "no events that a GPU profiler writes"), (only("cpu_op"), "no GPU work"),
         (only("cuda_runtime"), "CUDA calls but no kernels"), (only("kernel", dur=-1), "240 events have no times"),
-        (only("kernel", cat="mtia_runtime"), "not a CUDA trace"),
     ],
 )  # fmt: skip
 def test_what_is_no_trace_is_said_in_one_line(content: bytes, said: str, tmp_path: Path) -> None:
