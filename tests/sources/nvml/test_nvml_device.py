@@ -13,7 +13,7 @@ import pytest
 from gputop.sources.activity.cross_check import CrossCheck
 from gputop.sources.activity.fallback_chain import ChainState, MeasuredActivity
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_inventory import GONE, GpuInventory
+from gputop.sources.nvml.gpu_inventory import GpuInventory
 from gputop.sources.nvml.gpu_questions import ask_memory_into
 from gputop.sources.nvml.gpu_sleep import Sleep
 from gputop.sources.nvml.handle import Handle, MetricAnswers
@@ -195,6 +195,9 @@ class Driver:
         self.asked.clear()
         self.inventory.take(0, t, t)
         return [(d.static.index, d.static.uuid, d.why) for d in self.inventory.devices]
+
+
+GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
 
 
 def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
