@@ -52,6 +52,13 @@ def test_a_clock_that_is_set_forward_empties_the_chart_and_costs_nothing(gap_s: 
     assert len(chart.means) == 1
 
 
+def test_a_short_sleep_is_a_hole_in_the_line() -> None:
+    history = History()
+    for t in (*range(1_000, 1_030), 1_050):
+        history.add(t, "GPU-0", {"util_pct": 50.0})
+    assert history.columns("GPU-0", "util_pct", 1.0, 40) == [*[50.0] * 19, *[None] * 20, 50.0]
+
+
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3")
 
 
