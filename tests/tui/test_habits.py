@@ -21,6 +21,7 @@ from tests.support.frames import demo_frame
 from tests.support.steady_pilot import SteadyPilot, shown
 
 START = View(hint=hint_of(KEYS))
+FLAGGED = sorted(d.uuid for d in demo_frame().diagnoses if d.busy_not_working)
 UUIDS = [gpu.static.uuid for gpu in demo_frame().snapshot.gpus]
 
 
@@ -140,6 +141,7 @@ HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     # GPUs, counts and layouts.
     ("] ] [ [ [", lambda s: s.gpus == [UUIDS[1], UUIDS[2], UUIDS[1], UUIDS[0], UUIDS[7]]),
     ("] escape", lambda s: s.view.gpu is None),
+    ("w w w", lambda s: sorted({*s.gpus}) == FLAGGED and s.gpus[0] == s.gpus[2]),
     ("c", lambda s: s.view.layout == "list" and "a line a GPU" in s.message),
     ("c c", lambda s: s.view.layout == "panes" and "panes, where they fit" in s.message),
     ("plus", lambda s: s.view.span_s == 300.0 and "charts show the last 5 min" in s.message),
