@@ -21,7 +21,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     forms.add_argument("--json", action="store_true", help="one object a frame")
     command.add_argument("--begin", metavar="TIME", help="12:03, -10m, an ISO date or Unix seconds")
     command.add_argument("--end", metavar="TIME", help="the same forms")
-    command.add_argument("--columns", metavar="KEYS", help="catalogue keys, separated by commas")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -35,7 +34,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             begin=None if args.begin is None else recording.moment_anywhere(args.begin),
             end=None if args.end is None else recording.moment_anywhere(args.end),
             recording_filter=recording_filter_of(args, settings),
-            columns=None if args.columns is None else args.columns.split(","),
             gaps=gaps,
         )
     except ValueError as error:

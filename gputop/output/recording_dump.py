@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
-from gputop.model.expression import nearest
-from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
+from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, SM_PROVENANCE
 from gputop.model.quantity import csv_cell
 from gputop.model.snapshot import Event, GpuSample, Snapshot, value
 from gputop.monitor import SmSources
@@ -19,9 +18,7 @@ from gputop.recording.reader import Recording
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
 
-_HOST = "host."
-GPU_KEYS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
-HOST_KEYS = tuple(_HOST + key for key in HOST_METRICS)
+COLUMNS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
 
 
 def dump(
@@ -31,23 +28,20 @@ def dump(
     *,
     begin: float | None = None,
     end: float | None = None,
-    columns: Sequence[str] | None = None,
     recording_filter: RecordingFilter | None = None,
     gaps: list[Event] | None = None,
 ) -> int:
     """Write frames from ``begin`` to ``end``, Unix seconds; return their number.
 
-    CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
-    gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue
-    keys of a GPU, and of the host after ``host.``. ``gaps`` receives the gaps between these frames, which CSV has no
-    place for. Raises RecordingError, and ValueError for an unknown column.
+    CSV has one row a GPU and frame. JSON has one object a line: the snapshot as ``once`` gives it, with changes of the
+    SM source among its events. ``gaps`` receives the gaps between these frames, which CSV has no place for. Raises
+    RecordingError.
     """
-    chosen = None if columns is None else _known_columns(columns)
     with closing(Recording(path, recording_filter)) as recording:
         frames = recording.snapshots(begin, end)
         if gaps is not None:
             frames = _noting_gaps(frames, gaps)
-        return _csv(frames, out, chosen or GPU_KEYS) if form == "csv" else _json(frames, out, chosen)
+        return _csv(frames, out) if form == "csv" else _json(frames, out)
 
 
 def _noting_gaps(frames: Iterator[Snapshot], gaps: list[Event]) -> Iterator[Snapshot]:
@@ -56,32 +50,19 @@ def _noting_gaps(frames: Iterator[Snapshot], gaps: list[Event]) -> Iterator[Snap
         yield snapshot
 
 
-def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    valid = (*GPU_KEYS, *HOST_KEYS)
-    columns = ["index" if column == "gpu" else column for column in columns]
-    for column in columns:
-        if column not in valid:
-            raise ValueError(f"no column {column!r}{nearest(column, valid)}")
-    # Rows without time and GPU could not be told apart.
-    return (*(key for key in ("t", "index") if key not in columns), *columns)
-
-
 def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
     """Reader of a column's cell; None where a frame repeats a value."""
     if column == "t":
         return lambda snapshot, gpu: round(snapshot.t, 3)
-    if column.startswith(_HOST):
-        key = column.removeprefix(_HOST)
-        return lambda snapshot, gpu: None if "proc" in snapshot.repeats else value(snapshot.host, key)
     if column in GPU_STATIC:
         return lambda snapshot, gpu: value(gpu, column)
     return lambda snapshot, gpu: None if "nvml" in snapshot.repeats else value(gpu, column)
 
 
-def _csv(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str]) -> int:
+def _csv(frames: Iterator[Snapshot], out: TextIO) -> int:
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    readers = [_reader(column) for column in columns]
+    writer.writerow(COLUMNS)
+    readers = list(map(_reader, COLUMNS))
     count = 0
     for snapshot in frames:
         count += 1
@@ -90,16 +71,11 @@ def _csv(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str]) -> int
     return count
 
 
-def _json(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str] | None) -> int:
-    readers = {column: _reader(column) for column in columns or ()}
+def _json(frames: Iterator[Snapshot], out: TextIO) -> int:
     sources = SmSources()
     count = 0
     for snapshot in frames:
         count += 1
-        if columns is not None:
-            for gpu in snapshot.gpus:
-                out.write(_text({column: read(snapshot, gpu) for column, read in readers.items()}))
-            continue
         data = snapshot_data(snapshot)
         switch_texts = [(gpu.static.index, sources.switch(gpu)) for gpu in snapshot.gpus]
         switches = [Event(snapshot.t, "mark", text, index) for index, text in switch_texts if text is not None]
@@ -107,9 +83,5 @@ def _json(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str] | None
             {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}
             for event in (*snapshot.events, *switches)
         ]
-        out.write(_text({**data, "schema": SCHEMA}))
+        out.write(json.dumps({**data, "schema": SCHEMA}, allow_nan=False, separators=(",", ":")) + "\n")
     return count
-
-
-def _text(data: dict[str, Any]) -> str:
-    return json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"

@@ -52,25 +52,16 @@ def test_json_gives_each_frame_as_once_would_with_its_events(path: str) -> None:
     assert given == json.loads(json.dumps(snapshot_data(next(read_snapshots(path)))))
 
 
-def test_time_gpus_and_columns_cut_it_down(path: str) -> None:
-    text = dumped(
-        path, "csv", begin=T0 + 10, end=T0 + 12, recording_filter=OnlyGpus("1"), columns=["power_w", "host.cpu_pct"]
-    )
-    header, *rows = text.splitlines()
-    assert header == "t,index,power_w,host.cpu_pct"
-    assert [row.split(",")[:2] for row in rows] == [[str(T0 + k), "1"] for k in (10, 11, 12)]
-    (only,) = dumped(
-        path, "json", begin=T0 + 10, end=T0 + 10, recording_filter=OnlyGpus("0"), columns=["util_pct"]
-    ).splitlines()
-    assert list(json.loads(only)) == ["t", "index", "util_pct"]
+def test_time_and_gpus_cut_it_down(path: str) -> None:
+    text = dumped(path, "csv", begin=T0 + 10, end=T0 + 12, recording_filter=OnlyGpus("1"))
+    rows = csv.DictReader(io.StringIO(text))
+    assert [(float(row["t"]), row["index"]) for row in rows] == [(T0 + k, "1") for k in (10, 11, 12)]
     (whole,) = dumped(path, "json", begin=T0 + 10, end=T0 + 10, recording_filter=OnlyGpus("1")).splitlines()
     assert [gpu["index"] for gpu in json.loads(whole)["gpus"]] == [1]
     assert json.loads(whole)["processes"] == []
 
 
 def test_what_does_not_exist_is_refused_with_what_does(path: str) -> None:
-    with pytest.raises(ValueError, match="did you mean power_w"):
-        dumped(path, "csv", columns=["powerw"])
     with pytest.raises(UsageError, match="this recording has GPUs 0, 1"):
         dumped(path, "csv", recording_filter=OnlyGpus("7"))
     with pytest.raises(RecordingError):
