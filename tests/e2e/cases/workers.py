@@ -44,7 +44,7 @@ def changing(gpu: Gpu) -> None:
     gpu.train(fed_by([both]), 0.05)
 
 
-@case(("dataloader_cpu", "dataloader_io"), ("cpu", "queued", "network"), 1, ("network", "run"), cores=0.5)
+@case(("dataloader_cpu", "dataloader_io"), ("cpu", "queued", "network"), 1, ("network", "CPU"), cores=0.5)
 def two_causes(gpu: Gpu) -> None:
     """A worker that decodes for half of its time and waits for the network in the other: neither alone explains it."""
 
@@ -196,7 +196,7 @@ def mount_hangs(gpu: Gpu) -> None:
     fuse_reads(gpu)
 
 
-@case(("dataloader_io",), ("fetch", "network"), 2, ("for 2 workers (a pipe)", "network (127.0.0.1:"), cores=0.2)
+@case(("dataloader_io",), ("fetch", "network"), 2, ("for 2 workers (a pipe)", "the network at 127.0.0.1:"), cores=0.2)
 def socket_timeout(gpu: Gpu) -> None:
     """Workers whose sockets have a timeout: the kernel shows poll, which says nothing of what they wait for."""
 
