@@ -24,11 +24,13 @@ from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.summary import WorstGpuSelector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
-from gputop.model.history import History, ProcessHistory
+from gputop.model.history import History
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
+from gputop.model.process_history import ProcessHistory
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
-from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow
+from gputop.model.step_pace import StepHistory, StepPace, StepPeriod
+from gputop.model.steps import StepRow
 
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""

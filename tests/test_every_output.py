@@ -20,7 +20,8 @@ from typing import Any, get_args
 
 import pytest
 
-from gputop.api.run_summary import Summary, WatchCost
+from gputop.api.run_summary import Summary
+from gputop.api.watch_cost import WatchCost
 from gputop.cli import main
 from gputop.commands.registry import COMMANDS_AND_PARTS
 from gputop.features.alerts.alert_table import alerts_of
@@ -31,15 +32,15 @@ from gputop.features.fleet.fleet_view import FleetView, Panel, rows_of
 from gputop.features.fleet.redacted_fleet import RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.mcp.answers import labelled
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.redaction import Redactor
 from gputop.model.secret_marks import MASK
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.output.diagnosis_text import ticket_text
 from gputop.output.report_text import report_markdown
 from gputop.output.snapshot_data import json_text, snapshot_data
-from gputop.paint.line import cells
+from gputop.output.ticket import ticket_text
+from gputop.paint.cells import cells
 from gputop.report.job_report import ReportBuilder, report_recording
 from gputop.sources.one_reading import OneReading
 from tests.nvml.stand_in import Scenario

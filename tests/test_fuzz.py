@@ -14,12 +14,13 @@ from gputop.model.expression import ExpressionError
 from gputop.model.snapshot import FeedTime, GpuSample, HostSample, MainTime, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.snapshot_data import gpu_csv, json_text, snapshot_data
+from gputop.paint.cells import cells
 from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.gpu_page import gpu_details
-from gputop.paint.line import cells
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import COLUMNS, parse, passes
+from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_filter import parse, passes
 from gputop.paint.process_page import process_details
 from gputop.paint.view import View
 from gputop.sources.activity.dcgmi import parse_discovery

@@ -18,11 +18,12 @@ from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.diagnosis_text import diagnosis_document, ticket_data, ticket_text
+from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import Verdict
 from gputop.output.report_document import finding_blocks
 from gputop.output.report_html import gpu_section, report_html
 from gputop.output.report_text import report_text
+from gputop.output.ticket import ticket_data, ticket_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View

@@ -14,7 +14,9 @@ from gputop.config import Settings
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics
 from gputop.model.sm import SM_SOURCES
-from gputop.output.document import markdown, page, plain, section
+from gputop.output.document import page, section
+from gputop.output.markdown_document import markdown
+from gputop.output.plain_document import plain
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.process_columns import COLUMNS
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from gputop.api.user_calls import error_of
 from gputop.api.watch_options import NOTICES
-from gputop.model.quantity import clean_text, error_words
+from gputop.model.clean_text import clean_text, error_words
 
 SLOW_S = 1.0
 MOST_SLOW = 3

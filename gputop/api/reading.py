@@ -122,9 +122,6 @@ def mark(text: str) -> int:
     return send_mark(str(text), time.time()).reached
 
 
-# What was written before: recordings as frames, profilers' traces as reports.
-
-
 def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
     """Iterate over the frames of a recording, diagnosed again.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gputop.api.watch_options import NOTICES
-from gputop.model.quantity import error_words
+from gputop.model.clean_text import error_words
 
 if TYPE_CHECKING:
     from gputop.diagnosis.types import Finding

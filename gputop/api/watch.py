@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gputop.api.run_summary import Summary, WatchCost
+from gputop.api.run_summary import Summary
+from gputop.api.watch_cost import WatchCost
 from gputop.api.watch_options import (
     NOTICES,
     LogThread,
@@ -31,7 +32,7 @@ from gputop.api.watch_options import (
 from gputop.api.watcher import Watcher
 from gputop.api.work import StepWork, checked_work
 from gputop.diagnosis.types import Finding, GpuDiagnosis
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import Event
 from gputop.model.source import CLOSE_S, Source
 from gputop.model.steps import MOST_NAME

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.api.log_turn import LogTurn
-from gputop.api.run_summary import CostMeter
-from gputop.api.step_clock import StepClock, StepTail, row_of
-from gputop.api.step_phases import MOST_KEPT, PhaseSampler, TorchHook, phase_summary
+from gputop.api.process_role import NO_RANK, Role, own_run, role_of, unwatched_child
+from gputop.api.step_clock import StepClock, row_of
+from gputop.api.step_phases import MOST_KEPT, PhaseSampler, phase_summary
+from gputop.api.step_tail import StepTail
+from gputop.api.torch_hook import TorchHook
 from gputop.api.user_calls import UserCalls
-from gputop.api.watch_options import NO_RANK, NOTICES, Options, Role, own_run, role_of, unwatched_child
+from gputop.api.watch_cost import CostMeter
+from gputop.api.watch_options import NOTICES, Options
 from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
-from gputop.model.quantity import error_words
+from gputop.model.clean_text import error_words
 from gputop.model.source import SourceError, UsageError
-from gputop.model.steps import PhaseSeries, StepRow, mean_phases
+from gputop.model.step_pace import PhaseSeries, mean_phases
+from gputop.model.steps import StepRow
 from gputop.monitor import stepping_on
 from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.step_datagrams import scoped_run
@@ -196,7 +200,8 @@ class Watcher:
 
     def summary(self) -> Summary:
         """The summary until now."""
-        from gputop.api.run_summary import Summary, memory_of
+        from gputop.api.run_summary import Summary
+        from gputop.api.watch_cost import memory_of
         from gputop.report.job_report import ReportBuilder
 
         duration = time.monotonic() - self._begun

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.model.quantity import is_number, per_second
+from gputop.model.clean_text import is_number
+from gputop.model.durations import per_second
 from gputop.model.steps import MFU_REMEDY, MOST_MFU_PCT
 
 if TYPE_CHECKING:
-    from gputop.model.cards import Precision
+    from gputop.model.peak_flops import Precision
 
 FLOPS_A_PARAMETER_AND_TOKEN = 6.0
 """Forward and backward pass of a dense transformer, attention left out: C ≈ 6·N·D (Kaplan et al. 2020,
@@ -89,7 +90,7 @@ def checked_work(
     peak_flops: float | None,
 ) -> StepWork:
     """Raises ValueError for numbers that cannot be, and words that mean nothing."""
-    from gputop.model.cards import PRECISIONS
+    from gputop.model.peak_flops import PRECISIONS
 
     numbers = {
         "samples": samples, "tokens": tokens, "parameters": parameters, "flops": flops, "peak_flops": peak_flops,
@@ -143,7 +144,7 @@ def _mfu(work: StepWork, step_s: float, gpus: Collection[str]) -> tuple[float, s
 
     A given peak is one GPU's.
     """
-    from gputop.model.cards import NoPeak, peak_flops
+    from gputop.model.peak_flops import NoPeak, peak_flops
 
     flops, given = work.step_flops, work.peak_flops
     if flops is None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 from gputop import __version__
 from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, PURPOSES, TOPICS, module_of, parts
 from gputop.commands.shared_options import NO_DEMO, filterable, printable, serving
+from gputop.model.clean_text import wrapped
 from gputop.model.expression import nearest
-from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
 from gputop.model.source import UsageError
 from gputop.output.messages import USAGE_ERROR, say

@@ -16,8 +16,11 @@ from gputop.commands.shared_options import (
 )
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
-from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
-from gputop.output.document import html, markdown, plain
+from gputop.output.comparison import Comparison, compare, more_waste, slower_pct
+from gputop.output.comparison_document import compare_document, compare_json
+from gputop.output.html_document import html
+from gputop.output.markdown_document import markdown
+from gputop.output.plain_document import plain
 from gputop.report.job_report import report_recording
 from gputop.report.run_choice import reports_to_compare
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gputop.commands.registry import Needs
 from gputop.config import ConfigError, Settings, apply, declared, default_path, load_with_origins, read
+from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.feature_table import ALERT_EXAMPLES, ALERT_FAULTS, key_tables, resolve
 from gputop.model.fleet_settings import SECRET
-from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say

@@ -26,8 +26,8 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
-from gputop.output.document import plain
 from gputop.output.messages import show_progress
+from gputop.output.plain_document import plain
 from gputop.output.snapshot_data import json_text
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, ReportBuilder

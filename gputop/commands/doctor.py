@@ -15,7 +15,7 @@ from gputop.model.sm import sm_options
 from gputop.output.doctor_text import doctor_text
 from gputop.output.messages import NOTHING_READ, say
 from gputop.output.snapshot_data import json_text
-from gputop.paint.glyphs import colour_depth
+from gputop.paint.terminal_kind import colour_depth
 from gputop.sources.doctor_report import examine
 
 

@@ -52,7 +52,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
     if args.format is not None:
-        from gputop.output.snapshot_data import LINE_KEYS, checked
+        from gputop.output.format_line import checked
+        from gputop.output.snapshot_data import LINE_KEYS
 
         checked(args.format, LINE_KEYS)
     if args.follow and (args.steps or args.full):
@@ -169,7 +170,8 @@ def _data(args: argparse.Namespace, settings: Settings, passing: Expression | No
 
 def _lines(args: argparse.Namespace, _settings: Settings, _passing: Expression | None) -> Callable[[OneReading], str]:
     """Prints a line a GPU in the format of ``--format``."""
-    from gputop.output.snapshot_data import formatted, line_values, once_data
+    from gputop.output.format_line import formatted
+    from gputop.output.snapshot_data import line_values, once_data
 
     def text(reading: OneReading) -> str:
         lines = line_values({**once_data(reading.snapshot), **reading.data()})
@@ -183,7 +185,7 @@ def _table(args: argparse.Namespace, settings: Settings, passing: Expression | N
     from gputop.commands.screen import first_view, stdout_terminal
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
-    from gputop.output.snapshot_data import line_rows, once_rows
+    from gputop.output.snapshot_text import line_rows, once_rows
     from gputop.paint.glyphs import ascii_only
     from gputop.paint.theme import THEMES
 

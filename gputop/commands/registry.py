@@ -76,13 +76,13 @@ def module_of(name: str) -> ModuleType:
 
 
 TOPICS = {
-    "options": "commands.help:options_page",
-    "settings": "commands.help:settings_page",
+    "options": "commands.reference:options_page",
+    "settings": "commands.reference:settings_page",
     "keys": "output.reference_pages:keys_page",
     "filters": "output.reference_pages:filters_page",
     "metrics": "output.reference_pages:metrics_page",
     "sources": "output.reference_pages:sources_page",
-    "verdicts": "output.reference_pages:verdicts_page",
+    "verdicts": "output.verdicts_page:verdicts_page",
 }
 """Topic → module and function that make its page."""
 

@@ -23,11 +23,13 @@ from gputop.config import ConfigError, Settings, default_path
 from gputop.model.source import PlayedSource, Source, UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text
-from gputop.paint.glyphs import Terminal, choose
-from gputop.paint.header import hint_of
-from gputop.paint.keys import KEYS, rebound, wanted_keys
+from gputop.paint.hint_row import hint_of
+from gputop.paint.key_presets import wanted_keys
+from gputop.paint.keys import KEYS, rebound
 from gputop.paint.main_screen import main_screen
-from gputop.paint.process_columns import NO_FILTER, existing_columns
+from gputop.paint.process_columns import existing_columns
+from gputop.paint.process_filter import NO_FILTER
+from gputop.paint.terminal_kind import Terminal, choose
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.system.worker import once
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from gputop.tui.node_app import GputopApp
     from gputop.tui.painted_app import PaintedApp
     from gputop.tui.terminal.guard import TerminalGuard
+
 
 NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.5
@@ -270,11 +273,6 @@ def end(app: PaintedApp[Any], guard: TerminalGuard) -> NoReturn:
         raise app.crash
     guard.end(app.return_code or 0)
 
-
-# The first frame as plain text, drawn while the screen library still loads.
-#
-# Importing Textual takes longer than measuring and painting; the viewer need not wait for it. Textual then takes the
-# terminal over and paints the same rows again.
 
 ALTERNATE_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"
 MAIN_SCREEN = "\x1b[?25h\x1b[?1049l"

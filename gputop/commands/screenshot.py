@@ -15,7 +15,8 @@ from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.picture import PngError, png, png_font, svg
+from gputop.output.picture import svg
+from gputop.output.png import PngError, png, png_font
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen

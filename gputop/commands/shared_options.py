@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gputop.config import Settings
 from gputop.model.feature_table import ALERTS_OF_RUN, ALERTS_OF_SCREEN, resolve
 from gputop.model.metrics import Unit
-from gputop.model.quantity import count, typed_number
+from gputop.model.quantity import count
 from gputop.model.source import UsageError
+from gputop.model.typed_number import typed_number
 from gputop.output.messages import in_ascii, say
 from gputop.system.safe_open import write_private
 
@@ -190,7 +191,7 @@ def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Exp
     if not terms and not option_terms:
         return None
     from gputop.model.expression import ExpressionError
-    from gputop.paint.process_columns import parse
+    from gputop.paint.process_filter import parse
 
     try:
         # By itself first, so that the position of a mistake is counted in what was typed.
@@ -300,7 +301,9 @@ def deliver_report(
 
     ``document`` gets True for a page, which has more room and ``aside`` in its last line. Raises UsageError.
     """
-    from gputop.output.document import MOST_WIDTH, html, plain
+    from gputop.output.document import MOST_WIDTH
+    from gputop.output.html_document import html
+    from gputop.output.plain_document import plain
     from gputop.output.snapshot_data import json_text
 
     form = form_of(args)
@@ -318,7 +321,7 @@ def prints_ascii(settings: Settings, path: str | None = None) -> bool:
 
     The terminal does not matter for a file.
     """
-    from gputop.paint.glyphs import choose
+    from gputop.paint.terminal_kind import choose
 
     env, encoding = (os.environ, sys.stdout.encoding) if path is None else ({}, "utf-8")
     return choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs.name == "ascii"

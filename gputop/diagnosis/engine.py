@@ -28,7 +28,7 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings
 from gputop.diagnosis.verdict_state import GpuState
 from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
-from gputop.model.steps import StepPeriod
+from gputop.model.step_pace import StepPeriod
 
 _Read = tuple[GpuSample, GpuState, Signals | None]
 NO_LANES: Mapping[str, float | None] = MappingProxyType({})

@@ -1,7 +1,8 @@
 """Processes of each GPU in one snapshot.
 
 A loader belongs to the GPU of its row; where its ancestor holds several GPUs it counts for each of them. Orphans are
-never attributed to a GPU."""
+never attributed to a GPU.
+"""
 
 from __future__ import annotations
 

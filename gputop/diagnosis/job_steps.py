@@ -11,7 +11,7 @@ from math import sqrt
 from operator import mul
 
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from gputop.model.steps import PeriodSource, StepPeriod
+from gputop.model.step_pace import PeriodSource, StepPeriod
 
 MOST_INTERVAL_S = 0.3
 """Samples must be a quarter of a second apart; a little late is early enough."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.model.steps import Phase, PhaseGrowth
+from gputop.model.step_pace import PhaseGrowth
+from gputop.model.steps import Phase
 
 LEAST_STEPS = 30
 """Steps that were looked at, some one a second, without the warm-up: with fewer a third of them says nothing."""

@@ -19,7 +19,7 @@ from gputop.diagnosis.window import GpuMeans
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, HostSample
-from gputop.model.steps import StepPeriod
+from gputop.model.step_pace import StepPeriod
 
 LEAST_SAMPLES = 10
 """With fewer samples no verdict is given (or as many as fit into W, where that is less)."""

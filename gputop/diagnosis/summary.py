@@ -39,7 +39,8 @@ from gputop.diagnosis.types import (
     full_title,
 )
 from gputop.diagnosis.worth import NOTHING, Worth, worth_of
-from gputop.model.quantity import HOUR_S, duration, duration_of
+from gputop.model.durations import duration, duration_of
+from gputop.model.quantity import HOUR_S
 from gputop.model.snapshot import GpuSample, ProcessSample
 
 

@@ -3,7 +3,8 @@
 What counts as waste is decided where the verdicts are: each rule names the state that its time goes to. A starved or
 idle GPU's time is split by its util, so that "starved" is the time in which nothing ran, not the time under that
 verdict. Memory-bound work counts as working, and so does an exchange of data beside work; a chip that only waits in
-its collectives is busy, not working, with that cause."""
+its collectives is busy, not working, with that cause.
+"""
 
 from __future__ import annotations
 

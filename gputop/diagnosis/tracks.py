@@ -60,8 +60,8 @@ from gputop.diagnosis.window import (
 )  # fmt: skip
 from gputop.diagnosis.workers import feeders, main_address, waited_for, without_bystanders
 from gputop.model.derived import lacks_sm
+from gputop.model.durations import duration
 from gputop.model.feeders import SERVED_BY_PARENT
-from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED, SmLack
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, OngoingConditions
 

@@ -17,7 +17,7 @@ from gputop.api.run_summary import Summary
 from gputop.api.user_calls import error_of
 from gputop.api.watch import Watch
 from gputop.api.watch_options import NOTICES
-from gputop.model.quantity import clean_text, error_words
+from gputop.model.clean_text import clean_text, error_words
 
 T = TypeVar("T")
 

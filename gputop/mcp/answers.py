@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 
 MOST_BYTES = 20_000
 """Limit of one answer: about 7,000 tokens."""

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from gputop import __version__
 from gputop.mcp.answers import Folders, Refused, compact, labelled
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.system.children import TooLate, finished, our_program, ours
 
 LIMIT_S = 150.0

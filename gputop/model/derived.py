@@ -9,8 +9,6 @@ from msgspec import Struct
 from gputop.model.quantity import known
 from gputop.model.snapshot import GpuSample
 
-# Reasons for low clocks: the bits of NVML's nvmlClocksEventReason* and their names.
-
 IDLE = 0x1
 APPLICATION_CLOCKS = 0x2
 POWER_CAP = 0x4

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gputop.model.metrics import Unit
-from gputop.model.quantity import typed_number
+from gputop.model.typed_number import typed_number
 
 Operator = Literal[":", "~", "=", "!=", "<", ">", "<=", ">="]
 

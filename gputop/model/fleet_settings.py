@@ -68,9 +68,6 @@ def _fault(name: str, fields: Table) -> str | None:
     return None
 
 
-# Names and addresses of the loopback: servers may listen on them, and clients may trust them.
-
-
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is the loopback.
 

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from msgspec import Struct
 
-# Threads of one process at one moment, and their reader: for one screen only, never recorded.
-
 
 class ThreadSample(Struct, frozen=True):
     """One thread.

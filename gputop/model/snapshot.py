@@ -27,7 +27,8 @@ from gputop.model.metrics import (
 )
 from gputop.model.serving import MOST_SERVERS, ServerRow
 from gputop.model.sm import SmLack, SmSource
-from gputop.model.steps import MOST_PERIODS, MOST_STEP_ROWS, StepPeriod, StepRow
+from gputop.model.step_pace import MOST_PERIODS, StepPeriod
+from gputop.model.steps import MOST_STEP_ROWS, StepRow
 
 Role = Literal["gpu", "loader", "helper"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]

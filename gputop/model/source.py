@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from posixpath import basename
 from typing import Protocol
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import Event, Snapshot
 
 FAST_S, FAST_FOR_S = 0.25, 15.0

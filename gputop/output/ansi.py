@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gputop.paint.glyphs import Depth
 from gputop.paint.line import Row
+from gputop.paint.terminal_kind import Depth
 from gputop.paint.theme import Look, Theme
 
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import time
-from datetime import datetime, timezone
 
-from gputop.diagnosis.diagnosis_data import as_json, verdict_data
+from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.gpu_owners import owner_words
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, number_words, since_words, summarize
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
-from gputop.model.quantity import duration, kinds, length
-from gputop.model.serving import server_lines
-from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot, value
+from gputop.model.durations import duration, length
+from gputop.model.quantity import kinds
+from gputop.model.server_words import server_lines
+from gputop.model.snapshot import SIMULATED, GpuSample, Snapshot
 from gputop.monitor import Frame
-from gputop.output.document import Document, Items, Notes, Paragraph, Verdict, part, text_lines
+from gputop.output.document import Document, Items, Notes, Paragraph, Verdict, part
 from gputop.output.report_document import headline, money_line, time_figures
 from gputop.output.report_text import time_data
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.words import gpu_label, longest_that_fits, product, sm_provenance, step_forms
+from gputop.paint.step_words import longest_that_fits, step_forms
+from gputop.paint.words import gpu_label, product, sm_provenance
 from gputop.report.job_report import JobReport
 
 
@@ -92,79 +92,3 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float, price
     title = alarmed(told.words)
     return Verdict(LEVEL_OF_ROLE[told.role], f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence),
                    told.remedy, told.worth.words(price), more=filled)  # fmt: skip
-
-
-# What is selected, ready for a ticket or a fired alert: the verdict with its evidence and remedy, as data or text.
-
-_FACTS = ("role", "gpu_mem_bytes", "cpu_pct", "main_run_pct", "state", "waiting_on", "rss_bytes", "job")
-
-
-def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
-    """One GPU's verdict and processes as JSON.
-
-    Command lines are masked, as in the frame. With a ``process`` only that one is included, with its activity.
-    """
-    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
-    return {
-        "schema": 1,
-        "t": frame.snapshot.t,
-        "host": frame.snapshot.machine.hostname,
-        "simulated": frame.snapshot.machine.is_simulated,
-        "gpu": gpu.static.index,
-        "uuid": gpu.static.uuid,
-        "name": gpu.static.name,
-        **verdict_data(d),
-        "util_pct": gpu.util_pct,
-        "sm_active_pct": gpu.sm_active_pct,
-        "sm_source": gpu.sm_source,
-        "processes": [
-            {"pid": p.pid, "user": p.static.user, "command": p.static.command or p.static.name, **facts(p, process)}
-            for p in processes_on(frame, gpu.static.index, process)
-        ],
-    }
-
-
-def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> list[ProcessSample]:
-    """The chosen process, else all processes with a context there."""
-    if process is not None:
-        return [process]
-    return [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
-
-
-def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
-    """Activity of the chosen process by catalogue key; empty for others."""
-    return {key: value(process, key) for key in _FACTS} if process is chosen else {}
-
-
-def ticket_json(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
-    """``ticket_data`` as text."""
-    return json.dumps(ticket_data(frame, position, process), ensure_ascii=False, indent=2)
-
-
-def ticket_text(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
-    """One GPU's verdict as text: place, time, evidence, remedy, processes."""
-    snapshot, told = frame.snapshot, summarize(frame.diagnoses[position])
-    gpu = snapshot.gpus[position]
-    moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
-    simulated = "simulated by gputop demo: " if snapshot.machine.is_simulated else ""
-    where = f"{simulated}{snapshot.machine.hostname} GPU {gpu.static.index} ({gpu.static.name})"
-    lines = [
-        ", ".join(filter(None, (f"{where}: {told.words}", number_words(told.number), since_words(told)))),
-        f"at {moment:%Y-%m-%d %H:%M:%S} UTC; util {_pct(gpu.util_pct)}, SM {_pct(gpu.sm_active_pct)} ({gpu.sm_source})",
-        *(f"evidence: {line}" for line in told.evidence),
-    ]
-    if told.remedy:
-        lines.append(f"what helps: {told.remedy}")
-    lines += [f"also, {b.title}: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in told.other_badges]
-    lines += [
-        f"process: pid {p.pid}, {p.static.user or 'user n/a'}: {p.static.command or p.static.name or 'n/a'}"
-        for p in processes_on(frame, gpu.static.index, process)
-    ]
-    if process is not None:
-        values = [f"{name} {value}" for name, value in facts(process, process).items() if value is not None]
-        lines.append(f"  {', '.join(values)}")
-    return text_lines(lines)
-
-
-def _pct(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.0f} %"

@@ -8,7 +8,8 @@ from typing import Any
 from gputop.model.extras import install
 from gputop.model.quantity import NOT_MEASURED, which_gpus
 from gputop.model.sm import COUNTERS_DENIED, MEASURED, SM_SOURCES
-from gputop.output.document import Block, Code, Document, Entries, Heading, Items, part, plain
+from gputop.output.document import Block, Code, Document, Entries, Heading, Items, part
+from gputop.output.plain_document import plain
 
 _SHOWN = ("name", "architecture", "sm_source", "lost_reason")
 

@@ -27,7 +27,7 @@ def say(text: object) -> None:
     """
     if sys.stderr is None:
         return
-    from gputop.model.quantity import clean_text
+    from gputop.model.clean_text import clean_text
     from gputop.model.secrets import masked_text
 
     try:
@@ -74,8 +74,6 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
     return ascii_only(error.object[error.start : error.end]), error.end
 
-
-# Makes the standard streams safe to write to, whatever the parent process left open or closed.
 
 _LAST_STANDARD = 2
 

@@ -6,15 +6,12 @@ carry ``textLength``, so columns stay aligned in whatever monospaced font the vi
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from importlib.util import find_spec
-from pathlib import Path
 
-from gputop.model.extras import install
-from gputop.paint.line import Row, cells
+from gputop.paint.cells import cells
+from gputop.paint.line import Row
 from gputop.paint.theme import Look, Theme
 
 CELL_WIDTH, CELL_HEIGHT, FONT_SIZE, BASELINE = 8.4, 18.0, 14.0, 13.4
@@ -153,65 +150,3 @@ def _shape(char: str, x: int, top: float, count: int) -> str:
     if char == "▾":
         return f"M{_px(centre - 3)} {_px(middle - 1.5)}h6l-3 4z"
     return f"M{_px(centre - 3)} {_px(middle + 2)}h6l-3 -4z"
-
-
-# gputop's SVG as a PNG, by resvg, with a monospaced font of this machine.
-#
-# Charts and glyphs are shapes in the SVG; only letters need a font, and resvg draws none unless it is given one.
-
-FAMILIES = (
-    ("DejaVu Sans Mono", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"),
-    ("Liberation Mono", "LiberationMono-Regular.ttf", "LiberationMono-Bold.ttf"),
-    ("JetBrains Mono", "JetBrainsMono-Regular.ttf", "JetBrainsMono-Bold.ttf"),
-    ("Noto Sans Mono", "NotoSansMono-Regular.ttf", "NotoSansMono-Bold.ttf"),
-    ("Ubuntu Mono", "UbuntuMono-R.ttf", "UbuntuMono-B.ttf"),
-    ("Hack", "Hack-Regular.ttf", "Hack-Bold.ttf"),
-)
-FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts")
-
-
-class PngError(Exception):
-    """No PNG can be made: one line with reason and fix."""
-
-
-def png(svg: str) -> bytes:
-    """The picture as PNG, two pixels a unit.
-
-    Raises PngError when the library or a font is missing.
-    """
-    family, files = png_font()
-    import resvg_py
-
-    data = resvg_py.svg_to_bytes(
-        svg_string=svg.replace("'DejaVu Sans Mono',", f"'{family}','DejaVu Sans Mono',"),
-        font_files=files,
-        skip_system_fonts=True,
-        monospace_family=family,
-        zoom=2,
-    )
-    return bytes(data)
-
-
-def png_font() -> tuple[str, list[str]]:
-    """Family and files of the font to draw with.
-
-    Raises PngError when the font or the library is missing.
-    """
-    if find_spec("resvg_py") is None:
-        raise PngError(f"a PNG needs resvg-py: {install('png')}, or name a .svg file")
-    return find_font(FOLDERS)
-
-
-def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:
-    """Family and files of the first known monospaced font.
-
-    Raises PngError when there is none.
-    """
-    path_of_name: dict[str, str] = {}
-    for folder in folders:
-        for root, _, names in os.walk(Path(folder).expanduser()):
-            path_of_name.update({name: os.path.join(root, name) for name in names if name.endswith((".ttf", ".otf"))})
-    for family, regular, bold in FAMILIES:
-        if regular in path_of_name:
-            return family, [path_of_name[name] for name in (regular, bold) if name in path_of_name]
-    raise PngError("a PNG needs a monospaced font: install fonts-dejavu-core, or name a .svg file")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from gputop.model.clean_text import csv_cell
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, SM_PROVENANCE
-from gputop.model.quantity import csv_cell
 from gputop.model.snapshot import Event, GpuSample, Snapshot, value
 from gputop.monitor import SmSources
 from gputop.output.snapshot_data import SCHEMA, snapshot_data

@@ -10,26 +10,23 @@ from msgspec import Struct
 from gputop.diagnosis.gpu_owners import owner_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, TOLD_SLOWER
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.model.durations import energy_words, gpu_time, length, per_second, step_time
 from gputop.model.quantity import (
     NOT_MEASURED,
     clamp_pct,
     count,
-    energy_words,
     gib,
-    gpu_time,
     known,
-    length,
     mfu_words,
     number,
     numbers,
-    per_second,
     share,
-    step_time,
     which_gpus,
 )
-from gputop.model.serving import LABELS, TIMES, bounds, rate
+from gputop.model.server_words import bounds, rate
+from gputop.model.serving import LABELS, TIMES
 from gputop.model.snapshot import Event
-from gputop.model.steps import SOURCE_WORDS
+from gputop.model.step_pace import SOURCE_WORDS
 from gputop.output.document import (
     Block,
     Document,

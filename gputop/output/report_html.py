@@ -10,10 +10,13 @@ from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.gpu_owners import owner_words
 from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
-from gputop.model.quantity import clamp_pct, count, gpu_time, length, number
+from gputop.model.durations import gpu_time, length
+from gputop.model.quantity import clamp_pct, count, number
 from gputop.model.sm import SM_SOURCES
-from gputop.output.document import Bar, Cell, Drawing, Table, html, part
-from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
+from gputop.output.document import Bar, Cell, Drawing, Table, part
+from gputop.output.html import Markup, element, prose
+from gputop.output.html_charts import AMBER, GREEN, GREY, RED, chart, clock, lane
+from gputop.output.html_document import html
 from gputop.output.report_document import PageParts, report_document
 from gputop.report.findings import FindingReport
 from gputop.report.gpu_account import GpuReport

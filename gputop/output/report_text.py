@@ -8,7 +8,9 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from gputop.model.json_keys import json_keys
-from gputop.output.document import WIDTH, indented_json, markdown, plain
+from gputop.output.document import WIDTH, indented_json
+from gputop.output.markdown_document import markdown
+from gputop.output.plain_document import plain
 from gputop.output.report_document import MOST_FINDINGS, report_document
 from gputop.report.findings import FindingReport
 from gputop.report.job_report import Fix, JobReport

@@ -151,10 +151,6 @@ def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyph
     return [*([(text, style)] if text else []), (glyphs.track * (width - len(text)), f"{style}.track")]
 
 
-# Area charts of one series on a fixed scale, lanes of marks, and the cursor laid over them.
-#
-# Heights are counted in eighths of a cell. A column without a value stays blank; nothing is drawn as 0 that is not 0.
-
 CURSOR_STYLE = "strong"
 
 

@@ -10,8 +10,9 @@ from msgspec import Struct
 from gputop.model.derived import throttle_words
 from gputop.model.quantity import NOT_MEASURED, gb_per_s, gib, number, rate
 from gputop.model.snapshot import GpuSample
+from gputop.paint.gpu_fields import fields
 from gputop.paint.line import Span
-from gputop.paint.words import Field, fields
+from gputop.paint.words import Field
 
 
 class Fact(Struct, frozen=True):

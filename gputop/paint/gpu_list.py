@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.diagnosis.types import NOT_WORKING_ALARM
-from gputop.model.quantity import GIB, duration, number, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import duration
+from gputop.model.quantity import GIB, number
+from gputop.paint.cells import shorten
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, shorten
+from gputop.paint.gpu_fields import sm_text
+from gputop.paint.line import Line, Row, Span
 from gputop.paint.panes import OWNED, ShownGpu, figure_words, gap_rows, owner_of, trouble_since
-from gputop.paint.words import gpu_label, is_newest, sm_text, step_words
+from gputop.paint.step_words import step_words
+from gputop.paint.words import gpu_label, is_newest
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""

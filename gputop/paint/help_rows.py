@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
+from gputop.model.clean_text import wrapped
 from gputop.model.metrics import GPU_METRICS
-from gputop.model.quantity import wrapped
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row, heading, text_row

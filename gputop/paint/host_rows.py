@@ -8,18 +8,20 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
 from gputop.diagnosis.types import NO_HOST, Attribution
-from gputop.model.quantity import GIB, gb_per_s, number, terminal_safe
-from gputop.model.serving import server_forms
+from gputop.model.clean_text import terminal_safe
+from gputop.model.quantity import GIB, gb_per_s, number
+from gputop.model.server_words import server_forms
 from gputop.model.snapshot import GpuSample, HostSample
 from gputop.monitor import HOST, Frame
+from gputop.paint.cells import shorten
 from gputop.paint.charts import bar, lane
-from gputop.paint.detail_page import axis_for
 from gputop.paint.facts import totals
-from gputop.paint.line import Line, Row, shorten, text_row
+from gputop.paint.gpu_fields import fields
+from gputop.paint.line import Line, Row, text_row
+from gputop.paint.step_words import longest_that_fits
+from gputop.paint.time_axis import axis_for
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import Field, fields, gpu_label, longest_that_fits
-
-# The fabric between machines, as fields of the host's row.
+from gputop.paint.words import Field, gpu_label
 
 
 def trouble_fields(fabric: FabricSignals | None) -> list[Field]:

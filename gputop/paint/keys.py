@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import string
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -12,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import nearest
+from gputop.paint.key_names import key_name, shown_key, split
 
 ALSO = ("equals_sign", "insert", "f15", "f18")
 """What keyboards and terminals send for a key that is named before it; it is not shown beside that."""
@@ -266,140 +264,12 @@ def _ids(table: Iterable[Key]) -> set[str]:
     return {key.id for key in table}
 
 
-# The keys of other programs, for people used to them. A preset only rebinds actions.
+NO_KEYS: Mapping[str, str] = {}
+"""The setting of a user who wants the table's own keys."""
 
-PRESETS: Mapping[str, Mapping[str, str]] = {
-    "gputop": {},
-    "nvitop": {
-        "signal": "f9", "terminate": "T", "kill": "K", "interrupt_process": "I", "theme": "", "layout": "a,f,c",
-        "invert": "slash", "sort_next": "full_stop", "sort_previous": "comma", "slower": "<", "faster": ">",
-        "search": "f3", "filter": "f4,backslash", "command_left": "left,[", "command_right": "right,]",
-        "previous_gpu": "{", "next_gpu": "}",
-    },
-    "htop": {
-        "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "search": "slash,f3",
-        "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T", "theme": "",
-        "tag_tree": "c,B", "layout": "a",
-    },
-}  # fmt: skip
-"""Preset -> action -> keys, for the actions whose keys differ."""
-
-
-ELSEWHERE: Mapping[str, str] = {
-    "a": "c changes the layout",
-    "s": "o and a letter sort; --interval sets how often gputop measures",
-    "<": "o and a letter, or , and ., choose the order",
-    ">": "o and a letter, or , and ., choose the order",
-    "l": "open files are not shown; e shows the environment, enter the process in full",
-    "m": "o m, or M, sorts by GPU memory",
-    "r": "I reverses the order; priorities are not changed from here",
-    "v": "space tags one process after the other",
-    "x": "the column that is sorted by is brighter; o and a letter sort",
-    "z": "T changes the colours",
-    "H": "the threads of a process: enter",
-    "F": "the cursor follows its process; esc lets it go",
-    "W": "settings are kept in a file: gputop config --init",
-    "J": "jumps through the past; p shows it",
-    "Z": "p pauses",
-    "i": "all processes on the GPUs are shown; f filters them",
-    "0": "[ and ] choose a GPU; ctrl+p finds one by number",
-    "*": "t opens and closes all branches",
-}
-"""What people expect of letters that have no command here, and where to find it."""
-
-
-def unknown_key(key: str) -> str:
-    """Return the message for a key without a command."""
-    shown = shown_key(key)
-    return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
-
-
-def wanted_keys(preset: str, user_keys: Mapping[str, str]) -> Mapping[str, str]:
-    """The preset's keys, single ones overridden by the user's own."""
-    return user_keys if preset == "gputop" else {**PRESETS[preset], **user_keys}
-
-
-# The key table after the user's ``[keys]`` setting: by binding id, with a message for everything that cannot be bound.
-#
-# Keys are given as people write them (``?``, ``ctrl+p``, ``PgUp``) or by Textual's names. A key that the user gives to
-# one action is taken from the action that had it by default.
 
 ALWAYS_QUITS, INTERRUPT = "ctrl+c", "interrupt"
 """A key that keeps its action whatever else is bound, so that the screen can always be left."""
-
-NO_KEYS: Mapping[str, str] = {}
-"""The setting of a user who wants the table's own keys."""
-_RENAMED: Mapping[str, str] = {
-    "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
-    "plus_sign": "plus", "low_line": "underscore",
-}  # fmt: skip
-"""Names of characters that Textual shortens (``KEY_NAME_REPLACEMENTS`` in ``textual.keys``)."""
-_SPELLED: Mapping[str, str] = {
-    "esc": "escape", "return": "enter", "pgup": "pageup", "pgdn": "pagedown", "del": "delete", "ins": "insert",
-    "←": "left", "→": "right", "↑": "up", "↓": "down",
-    "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape",
-}  # fmt: skip
-"""Other spellings, and keys that a terminal cannot tell from each other."""
-_SHOWN: Mapping[str, str] = {
-    "escape": "esc", "up": "↑", "down": "↓", "left": "←", "right": "→", "pageup": "PgUp", "pagedown": "PgDn",
-    "home": "Home", "end": "End",
-}  # fmt: skip
-_NAMED = frozenset([
-    "escape", "enter", "tab", "space", "backspace", "up", "down", "left", "right", "home", "end", "pageup", "pagedown",
-    "insert", "delete", *(f"f{n}" for n in range(1, 25)),
-])  # fmt: skip
-
-
-def _character_name(char: str) -> str:
-    if char.isalnum():
-        return char
-    name = unicodedata.name(char, "").lower().replace("-", "_").replace(" ", "_")
-    return _RENAMED.get(name, name)
-
-
-_CHARACTERS: Mapping[str, str] = {_character_name(char): char for char in string.punctuation}
-
-
-def key_name(text: str) -> str | None:
-    """Return Textual's name of a key that a user wrote.
-
-    None where no terminal sends such a key.
-    """
-    text = text.strip()
-    if len(text) == 1 and text not in _SPELLED:
-        return _character_name(text) if text.isprintable() else None
-    lowered = text.lower()
-    lowered = _SPELLED.get(lowered, lowered)
-    *modifiers, base = lowered.split("+")
-    base = _SPELLED.get(base, base)
-    if not modifiers:
-        return base if base in _NAMED or base in _CHARACTERS else None
-    if not set(modifiers) <= {"ctrl", "shift", "alt"}:
-        return None
-    if len(base) == 1 and base.isascii() and base.isalnum():
-        # Upper-case letters are keys of their own: a terminal does not send shift+a.
-        is_sent = modifiers != ["shift"]
-    else:
-        is_sent = base in _NAMED or (modifiers != ["shift"] and base in _CHARACTERS)
-    return "+".join([*modifiers, base]) if is_sent else None
-
-
-def shown_key(name: str) -> str:
-    """A key's name as the help shows it: ``question_mark`` is ``?``."""
-    *modifiers, base = name.split("+")
-    if re.fullmatch(r"f\d+", base):
-        base = base.upper()
-    return "+".join([*modifiers, _SHOWN.get(base, _CHARACTERS.get(base, base))])
-
-
-def _split(text: str) -> list[str]:
-    """Split a setting's keys at commas.
-
-    ``,`` itself is a comma between commas, or alone.
-    """
-    if text.strip() == ",":
-        return [","]
-    return [part.strip() or "," for part in text.replace(",,", ",comma").split(",")] if text.strip() else []
 
 
 class KeyProblem(Struct, frozen=True):
@@ -440,7 +310,7 @@ def rebound(
 
 def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[KeyProblem]) -> list[str]:
     names: list[str] = []
-    for part in _split(text):
+    for part in split(text):
         name = key_name(part)
         if name is None:
             problems.append(KeyProblem(key_id, f"{key_id}: no terminal sends a key {part!r}"))

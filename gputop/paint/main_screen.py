@@ -10,13 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gputop.model.quantity import terminal_safe
+from gputop.model.clean_text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, panes, process_table, screen_division
-from gputop.paint.header import LEAST_HEIGHT, hint_line, last_hint
-from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten, text_row
+from gputop.paint.cells import shorten
+from gputop.paint.hint_row import LEAST_HEIGHT, hint_line, last_hint
+from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, text_row
 from gputop.paint.panes import ShownGpu
-from gputop.paint.process_columns import NO_FILTER
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label, verdict_lines
 

@@ -12,30 +12,21 @@ from functools import cached_property
 from gputop.diagnosis.gpu_owners import owner_words
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, since_words, summarize
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
-from gputop.model.quantity import NOT_MEASURED, clock_time, duration, number, rate, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import clock_time, duration
+from gputop.model.quantity import NOT_MEASURED, number, rate
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
+from gputop.paint.cells import shorten
 from gputop.paint.charts import Column, bar, gap_chart, lane, with_marks
-from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
 from gputop.paint.facts import FACTS, board, buses, busiest_bus, counters, engines
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, shorten
+from gputop.paint.gpu_fields import fields, memory, number_labels
+from gputop.paint.line import Line, Row, Span
+from gputop.paint.step_words import longest_that_fits, useful_forms
+from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import (
-    Field,
-    averaged,
-    because,
-    counts_truly,
-    fields,
-    gpu_label,
-    is_measured,
-    longest_that_fits,
-    memory,
-    model_name,
-    number_labels,
-    useful_forms,
-    verdict_lines,
-)
+from gputop.paint.words import Field, averaged, because, counts_truly, gpu_label, is_measured, model_name, verdict_lines
 
 LABEL_WIDTH = 12
 """Cells left of the chart."""
@@ -298,8 +289,6 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
         tail = ""
     return [first, [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]]
 
-
-# A pane with the chart over its whole width, and the host's lanes on the same time below it.
 
 AXIS_WIDTH, SCALE_WIDTH = 13, 5
 """Cells right of a chart: with the numbers of the lanes below it, and for its scale alone."""

@@ -5,17 +5,16 @@ There is one for every process key of the catalogue. Heads, units and definition
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
-from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
+from gputop.model.durations import age
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
-from gputop.model.quantity import age, rate, size
+from gputop.model.quantity import rate, size
 from gputop.model.snapshot import ProcessSample, value
-from gputop.paint.line import Line, Row, fit, text_row
+from gputop.paint.cells import fit
 
 Children = Sequence[ProcessSample]
 Value = float | str | None
@@ -71,7 +70,7 @@ FORMS: Mapping[str, tuple[str, int, int]] = {
     "framework": ("", 10, 1),
 }  # fmt: skip
 """Sort letter (every letter once), width, and rank in giving way: the column with the lowest rank goes first."""
-_NUMBERED = ("gpu", "pid", "ppid", "starttime")
+NUMBERED = ("gpu", "pid", "ppid", "starttime")
 """Numbers that sort from small to large at first, as texts do."""
 
 DEFAULT = (
@@ -162,7 +161,7 @@ def _columns() -> dict[str, ProcessColumn]:
         value, is_text = _reader(key), metric.unit == "text"
         columns[key] = ProcessColumn(
             key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
-            right=not is_text, rising=is_text or key in _NUMBERED, flexible=key in ("command", "why"),
+            right=not is_text, rising=is_text or key in NUMBERED, flexible=key in ("command", "why"),
         )  # fmt: skip
     return columns
 
@@ -223,157 +222,6 @@ def column_at(x: int, width: int, chosen: tuple[str, ...] = DEFAULT) -> str | No
             return place.column.key
     return None
 
-
-# Choosing columns: which are shown, in which order. Pure steps on a tuple of keys, and the rows that show it.
-
-HEAD_WIDTH, HEAD_ROWS = 13, 2
-NAME_WIDTH = 24
-
-
-def listed(chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Return all columns, the chosen ones first."""
-    return (*chosen, *(key for key in COLUMNS if key not in chosen))
-
-
-def toggled(chosen: tuple[str, ...], key: str) -> tuple[str, ...]:
-    """Add or remove a column.
-
-    It is added before COMMAND, which takes the remaining width; the last column stays.
-    """
-    if key in chosen:
-        return tuple(k for k in chosen if k != key) if len(chosen) > 1 else chosen
-    if chosen and chosen[-1] == "command":
-        return (*chosen[:-1], key, "command")
-    return (*chosen, key)
-
-
-def moved(chosen: tuple[str, ...], key: str, step: int) -> tuple[str, ...]:
-    """Move a chosen column by one place.
-
-    -1 is left, 1 is right.
-    """
-    if key not in chosen:
-        return chosen
-    at = chosen.index(key)
-    to = max(0, min(len(chosen) - 1, at + step))
-    rest = [k for k in chosen if k != key]
-    rest.insert(to, key)
-    return tuple(rest)
-
-
-def column_rows(chosen: tuple[str, ...], at: str, width: int) -> list[Row]:
-    """Return the list of columns.
-
-    A chosen column that does not fit this width says so.
-    """
-    fits = {place.column.key for place in columns_for(width, chosen)}
-    rows = [text_row(" columns of the process table; the palette (:) saves them", width, "title"), Line().row(width)]
-    for key in listed(chosen):
-        column = COLUMNS[key]
-        on = key in chosen
-        line = Line().add(f"  {'[x]' if on else '[ ]'} ", "value" if on else "dim")
-        line.add(f"{column.head:<{HEAD_WIDTH}}", "strong" if on else "text").add(f"{key:<{NAME_WIDTH}}", "dim")
-        words = column.definition if not on or key in fits else f"(no room at this width) {column.definition}"
-        line.fill(words, width)
-        rows.append(line.row(width, "select" if key == at else None))
-    return rows
-
-
-# The filter: ``gpu:3 user:ml mem>10G !state:D name~train "two words"``, and what it lets through.
-
-ALIASES = {
-    "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
-    "read": "read_bytes_per_s", "write": "write_bytes_per_s", "age": "age_s", "run": "run_pct", "queue": "wait_pct",
-    "wait": "waiting_on", "waits": "waiting_on", "pin": "pin_memory", "throttled": "throttled_pct",
-    "index": "gpu",
-}  # fmt: skip
-"""Short names → catalogue keys, which are understood as well."""
-
-NO_FILTER = Expression()
-
-
-def passes(expression: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
-    """Return whether a process passes a filter.
-
-    ``children`` are its descendants, ``verdict`` the words of its GPU's diagnosis, in lower case.
-    """
-    return expression.is_met(lambda term: _answer(term, process, children, verdict)) is True
-
-
-def _answer(term: Term, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool | None:
-    if isinstance(term.values[0], str):
-        return term.holds_for(_texts(term.field, process, children, verdict))
-    number = _measured(term.field, process, children)
-    if number is None and term.field in _NUMBERED:
-        # "Which GPU?" has an answer for a process that uses none: not this one.
-        return term.negated != (term.operator == "!=")
-    return term.holds_for(number)
-
-
-def _texts(field: str, p: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> tuple[str, ...]:
-    static = p.static
-    if field == "":
-        return searchable(p)
-    if field == "verdict":
-        return (verdict,)
-    if field == "name":
-        return (static.name or "", static.command or "")
-    if field == "job":
-        return (static.job or "", static.container or "")
-    return (str(COLUMNS[field].value(p, children) or ""),)
-
-
-def _measured(field: str, p: ProcessSample, children: Sequence[ProcessSample]) -> float | None:
-    value = COLUMNS[field].value(p, children)
-    return None if value is None or isinstance(value, str) else float(value)
-
-
-def searchable(process: ProcessSample) -> tuple[str, ...]:
-    """Return the texts of a process that a search covers."""
-    s = process.static
-    return s.command or "", s.name or "", s.user or "", str(process.pid), s.job or "", s.container or ""
-
-
-@lru_cache(maxsize=64)
-def parse(text: str) -> Expression:
-    """Parse a filter of processes.
-
-    Raises ExpressionError with the position of the first mistake.
-    """
-    return parse_expression(text, process_vocabulary())
-
-
-@lru_cache(maxsize=1)
-def process_vocabulary() -> Vocabulary:
-    """Return the fields that a filter can use."""
-    return Vocabulary(
-        "filter",
-        {**{field: _unit(field) for field in COLUMNS}, "verdict": "text"},
-        "try gpu, user, mem, cpu, name, job, role, state or verdict",
-        ALIASES,
-        ids={"state": tuple(string.ascii_lowercase)},
-        hints={"state": "a filter's state is a process's: R, S, D, Z or T; of a GPU write verdict:starved"},
-        loose=frozenset(("verdict",)),
-    )
-
-
-def _unit(field: str) -> Unit:
-    return (PROCESS_METRICS.get(field) or PROCESS_STATIC[field]).unit
-
-
-def may_become_field(text: str) -> bool:
-    """Return whether the last word begins a field's name.
-
-    Such as ``gp`` while a filter is being typed.
-    """
-    fields = process_vocabulary()
-    word = text.rpartition(" ")[2].lstrip("!").lower()
-    return bool(word) and any(name.startswith(word) for name in (*fields.aliases, *fields.units))
-
-
-# A command line shortened to its job: interpreter and script by name.
-#
-# Pure. The whole command is shown in the details and by scrolling the column.
 
 INTERPRETERS = ("python", "pypy")
 WITH_VALUE = frozenset(("-X", "-W"))

@@ -7,151 +7,24 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
 from functools import partial
 
 from gputop.diagnosis.rules.feeding_rules import THROTTLED
-from gputop.diagnosis.thresholds import AWAKE_PCT
-from gputop.model import quantity
+from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import elapsed
 from gputop.model.inspection import ThreadList
-from gputop.model.quantity import elapsed, number, size, terminal_safe
+from gputop.model.quantity import number
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import header
-from gputop.paint.charts import round_top
-from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
-from gputop.paint.line import Line, Row, fit, shorten, text_row
-from gputop.paint.process_actions import STATES
-from gputop.paint.process_table import DEEPEST, branch_of, parents_of
+from gputop.paint.cells import fit, shorten
+from gputop.paint.detail_page import DetailPage, DetailsPainted, DetailsView
+from gputop.paint.gpu_fields import fields
+from gputop.paint.line import Line, Row, text_row
+from gputop.paint.process_charts import LANES, process_charts, values_at
+from gputop.paint.process_family import family, state_words, tree_rows, wait_words
 from gputop.paint.view import ProcessKey
-from gputop.paint.words import Field, fields, gpu_label
-
-# Its charts and lanes on the time axis of the page.
-
-LANES: tuple[tuple[str, str, str], ...] = (
-    ("running", "run_pct", "lane.run"),
-    ("queued", "wait_pct", "lane.wait"),
-    ("disk", "in_disk_pct", "lane.disk"),
-    ("network", "on_network_pct", "lane.disk"),
-    ("asleep", "asleep_pct", "lane.idle"),
-    ("main", "main_pct", "lane.main"),
-)
-"""Label, series of the process history, style."""
-
-
-def _binary_top(highest: float) -> float:
-    return round_top(max(highest, 1.0) / 2**30) * 2**30
-
-
-def _bytes(value: float) -> str:
-    return size(value)
-
-
-CHARTS: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], float]], ...] = (
-    ("cpu_pct", "CPU", "area.board", quantity.pct, lambda highest: max(100.0, round_top(highest))),
-    ("gpu_time_pct", "GPU time", "area.work", quantity.pct, lambda _: 100.0),
-    ("gpu_mem_bytes", "GPU mem", "area.mem", _bytes, _binary_top),
-    ("rss_bytes", "host mem", "area.mem", _bytes, _binary_top),
-    ("read_bytes_per_s", "read", "area.bus", quantity.rate, lambda highest: round_top(max(highest, 1e6))),
-    ("write_bytes_per_s", "write", "area.bus", quantity.rate, lambda highest: round_top(max(highest, 1e6))),
-)
-"""Series of the process history, label, style, how a value is written, the top of the scale by the highest value."""
-
-
-def _charts(page: DetailPage, now: ProcessSample | None, device_memory: float | None) -> list[Chart]:
-    """Return a chart for each series with values or a reason.
-
-    Quiet and missing ones take one row.
-    """
-    charts = []
-    for name, label, style, show, top in CHARTS:
-        measured = page.measured(name)
-        if not measured and name.startswith("gpu_") and (now is None or now.role != "gpu"):
-            continue
-        text_instead = ""
-        if not measured:
-            reason = None if now is None else now.unavailable.get(name)
-            text_instead = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
-        elif name.endswith("_per_s") and not any(measured):
-            text_instead = "nothing in this time"
-        highest = top(max(measured, default=0.0))
-        if name == "gpu_mem_bytes" and device_memory:
-            highest = device_memory
-        charts.append(Chart(name, label, style, highest, show, text_instead=text_instead))
-    return charts
-
-
-def _moment(page: DetailPage) -> list[Field]:
-    """Return all known values at the cursor."""
-    parts = [
-        (f"{label} {show(value)}", "text")
-        for name, label, _, show, _ in CHARTS
-        if (value := page.column(name)) is not None
-    ]
-    lanes = [(label, page.column(name)) for label, name, _ in LANES if name != "asleep_pct"]
-    return parts + [(f"{label} {number(value, 3)} %", "dim") for label, value in lanes if value is not None]
-
-
-# The family of one process: the GPU process above it, its loaders and helpers.
-
-ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper"}
-STATE_WORDS = {**STATES, "R": "runs"}
-
-
-def is_awake(state: str | None, run_pct: float | None) -> bool:
-    """Return whether CPU time contradicts a sleeping state.
-
-    The process or thread was asleep in one moment alone.
-    """
-    return state == "S" and (run_pct or 0.0) > AWAKE_PCT
-
-
-def state_words(state: str | None, run_pct: float | None) -> str:
-    """Return a state in words that CPU time supports."""
-    return STATE_WORDS["R"] if is_awake(state, run_pct) else STATE_WORDS.get(state or "", state or "n/a")
-
-
-def _waits(state: str | None, run_pct: float | None, waiting_on: str | None) -> str | None:
-    """Return the wait state and its place."""
-    return None if is_awake(state, run_pct) else waiting_on
-
-
-def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:
-    """Return the tree that a process belongs to.
-
-    From the topmost known process; each process once.
-    """
-    parents, root = parents_of(processes), chosen
-    for _ in range(DEEPEST):
-        above = next((p for p in processes if p.pid == parents.get(root.pid)), None)
-        if above is None:
-            break
-        root = above
-    return branch_of(processes, root)
-
-
-def tree_rows(branch: Sequence[ProcessSample], chosen: ProcessSample, width: int) -> list[Row]:
-    """Return heads and one row for each process.
-
-    Its place, role, state, wait, and the rule that gave its role.
-    """
-    head = Line().add(f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ", "heading")
-    rows = [head.add("WHY IT IS HERE", "heading").row(width)]
-    for i, p in enumerate(branch):
-        stem = "" if i == 0 else "└ " if i + 1 == len(branch) else "├ "
-        style = "text" if p.role == "gpu" else "dim"
-        line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14), style)
-        line.add(f"{ROLE_WORDS[p.role]:<13}", style)
-        line.add(f"{state_words(p.state, p.cpu_pct):<11}", "level.red" if p.state == "D" else style)
-        line.add(f"{_waits(p.state, p.cpu_pct, p.waiting_on) or '–':<10}", style)
-        line.add(f"{number(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
-        why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
-        line.fill(why, width, style)
-        rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
-    return rows
-
-
-# The page.
+from gputop.paint.words import Field, gpu_label
 
 MOST_COMMAND_ROWS = 6
 MOST_COMMAND = 4096
@@ -185,7 +58,7 @@ def process_details(
     if shown is None:
         text = shorten("this process is not in the snapshot", width - 3)
         return page.painted([*head, text_row(text, width, "level.yellow", 2)], [], height)
-    foot = page.foot(lambda: _moment(page), 1)
+    foot = page.foot(lambda: values_at(page), 1)
     _add_facts(page, shown)
     _add_charts(page, key, now, height - len(head) - len(foot) - 1)
     page.rows.append(Line().row(width))
@@ -208,7 +81,7 @@ def _title(frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: Proc
     if now is None:
         line.add("   has ended" if shown is not None else "", "level.yellow")
     elif now.state is not None:
-        waiting_on = _waits(now.state, now.cpu_pct, now.waiting_on)
+        waiting_on = wait_words(now.state, now.cpu_pct, now.waiting_on)
         waits = f", waits on {waiting_on}" if waiting_on and now.state == "S" else ""
         line.add(f"   {state_words(now.state, now.cpu_pct)}{waits}", "level.red" if now.state == "D" else "text")
     age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s)}"
@@ -224,7 +97,7 @@ def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, ro
     On a core, queued for one, in disk wait, on the network, asleep.
     """
     gpus = page.frame.snapshot.gpus
-    charts = _charts(page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None))
+    charts = process_charts(page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None))
     lanes = [lane for lane in LANES if page.measured(lane[1])]
     tall = 3 if len(page.rows) + len(lanes) + 3 * 6 + 8 <= room else 2
     for chart in charts:
@@ -296,7 +169,7 @@ def _add_threads(page: DetailPage, threads: ThreadList | None) -> None:
     busiest = sorted(threads.threads, key=lambda thread: -((thread.run_pct or 0.0) + (thread.wait_pct or 0.0)))
     for thread in busiest[:MOST_THREADS]:
         style = "level.red" if thread.state == "D" else "text" if thread.run_pct else "dim"
-        waiting_on = _waits(thread.state, thread.run_pct, thread.waiting_on) or "–"
+        waiting_on = wait_words(thread.state, thread.run_pct, thread.waiting_on) or "–"
         line = Line().add(f"  {thread.tid:<9}{fit(thread.name, 16)}", style)
         line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on:<10}", style)
         page.rows.append(line.add(f"{number(thread.run_pct, 5)} {number(thread.wait_pct, 8)}", style).row(page.width))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from gputop.model.quantity import clock_time, elapsed
+from gputop.model.durations import clock_time, elapsed
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown, level_glyph
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key

@@ -12,14 +12,6 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-# The themes by name, each with its palette: colours by what they stand for. No style and no look is decided here.
-#
-# A new theme is a column here and a row of ``PALETTES``. Every text colour keeps 4.5:1 against every ground it is drawn
-# on (7:1 in ``high-contrast``; WCAG 2.2, 1.4.3 and 1.4.6), and the five levels and the areas of the gap chart stay
-# apart to an eye without green cones: tests compute both. ``colour-blind``: blue works, yellow warns, orange alarms,
-# told apart by the blue cones and by lightness. ``ansi``: text in the terminal's own foreground, since some palettes
-# make "bright black" and "white" invisible.
-
 Palette = Mapping[str, str]
 
 _THEMES = ("dark", "light", "high-contrast", "colour-blind", "ansi")

@@ -10,7 +10,8 @@ from msgspec import Struct
 from gputop.model.quantity import GIB
 from gputop.monitor import Frame
 from gputop.paint import panes
-from gputop.paint.line import Line, Row, folded, heading, text_row
+from gputop.paint.cells import folded
+from gputop.paint.line import Line, Row, heading, text_row
 from gputop.paint.panes import ShownGpu
 from gputop.paint.view import View
 

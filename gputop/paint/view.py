@@ -14,7 +14,8 @@ from gputop.diagnosis.types import VerdictChange
 from gputop.model.expression import Expression
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
-from gputop.paint.process_columns import BY_VERDICT, DEFAULT, NO_FILTER
+from gputop.paint.process_columns import BY_VERDICT, DEFAULT
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.words import split_gpus
 
 ProcessKey = tuple[int, int | None, int | None]

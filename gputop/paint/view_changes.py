@@ -13,7 +13,8 @@ from gputop.diagnosis.summary import group_of
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.keys import FAR
-from gputop.paint.process_columns import BY_VERDICT, NO_FILTER
+from gputop.paint.process_columns import BY_VERDICT
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.process_table import ShownProcess
 from gputop.paint.view import View, selected_gpu, zoomed
 

@@ -11,10 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, summarize
-from gputop.diagnosis.thresholds import TOLD_SLOWER, WIDE_GAP
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,
@@ -22,25 +20,15 @@ from gputop.diagnosis.types import (
     GpuDiagnosis,
     Level,
 )
+from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.derived import lacks_sm
 from gputop.model.metrics import ACTIVITY_KEYS
-from gputop.model.quantity import (
-    NOT_MEASURED,
-    gib,
-    mfu_words,
-    number,
-    per_second,
-    step_time,
-    terminal_safe,
-    wrapped,
-)
-from gputop.model.serving import ServerRow, server_forms
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.steps import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
-from gputop.monitor import Frame, stepping_on
+from gputop.monitor import Frame
+from gputop.paint.cells import cells, fit
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Span, cells, fit
+from gputop.paint.line import Span
 
 Field = tuple[str, str]
 """Text and style of what is shown whole or not at all."""
@@ -322,195 +310,3 @@ def wrapped_lines(glyph: str, text: str, width: int, style: str) -> list[list[Sp
     lines = _lines(text, max(8, width - 2)) if text else ()
     lead = len(glyph) + 1
     return [[(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)]
-
-
-# The numbers of one GPU as fields of fixed width: utilisation, counters, buses, the board.
-
-
-def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
-    """Return SM's number: measured, a bound, or n/a.
-
-    Never one under another's name. Green praises, so not on a red GPU, nor at 0. ``newest`` is a single second,
-    without a verdict: dim.
-    """
-    if gpu.sm_active_pct is not None:
-        praised = not is_red(d) and gpu.sm_active_pct >= 0.5
-        return number(gpu.sm_active_pct, 3), "dim" if newest else "value.sm" if praised else "strong"
-    if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
-        return f"≤{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
-    return ("…" if _is_coming(gpu) else NOT_MEASURED), "dim"
-
-
-def _is_coming(gpu: GpuSample) -> bool:
-    """Return whether SM waits for its second sample."""
-    lack = gpu.sm_lack
-    return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
-
-
-def shown_gap(gpu: GpuSample) -> int | None:
-    """Return UTIL − SM in points, never below 0.
-
-    Both as they are shown: subtracting them gives the same.
-    """
-    if gpu.util_pct is None or gpu.sm_active_pct is None:
-        return None
-    return max(0, int(number(gpu.util_pct, 3)) - int(number(gpu.sm_active_pct, 3)))
-
-
-def gap_style(gap: float | None, *, alarm: bool) -> str:
-    """Return the style of a gap in points.
-
-    ``alarm`` is that a GPU is busy and not working.
-    """
-    return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
-
-
-def number_labels(gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: bool | None = None) -> list[list[Span]]:
-    """Return UTIL, SM and GAP with labels, a row each.
-
-    The first ``rows`` of them; the values of one second are dim.
-    """
-    newest = is_newest(d) if newest is None else newest
-    sm, sm_style = sm_text(gpu, d, newest=newest)
-    gap = shown_gap(gpu)
-    style = "dim" if gap is None or newest else gap_style(gap, alarm=d.busy_not_working is not None)
-    absent = "…" if _is_coming(gpu) else NOT_MEASURED
-    labels: list[list[Span]] = [
-        [("  UTIL ", "dim"), (number(gpu.util_pct, 4), "dim" if newest else "strong")],
-        [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
-        [("  GAP  ", "dim"), (f"{absent if gap is None else gap:>4}", style)],
-    ]
-    return labels[:rows]
-
-
-def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
-    """Return as many fields as fit, from the left.
-
-    A field is never cut.
-    """
-    spans: list[Span] = []
-    used = 0
-    for text, style in parts:
-        need = len(text) + (len(gap) if spans else 0)
-        if used + need > width:
-            break
-        if spans:
-            spans.append((gap, "text"))
-        spans.append((text, style))
-        used += need
-    return spans
-
-
-def memory(gpu: GpuSample) -> str:
-    """Return used and total memory: ``58.0 / 80.0 GiB``.
-
-    Memory of the host is named as such.
-    """
-    total = gib(gpu.mem_total_bytes)
-    unified = " unified" if gpu.static.unified_memory else ""
-    return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB{unified}"
-
-
-# How fast the job on a GPU steps, in the words of its title.
-
-
-def step_words(frame: Frame, gpu: GpuSample, room: int | None = None) -> str:
-    """Return a job's step time or a server's work.
-
-    ``412 ms a step ± 3 %, 2.4 steps/s, 154 samples/s``, or as much as fits, down to ``412 ms/step``; empty where
-    neither is known, or no form fits.
-    """
-    return longest_that_fits(useful_forms(frame, gpu), room)
-
-
-def longest_that_fits(forms: Sequence[str], room: int | None) -> str:
-    """Return the first form of at most ``room`` cells.
-
-    Empty where there is no such form.
-    """
-    return next((form for form in forms if room is None or len(form) <= room), "")
-
-
-def step_forms(snapshot: Snapshot, steps: Sequence[StepPace], gpu: GpuSample) -> tuple[str, ...]:
-    """Return the slowest process's step time, longest form first.
-
-    None where no job announces steps.
-    """
-    if not steps:
-        return ()
-    pace = slowest([pace for pace in steps if gpu.static.index in stepping_on(snapshot, pace)])
-    return () if pace is None else _forms(steps, pace)
-
-
-def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
-    """Return a GPU's useful work, the longest form first.
-
-    The steps that its job announces, else its server's work, else the step that its rhythm shows.
-    """
-    forms = step_forms(frame.snapshot, frame.steps, gpu)
-    if forms:
-        return forms
-    served = server_on(frame, gpu)
-    if served is not None:
-        return server_forms(served)
-    rhythm = next((period for period in frame.periods if gpu.static.index in period.gpus), None)
-    return () if rhythm is None else period_forms(rhythm)
-
-
-def period_forms(period: StepPeriod) -> tuple[str, ...]:
-    """Return ``step ≈ 5.8 s (from NVLink)`` and shorter forms.
-
-    Never to more digits than the samples allow.
-    """
-    about = f"step ≈ {period.period_s:.{1 if period.period_s < 99.95 else 0}f} s"
-    return f"{about} (from {SOURCE_WORDS[period.source]})", about
-
-
-def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:
-    """Return the server on this GPU, if it answers."""
-    if not frame.snapshot.servers:
-        return None
-    index = gpu.static.index
-    return next(
-        (row for row in frame.snapshot.servers if row.error is None and index in serving_on(frame.snapshot, row)), None
-    )
-
-
-def _forms(steps: Sequence[StepPace], pace: StepPace) -> tuple[str, ...]:
-    error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
-    last = ", the slowest rank" if pace is _slowest_rank(steps, pace.run) else ""
-    samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
-    tokens = "" if pace.tokens_per_s is None else f", {per_second(pace.tokens_per_s)} tokens/s"
-    mfu = "" if pace.mfu_pct is None else f", {mfu_words(pace.mfu_pct)}"
-    useful = (tokens or samples) + mfu
-    long, rate = f"{step_time(pace.mean_s)} a step", f", {per_second(pace.steps_per_s)} steps/s"
-    short = f"{step_time(pace.mean_s)}/step"
-    grew = _growth_words(pace)
-    forms = (
-        f"{long}{error}{rate}{samples}{tokens}{mfu}{last}{grew}", f"{long}{useful}{last}{grew}", f"{long}{last}{grew}",
-        f"{long}{last}", short,
-    )  # fmt: skip
-    return tuple(dict.fromkeys(forms))
-
-
-def _growth_words(pace: StepPace) -> str:
-    """Return the phase of the step that grew.
-
-    ``, between steps grew 4.2 → 9.8 ms``, in host time; empty where none did.
-    """
-    growth = pace.growth
-    if growth is None:
-        return ""
-    return f", {phase_word(growth.phase)} grew {step_time(growth.before_s)} → {step_time(growth.after_s)}"
-
-
-def _slowest_rank(steps: Sequence[StepPace], run: str) -> StepPace | None:
-    # Importing it takes 4 ms, for which a first picture without steps need not wait.
-    from statistics import median
-
-    ranks = [pace for pace in steps if pace.run == run]
-    last = slowest(ranks)
-    takes = comparable_s(ranks)
-    if last is None or takes(last) <= TOLD_SLOWER * median(takes(pace) for pace in ranks):
-        return None
-    return last

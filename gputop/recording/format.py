@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gputop.model.bounds import Count, Text
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import (
     DEFAULT_INTERVAL_S,
     MOST_GPUS,

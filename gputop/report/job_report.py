@@ -19,9 +19,10 @@ from gputop.diagnosis.thresholds import LEAST_GAIN
 from gputop.diagnosis.time_ledger import measured_span
 from gputop.diagnosis.worth import NOTHING, Worth
 from gputop.model.cards import card_shares
-from gputop.model.quantity import length, which_gpus
+from gputop.model.durations import length
+from gputop.model.quantity import which_gpus
 from gputop.model.snapshot import SIMULATED, Event, Snapshot
-from gputop.model.steps import MOST_PERIODS, StepPeriod
+from gputop.model.step_pace import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, stepping_on
 from gputop.recording.format import RunFacts
 from gputop.recording.reader import Recording

@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import WARM_UP_FACTOR
-from gputop.model.steps import StepRow, run_name
+from gputop.model.step_pace import run_name
+from gputop.model.steps import StepRow
 
 WARM_UP_ROWS = 30
 """Announcements among which the warm-up is looked for."""

@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 
 from msgspec.structs import replace
 
-from gputop.model.quantity import count, length, step_time, which_gpus
+from gputop.model.durations import length, step_time
+from gputop.model.quantity import count, which_gpus
 from gputop.model.source import UsageError
 from gputop.report.job_report import JobReport
 from gputop.report.run_account import StepReport

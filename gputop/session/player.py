@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from gputop.diagnosis.types import VerdictChange, full_title
-from gputop.model.quantity import clock_time
+from gputop.model.durations import clock_time
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource
 from gputop.monitor import Frame, Monitor

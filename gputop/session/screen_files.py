@@ -9,7 +9,8 @@ import os
 import time
 from pathlib import Path
 
-from gputop.model.quantity import count, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.quantity import count
 from gputop.monitor import Frame
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gputop.model.durations import seconds
 from gputop.model.metrics import GPU_METRICS
-from gputop.model.quantity import seconds
 from gputop.model.sm import COUNTERS_DENIED, MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.sources.activity.counters.access import advice, rights

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import NOTHING_MISSING, FabricPort
 from gputop.sources.fabric_port import (
     COUNT_FILES,

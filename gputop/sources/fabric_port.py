@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text, known
+from gputop.model.clean_text import clean_text
+from gputop.model.quantity import known
 from gputop.model.snapshot import FabricPort
 from gputop.sources.procfs import names_in, number_of, text_of
 

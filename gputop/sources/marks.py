@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow

@@ -15,11 +15,12 @@ from textual.message import Message
 
 from gputop.config import Settings
 from gputop.diagnosis.summary import role_of
+from gputop.model.durations import duration
 from gputop.model.inspection import ProcessAccess
-from gputop.model.quantity import duration
 from gputop.monitor import Frame
 from gputop.paint.header import WASTE
-from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound, unknown_key, wanted_keys
+from gputop.paint.key_presets import unknown_key, wanted_keys
+from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import BY_VERDICT, column_at
 from gputop.paint.process_table import ShownProcess, order_words

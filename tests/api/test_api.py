@@ -14,9 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api.gpu_watch import FOREIGN_FRAMES, JobGpus, opened
+from gputop.api.gpu_watch import opened
+from gputop.api.job_gpus import FOREIGN_FRAMES, JobGpus
+from gputop.api.process_role import role_of
 from gputop.api.watch import Watch
-from gputop.api.watch_options import role_of
 from gputop.model.snapshot import ProcessSample
 from gputop.model.source import SourceError
 from gputop.report.job_report import report_recording

@@ -10,8 +10,9 @@ import pytest
 
 import gputop
 from gputop.api.frame_means import FrameMeans
-from gputop.api.step_clock import EndedSteps, StepClock, StepTail, row_of
-from gputop.api.step_phases import _OPTIMIZERS, TorchHook
+from gputop.api.step_clock import EndedSteps, StepClock, row_of
+from gputop.api.step_tail import StepTail
+from gputop.api.torch_hook import _OPTIMIZERS, TorchHook
 from gputop.integrations import shared
 from gputop.integrations.shared import BatchWait
 from tests.support.watched import NOW, Scripted, Watched, snapshot

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.api.watch_options import LOADER_WORKER, NO_RANK, role_of, unwatched_child
+from gputop.api.process_role import LOADER_WORKER, NO_RANK, role_of, unwatched_child
 from tests.support.waiting import until
 from tests.support.watched import NOW, Scripted, Watched, snapshot
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 import gputop
 from gputop.api import gpu_watch
 from gputop.api.frame_means import FrameMeans
-from gputop.api.watch_options import Role
+from gputop.api.process_role import Role
 from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
-from gputop.model.cards import PEAKS, NoPeak, peak_flops
+from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic
 from gputop.model.source import SourceError
 from gputop.model.steps import StepRow

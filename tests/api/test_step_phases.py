@@ -12,7 +12,7 @@ import pytest
 
 from gputop.api.step_phases import MOST_KEPT, Phases, PhaseSampler, phase_summary
 from gputop.diagnosis.phase_growth import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
-from gputop.model.steps import PhaseSeries
+from gputop.model.step_pace import PhaseSeries
 from tests.support.command import ran
 
 PROGRAM = """

@@ -13,7 +13,7 @@ import pytest
 from gputop.cli import main
 from gputop.commands.command_line import parse
 from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS
-from gputop.output import picture
+from gputop.output import png
 from tests.support.command import gputop, is_one_line
 
 ROOT = Path(__file__).parents[2]
@@ -231,13 +231,13 @@ def test_a_picture_of_the_verdict_is_a_png_where_its_library_and_a_font_are(
     path = tmp_path / "shot.png"
     command = ["screenshot", "demo", "small_kernels", "--size", "80x24", "-o", str(path)]
     with monkeypatch.context() as without_fonts:
-        without_fonts.setattr(picture, "FOLDERS", (str(tmp_path),))
+        without_fonts.setattr(png, "FOLDERS", (str(tmp_path),))
         assert main(command) == 2
     assert is_one_line(capsys.readouterr().err) and not path.exists()
     pytest.importorskip("resvg_py")
     try:
-        picture.find_font(picture.FOLDERS)
-    except picture.PngError:
+        png.find_font(png.FOLDERS)
+    except png.PngError:
         pytest.skip("this machine has no monospaced font")
     assert main(command) == 0
     data = path.read_bytes()

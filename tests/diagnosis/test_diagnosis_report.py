@@ -19,7 +19,7 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import STATES
 from gputop.model.snapshot import Snapshot
 from gputop.output.diagnosis_text import diagnosis_document
-from gputop.output.document import plain
+from gputop.output.plain_document import plain
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.examples import looks
 from tests.support.scenes import T0, Watch, gpu, snap, train, workers

@@ -11,7 +11,7 @@ import pytest
 from gputop.diagnosis.diagnosis_data import as_json, verdict_data
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import firing
-from gputop.output.diagnosis_text import ticket_data
+from gputop.output.ticket import ticket_data
 from tests.support.command import trace_said
 from tests.support.frames import demo_frame
 from tests.support.synthetic_trace import planted, written

@@ -14,7 +14,7 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.output.reference_pages import RECORDED
+from gputop.output.verdicts_page import RECORDED
 from gputop.recording.reader import read_snapshots
 
 TELEMETRY = Path(__file__).parents[1] / "telemetry"

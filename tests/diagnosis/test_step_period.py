@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from gputop.diagnosis.job_steps import StepPeriods, period
 from gputop.diagnosis.phase_growth import grown
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.steps import Phase, StepPeriod, StepRow
+from gputop.model.step_pace import StepPeriod
+from gputop.model.steps import Phase, StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.output.report_text import report_data, report_text
-from gputop.paint.words import step_words
+from gputop.paint.step_words import step_words
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recorder import Recorder
 from gputop.recording.writer import RecordingWriter

@@ -9,7 +9,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.alerts.alert_table import parse as parse_condition
 from gputop.model.expression import ExpressionError
-from gputop.paint.process_columns import parse as parse_filter
+from gputop.paint.process_filter import parse as parse_filter
 
 
 def test_an_alert_on_a_verdict_that_is_a_state_is_told_the_state() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.model.derived import slowed
-from gputop.model.history import KEPT_AFTER_END_S, History, ProcessHistory
+from gputop.model.history import History
+from gputop.model.process_history import KEPT_AFTER_END_S, ProcessHistory
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Monitor
 from tests.support.examples import looks

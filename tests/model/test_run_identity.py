@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.steps import Started, StepRow, allocation_of, run_of
+from gputop.model.run_ranks import Started, allocation_of, run_of
+from gputop.model.steps import StepRow
 from gputop.report.run_account import RunAccount, run_of_recording
 from gputop.sources.step_datagrams import StepIntake, datagram
 

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, Snapshot
-from gputop.model.steps import StepHistory, StepRow, step_row
+from gputop.model.step_pace import StepHistory
+from gputop.model.steps import StepRow, step_row
 from gputop.monitor import Monitor
-from gputop.output.comparison import compare, compare_data, verdict_line
+from gputop.output.comparison import compare
+from gputop.output.comparison_document import compare_data, verdict_line
 from gputop.output.report_text import report_data, report_text
-from gputop.paint.words import step_words
+from gputop.paint.step_words import step_words
 from gputop.report.job_report import JobReport, report_snapshots
 from gputop.sources import marks
 from gputop.sources.marks import MarkListener, send_mark

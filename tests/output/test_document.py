@@ -25,13 +25,13 @@ from gputop.output.document import (
     Paragraph,
     Table,
     Verdict,
-    html,
     indented_json,
-    markdown,
     part,
-    plain,
 )
 from gputop.output.html import element
+from gputop.output.html_document import html
+from gputop.output.markdown_document import markdown
+from gputop.output.plain_document import plain
 from gputop.output.report_document import step_lines
 from gputop.report.job_report import ReportBuilder
 from gputop.report.run_account import RunAccount, StepReport

@@ -9,7 +9,7 @@ import pytest
 from gputop.cli import main
 from gputop.model.source import UsageError
 from gputop.output import snapshot_data
-from gputop.output.snapshot_data import checked, formatted
+from gputop.output.format_line import checked, formatted
 from gputop.sources.one_reading import OneReading
 from tests.support.frames import demo_frame
 

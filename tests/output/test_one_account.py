@@ -15,9 +15,10 @@ from msgspec import to_builtins
 from gputop.commands.diagnose import judged
 from gputop.diagnosis.types import State
 from gputop.diagnosis.worth import worth
-from gputop.output.comparison import compare, compare_data
+from gputop.output.comparison import compare
+from gputop.output.comparison_document import compare_data
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
-from gputop.output.document import plain
+from gputop.output.plain_document import plain
 from gputop.output.report_document import time_figures
 from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown, report_text

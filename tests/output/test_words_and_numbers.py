@@ -10,17 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.model.quantity import (
-    duration,
-    duration_of,
-    energy_words,
-    file_size,
-    gpu_time,
-    length,
-    mfu_words,
-    numbers,
-    seconds,
-)
+from gputop.model.durations import duration, duration_of, energy_words, gpu_time, length, seconds
+from gputop.model.quantity import file_size, mfu_words, numbers
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text

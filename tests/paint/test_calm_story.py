@@ -10,10 +10,10 @@ import pytest
 from gputop.cli import main
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.finding_rows import finding_blocks
 from gputop.paint.header import summary
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
-from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.colour import contrast

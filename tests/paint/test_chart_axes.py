@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from gputop.paint.charts import area, marks, round_top, with_cursor
-from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
 from gputop.paint.glyphs import COLOUR, MONO
+from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
 from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at
 from tests.support.frames import MOMENT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.paint.main_screen import main_screen
-from gputop.paint.process_columns import parse
+from gputop.paint.process_filter import parse
 from gputop.tui.node_app import GputopApp, NodeView
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import RowsScreen

@@ -11,7 +11,7 @@ from gputop.diagnosis.gpu_owners import program
 from gputop.diagnosis.summary import summarize
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.header import hint_of
+from gputop.paint.hint_row import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.line import Row
 from gputop.paint.main_screen import Painter, main_screen

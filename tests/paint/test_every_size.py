@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.paint.header import hint_of
+from gputop.paint.cells import cells
+from gputop.paint.hint_row import hint_of
 from gputop.paint.keys import KEYS
-from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import Replay, View
 from tests.paint.test_main_screen import _with_gpus

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gputop.output.ansi import plain_text
 from gputop.paint.facts import FACTS, engines, totals
-from gputop.paint.header import hint_of
+from gputop.paint.hint_row import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from gputop.model.metrics import GPU_METRICS
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.cells import cells
 from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.gpu_page import gpu_details, provenance_rows
-from gputop.paint.line import cells
+from gputop.paint.gpu_page import gpu_details
+from gputop.paint.provenance import provenance_rows
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
 from gputop.sources.nvml.gpu_questions import FIXED

@@ -6,10 +6,11 @@ import pytest
 
 from gputop.commands.screen import first_view
 from gputop.config import Settings
-from gputop.paint.glyphs import COLOUR, Terminal
-from gputop.paint.header import hint_line, hint_of
+from gputop.paint.cells import cells
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.hint_row import hint_line, hint_of
 from gputop.paint.keys import KEYS
-from gputop.paint.line import cells
+from gputop.paint.terminal_kind import Terminal
 
 TERMINAL = Terminal("truecolor", "dark", COLOUR)
 

@@ -12,11 +12,11 @@ from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII
+from gputop.paint.gpu_fields import number_labels
 from gputop.paint.main_screen import Painter, main_screen
-from gputop.paint.process_columns import parse
+from gputop.paint.process_filter import parse
 from gputop.paint.process_table import key_of, shown_rows
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import number_labels
 from tests.support.frames import demo_frame
 
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.model.quantity import elapsed, gib, number, rate, size, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import elapsed
+from gputop.model.quantity import gib, number, rate, size
+from gputop.paint.cells import cells, fit, is_narrow, shorten
 from gputop.paint.glyphs import LEFT, LOWER, ascii_cells
-from gputop.paint.line import cells, fit, is_narrow, shorten
 from tests.support.examples import any_text, looks
 
 

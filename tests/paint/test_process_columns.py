@@ -8,18 +8,9 @@ import pytest
 
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
-from gputop.paint.line import cells
-from gputop.paint.process_columns import (
-    COLUMNS,
-    DEFAULT,
-    column_at,
-    column_rows,
-    columns_for,
-    existing_columns,
-    listed,
-    moved,
-    toggled,
-)
+from gputop.paint.cells import cells
+from gputop.paint.column_choice import column_rows, listed, moved, toggled
+from gputop.paint.process_columns import COLUMNS, DEFAULT, column_at, columns_for, existing_columns
 
 HUGE = ProcessSample(
     4194304,

@@ -10,10 +10,11 @@ from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.cells import cells
 from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.line import cells
-from gputop.paint.process_page import family, process_details
+from gputop.paint.process_family import family
+from gputop.paint.process_page import process_details
 from gputop.paint.process_table import key_of
 from gputop.paint.view import View
 from gputop.sources.simulation.life import slurm

@@ -7,7 +7,8 @@ from hypothesis import given
 
 from gputop.model.expression import LONGEST, ExpressionError
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
-from gputop.paint.process_columns import ALIASES, COLUMNS, NO_FILTER, parse, passes
+from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_filter import ALIASES, NO_FILTER, parse, passes
 from gputop.sources.simulation.life import slurm
 from tests.support.examples import any_text, looks
 

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from gputop.model.snapshot import NOT_READ_YET, CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.line import Row, cells
+from gputop.paint.cells import cells
+from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
-from gputop.paint.process_columns import COLUMNS, DEFAULT, parse
+from gputop.paint.process_columns import COLUMNS, DEFAULT
+from gputop.paint.process_filter import parse
 from gputop.paint.process_table import next_match, shown_rows
 from gputop.paint.view import View
 from gputop.sources.gpu_process import GpuProcess, unseen

@@ -6,7 +6,8 @@ import pytest
 from textual.keys import _character_to_key
 
 from gputop.model.expression import nearest
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, KeyProblem, key_name, rebound, shown_key
+from gputop.paint.key_names import key_name, shown_key
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, KeyProblem, rebound
 
 SMALL = (
     Key("quit", "q", "quit", "x"),

@@ -9,10 +9,10 @@ import pytest
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import level_glyph
+from gputop.paint.gpu_fields import number_labels, sm_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.paint.words import number_labels, sm_text
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 from tests.support.scenes import gpu

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
-from gputop.paint.line import cells
-from gputop.paint.process_table import groups, summary_head, summary_row
+from gputop.paint.cells import cells
+from gputop.paint.process_groups import groups, summary_head, summary_row
 from gputop.sources.simulation.life import slurm
 from tests.support.frames import demo_frame
 

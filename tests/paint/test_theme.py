@@ -9,11 +9,11 @@ import pytest
 from gputop.config import declared
 from gputop.output.ansi import sgr
 from gputop.paint.detail_page import DetailsView
-from gputop.paint.glyphs import choose
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.main_screen import main_screen
 from gputop.paint.process_page import process_details
 from gputop.paint.process_table import key_of
+from gputop.paint.terminal_kind import choose
 from gputop.paint.theme import THEME_NAMES, THEMES, Look, Theme
 from gputop.paint.view import View
 from tests.support.colour import contrast, difference, linear, without_green_cones

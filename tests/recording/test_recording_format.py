@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from gputop.cli import main
+from gputop.model.clean_text import clean_text
 from gputop.model.feeders import LookState, MainLooks, Outsider, Via, WaitEnd
-from gputop.model.quantity import clean_text
 from gputop.model.sm import COUNTERS_DENIED, LackKind, SmLack
 from gputop.model.snapshot import (
     Event,

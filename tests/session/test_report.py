@@ -12,8 +12,9 @@ from gputop.cli import main
 from gputop.diagnosis.types import STATES
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.output.comparison import compare, compare_data, compare_document, compare_json
-from gputop.output.document import plain
+from gputop.output.comparison import compare
+from gputop.output.comparison_document import compare_data, compare_document, compare_json
+from gputop.output.plain_document import plain
 from gputop.output.report_document import NO_TIME
 from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
 from gputop.report.job_report import ReportBuilder, report_recording, report_snapshots

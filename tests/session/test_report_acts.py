@@ -14,8 +14,9 @@ from gputop.config import ConfigError, load
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import StepRow
-from gputop.output.comparison import compare, compare_data, compare_document, different_gpus, first_line
-from gputop.output.document import plain
+from gputop.output.comparison import compare
+from gputop.output.comparison_document import compare_data, compare_document, different_gpus, first_line
+from gputop.output.plain_document import plain
 from gputop.output.report_document import money_line
 from gputop.output.report_html import report_html
 from gputop.output.report_text import report_data, report_markdown, report_text

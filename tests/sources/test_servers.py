@@ -12,14 +12,15 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.host_activity import serving_on
 from gputop.model.redaction import Redactor
-from gputop.model.serving import ServerRow, bounds, checked_server, server_lines
+from gputop.model.server_words import bounds, server_lines
+from gputop.model.serving import ServerRow, checked_server
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import UsageError
 from gputop.monitor import Monitor
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.main_screen import main_screen
+from gputop.paint.step_words import step_words
 from gputop.paint.view import View
-from gputop.paint.words import step_words
 from gputop.report.job_report import report_snapshots
 from gputop.sources.serving_page import Histogram, PageError, read_page
 from gputop.sources.serving_reader import ServerWatch, addresses, with_rows

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_reading import GpuReading, JobName
 from gputop.features.fleet.simulated_fleet import SimulatedFleet
+from gputop.model.clean_text import clean_text
 from gputop.model.feeders import Outsider
-from gputop.model.quantity import clean_text
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.writer import RecordingWriter

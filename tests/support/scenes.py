@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import NEVER, NOT_A_LOADER, MainLooks, not_a_loader, server_in, why_words
+from gputop.model.command_facts import NEVER, NOT_A_LOADER, not_a_loader, server_in, why_words
+from gputop.model.feeders import MainLooks
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import (
     FeedTime,

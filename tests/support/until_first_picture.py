@@ -8,9 +8,8 @@ def main(file: str) -> None:
     at_hand = set(sys.modules)
     from gputop.cli import main as gputop
     from gputop.commands import screen
-    from gputop.commands import screen as first_frame
 
-    draw = first_frame.draw
+    draw = screen.draw
 
     def last(*given: object) -> None:
         draw(*given)  # type: ignore[arg-type]
@@ -18,7 +17,7 @@ def main(file: str) -> None:
             out.write("\n".join(sorted(set(sys.modules) - at_hand)))
         os._exit(0)
 
-    first_frame.draw = last  # type: ignore[assignment]
+    screen.draw = last  # type: ignore[assignment]
     # The picture is to come, however busy the machine is.
     screen.FIRST_WAIT_S = 25.0
     gputop([])

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from gputop.features.fleet.questions import MODES, QUESTIONS
 from gputop.features.fleet.rules import alerts
-from gputop.model.prometheus_names import NAMES, Generation, gpu_series, host_series, process_series
-from gputop.output.document import markdown, page, section
+from gputop.model.dcgm_names import NAMES, Generation
+from gputop.model.prometheus_names import gpu_series, host_series, process_series
+from gputop.output.document import page, section
+from gputop.output.markdown_document import markdown
 
 OPEN_TELEMETRY = {
     "util_pct": "hw.gpu.utilization", "encoder_pct": "hw.gpu.utilization{hw.gpu.task=encoder}",

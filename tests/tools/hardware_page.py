@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 
 FOLDER = Path(__file__).parents[2] / "docs" / "hardware"
 WORDS = {0: "right", 1: "**wrong**", 3: "not measured"}

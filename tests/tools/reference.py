@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gputop.commands.registry import TOPICS, page_of
-from gputop.output.document import markdown
+from gputop.output.markdown_document import markdown
 from tests.tools import fleet_reference, hardware_page, verdict_pictures
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,7 @@ from textual.command import CommandList, Hit
 from textual.widgets import Input
 
 from gputop.paint.glyphs import ASCII
-from gputop.paint.process_columns import may_become_field
+from gputop.paint.process_filter import may_become_field
 from gputop.paint.view import View
 from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Commands

@@ -6,18 +6,10 @@ import pytest
 
 from gputop.model.inspection import Environment, ProcessIdentity, SignalOutcome
 from gputop.model.secret_marks import MASK
-from gputop.paint.line import Row, cells
-from gputop.paint.process_actions import (
-    Addressee,
-    environment_rows,
-    is_secret,
-    outcome_rows,
-    outcome_words,
-    question,
-    shown_value,
-    signal_choices,
-    signal_rows,
-)
+from gputop.paint.cells import cells
+from gputop.paint.deep_look_rows import environment_rows, is_secret, shown_value
+from gputop.paint.line import Row
+from gputop.paint.signal_rows import Addressee, outcome_rows, outcome_words, question, signal_choices, signal_rows
 
 ME = ProcessIdentity(4711, 99)
 

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from gputop.config import Settings
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.header import hint_of
-from gputop.paint.keys import KEYS, PRESETS
+from gputop.paint.hint_row import hint_of
+from gputop.paint.key_presets import PRESETS
+from gputop.paint.keys import KEYS
 from gputop.paint.process_columns import COLUMNS, DEFAULT
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import VerdictChange
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.header import hint_of
+from gputop.paint.hint_row import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import Replay, View

@@ -17,9 +17,11 @@ from gputop.config import Settings
 from gputop.model.inspection import DeepLook, ProcessIdentity
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
-from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
-from gputop.paint.line import cells
-from gputop.paint.process_columns import COLUMNS, DEFAULT, parse
+from gputop.paint.cells import cells
+from gputop.paint.glyphs import ASCII, COLOUR, Glyphs
+from gputop.paint.process_columns import COLUMNS, DEFAULT
+from gputop.paint.process_filter import parse
+from gputop.paint.terminal_kind import choose
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small

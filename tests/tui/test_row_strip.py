@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
-from gputop.paint.line import cells
+from gputop.paint.cells import cells
 from gputop.tui.terminal.row_strip import RowStrip
 from tests.support.examples import looks, text_of
 

@@ -10,9 +10,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gputop.output.diagnosis_text import ticket_json, ticket_text
+from gputop.output.ticket import ticket_json, ticket_text
 from gputop.paint.header import summary, waste_words
-from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
+from gputop.paint.key_presets import PRESETS, wanted_keys
+from gputop.paint.keys import KEYS, REPLAY_KEYS, rebound
 from gputop.paint.process_columns import job_words
 from gputop.paint.replay_bar import replay_bar, shown_keys
 from gputop.paint.view import Replay, View

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.monitor import Frame
+from gputop.paint.cells import cells
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.line import Painted, Span, Target, cells
+from gputop.paint.line import Painted, Span, Target
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.view import View
 from gputop.paint.words import first_rows

@@ -15,9 +15,9 @@ from gputop.commands.demo_node import Remedied
 from gputop.model.inspection import ProcessIdentity
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.cells import cells
+from gputop.paint.deep_look_rows import environment_rows, look_rows
 from gputop.paint.glyphs import ASCII, COLOUR
-from gputop.paint.line import cells
-from gputop.paint.process_actions import environment_rows, look_rows
 from gputop.paint.tour_rows import STEPS, tour_rows
 from gputop.paint.view import View
 from gputop.sources.simulation.simulated import SimulatedSource

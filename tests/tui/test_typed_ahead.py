@@ -8,7 +8,7 @@ import pytest
 from textual.events import Key
 from textual.widgets import Input
 
-from gputop.paint.process_columns import parse
+from gputop.paint.process_filter import parse
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Asked, app_on, later
 from tests.support.frames import demo_frame

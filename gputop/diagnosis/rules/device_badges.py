@@ -13,7 +13,8 @@ from gputop.diagnosis.sample_facts import (
 from gputop.diagnosis.sanity import BROKEN_SAMPLES, BROKEN_UTIL, is_broken
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge
-from gputop.model.quantity import duration, memory, pct, share
+from gputop.model.durations import duration
+from gputop.model.quantity import memory, pct, share
 
 
 def _pcie_degraded(s: Signals, verdict: str) -> Told:

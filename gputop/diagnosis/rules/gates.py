@@ -8,7 +8,8 @@ from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
 from gputop.diagnosis.signals import LEAST_SAMPLES, SURE_S, TRAINS_S, Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.window import WINDOW_S
-from gputop.model.quantity import duration, pct
+from gputop.model.durations import duration
+from gputop.model.quantity import pct
 
 
 def _too_few(s: Signals) -> bool:

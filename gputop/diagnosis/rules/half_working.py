@@ -9,7 +9,8 @@ from gputop.diagnosis.rules.busy_words import chip_share, few_warps, power_part
 from gputop.diagnosis.rules.low_sm import LARGER_SHORT_TEMPLATE, LARGER_WORK_TEMPLATE, is_launch_bound
 from gputop.diagnosis.rules.remedy_conditions import spares
 from gputop.diagnosis.signals import Signals
-from gputop.model.quantity import clamp_pct, duration, pct, share
+from gputop.model.durations import duration
+from gputop.model.quantity import clamp_pct, pct, share
 
 USE_TENSOR_CORES = (
     'bf16 autocast, torch.set_float32_matmul_precision("high") (TF32), dimensions that are multiples of 8'

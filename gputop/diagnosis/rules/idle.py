@@ -17,8 +17,9 @@ from gputop.diagnosis.sample_facts import LOUD_UTIL
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.diagnosis.window import WINDOW_S
+from gputop.model.durations import duration
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
-from gputop.model.quantity import duration, memory
+from gputop.model.quantity import memory
 
 lasting = partial(duration, whole=True)
 """Times of minutes and hours, which seldom change."""

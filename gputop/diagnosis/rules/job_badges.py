@@ -11,8 +11,9 @@ from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import ALL_UTIL, FOR_S, LEAST_GPUS, LEAST_POINTS
 from gputop.diagnosis.thresholds import HALF_RATIO
 from gputop.diagnosis.types import Badge
-from gputop.model.quantity import pct, step_time
-from gputop.model.steps import SOURCE_WORDS
+from gputop.model.durations import step_time
+from gputop.model.quantity import pct
+from gputop.model.step_pace import SOURCE_WORDS
 
 STOPS = 4
 

@@ -13,7 +13,7 @@ from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, IDLE
 from gputop.diagnosis.types import HOLDING_MEMORY
-from gputop.model.serving import server_forms
+from gputop.model.server_words import server_forms
 
 
 def _cache_is_full(s: Signals) -> bool:

@@ -6,7 +6,8 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import power_part
 from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
-from gputop.model.quantity import duration, pct
+from gputop.model.durations import duration
+from gputop.model.quantity import pct
 
 FLIGHT_RECORDER = (
     "TORCH_FR_BUFFER_SIZE=2000 (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1"

@@ -23,8 +23,9 @@ from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.sample_facts import NOT_MEASURED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE
+from gputop.model.durations import duration
 from gputop.model.feeders import Cause
-from gputop.model.quantity import duration, pct, share
+from gputop.model.quantity import pct, share
 
 UNSEEN = "the host's side is not visible"
 SHOW_PROCESSES = "run gputop where the processes are visible: the host's PID namespace (docker run --pid=host)"

@@ -15,8 +15,9 @@ from gputop.diagnosis.types import STATES, GpuDiagnosis
 from gputop.model.derived import gap_pct
 from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
 from gputop.model.metrics import GPU_METRICS, Metric
-from gputop.model.quantity import HOUR_S, typed_number
+from gputop.model.quantity import HOUR_S
 from gputop.model.snapshot import GpuSample, value
+from gputop.model.typed_number import typed_number
 
 KINDS = ("badge", "verdict", "state")
 _GAP_WORDS = "UTIL − SM in points: time in which the GPU was busy and its SMs were not"

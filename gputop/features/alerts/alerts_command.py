@@ -18,8 +18,9 @@ from gputop.commands.shared_options import recording_argument, recording_filter_
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.evaluator import AlertEvaluator, firing
+from gputop.model.durations import duration
 from gputop.model.expression import nearest
-from gputop.model.quantity import count, duration
+from gputop.model.quantity import count
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.output.messages import say

@@ -129,7 +129,7 @@ class AlertEvaluator:
 def firing(alert: Alert, frame: Frame, positions: Sequence[int], since: float, *, test: bool = False) -> Firing:
     """Build the firing of an alert on some GPUs of a frame."""
     # Imported here: most runs never fire.
-    from gputop.output.diagnosis_text import ticket_data
+    from gputop.output.ticket import ticket_data
 
     snapshot = frame.snapshot
     rows = [(snapshot.gpus[position].static, frame.diagnoses[position]) for position in positions]

@@ -18,7 +18,7 @@ from msgspec import Struct
 from gputop.features.alerts.alert_table import Alert
 from gputop.features.alerts.evaluator import AlertEvaluator, Firing
 from gputop.model.alert_board import AlertBoard, AlertRow
-from gputop.model.quantity import clean_text, terminal_safe
+from gputop.model.clean_text import clean_text, terminal_safe
 from gputop.model.secrets import masked_text
 from gputop.monitor import Frame
 from gputop.system.children import WITH_STDOUT, an_alerts, end, how_it_ended, start

@@ -35,13 +35,9 @@ from gputop.output.messages import USAGE_ERROR, say
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
-    from gputop.features.export.other_pages import PodResources
+    from gputop.features.export.pod_resources import PodResources
     from gputop.features.export.scrape_server import ScrapeServer
 
-# The host of the page: the machine, and not the container or unit that the exporter itself runs in.
-#
-# Under a limit of its own gputop shows what that limit leaves, which is right for a job that watches itself. An
-# exporter speaks for the node: the memory and cores that it may use are of no interest.
 
 OTHER_NETWORK = "the exporter has a network of its own: the machine's interfaces are not seen"
 NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
@@ -77,8 +73,6 @@ class MachineHost:
         except (OSError, ValueError):
             return []
 
-
-# The command.
 
 NEEDS = Needs("nothing")
 
@@ -124,7 +118,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
     """The optional families that the options name."""
-    from gputop.features.export.other_pages import pod_family
+    from gputop.features.export.pod_resources import pod_family
 
     return PageChoice(args.processes, () if pods is None else (partial(pod_family, pods.newest),))
 
@@ -137,7 +131,7 @@ def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
         raise UsageError("--pod-resources asks this node's kubelet: it has no pods for a simulated node")
     if settings.redact:
         raise UsageError("--pod-resources names pods, and redact hides names: use one of them")
-    from gputop.features.export.other_pages import PodResources
+    from gputop.features.export.pod_resources import PodResources
 
     return PodResources(args.pod_resources, say)
 
@@ -170,7 +164,7 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
 def _give(feed: ExportFeed, path: str | None) -> int:
     """Write one page to the given file or to stdout. Returns the exit status."""
     if path is not None:
-        from gputop.features.export.export_feed import TextFile
+        from gputop.features.export.page_outputs import TextFile
 
         return 0 if TextFile(path, feed.page, say).write() else USAGE_ERROR
     sys.stdout.write(feed.page())
@@ -179,7 +173,7 @@ def _give(feed: ExportFeed, path: str | None) -> int:
 
 
 def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
-    from gputop.features.export.export_feed import PageStream, TextFile
+    from gputop.features.export.page_outputs import PageStream, TextFile
     from gputop.system.worker import once
 
     stop = threading.Event()
@@ -209,7 +203,8 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
 
 def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
     """The server on its socket, started; prints its address."""
-    from gputop.features.export.scrape_server import DEFAULT, ScrapeServer, context, listen, parse
+    from gputop.features.export.listen_address import DEFAULT, listen, parse
+    from gputop.features.export.scrape_server import ScrapeServer, context
 
     where = parse(args.listen or DEFAULT)
     files = (args.tls_cert, args.tls_key, args.client_ca)

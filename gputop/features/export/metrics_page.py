@@ -15,85 +15,15 @@ from msgspec import Struct
 
 from gputop import __version__
 from gputop.diagnosis.rules.gates import COLLECTING
+from gputop.features.export.exposition import Sample, TextPage, labels, number
 from gputop.features.export.run_counters import GpuCounts, RunCounters
 from gputop.model.cards import card_shares
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
-from gputop.model.quantity import clean_text
 from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import POD, AnySample, CgroupName, GpuSample, GpuStatic, ProcessSample, Snapshot, value
 from gputop.monitor import Frame
-
-# Prometheus' text exposition format 0.0.4, written line by line.
-#
-# https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-#
-# Labels of a GPU are formatted once and reused for each of its series: a page of 8 GPUs has some 600 lines, and the
-# client library takes 13 µs for each of them. Tests read the pages back with that library.
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-LONGEST_LABEL = 128
-"""Characters of one label's value: what comes from outside must not make a page large."""
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
-
-
-def labels(*pairs: tuple[str, str | None]) -> str:
-    """Return labels as ``a="1",b="2"``.
-
-    Values are one clean line each; an absent one is left out, since an empty label equals none.
-    """
-    return ",".join(
-        f'{name}="{clean_text(value)[:LONGEST_LABEL].translate(_ESCAPES)}"' for name, value in pairs if value
-    )
-
-
-def number(value: float) -> str:
-    """Return a number without noise digits.
-
-    Whole where it is whole, else to six decimals; large ones to twelve digits.
-    """
-    if value == int(value):
-        return str(int(value))
-    return repr(round(value, 6)) if -1e6 < value < 1e6 else f"{value:.12g}"
-
-
-Sample = tuple[str, float]
-"""The labels, as ``labels`` writes them, and the value."""
-
-
-class TextPage:
-    """A page of metric families; families without a sample are left out."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    def family(self, name: str, text: str, samples: Iterable[Sample], kind: str = "gauge") -> None:
-        """Add one family; ``kind`` is Prometheus' type. NaN and infinities are left out."""
-        self._add(name, text, kind, (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0))
-
-    def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
-        """Add a summary without quantiles: labels, sum and count."""
-        rows = ((_braced(of), number(total), count) for of, total, count in samples)
-        self._add(name, text, "summary", (f"{name}_sum{of} {n}\n{name}_count{of} {count}\n" for of, n, count in rows))
-
-    def _add(self, name: str, text: str, kind: str, lines: Iterable[str]) -> None:
-        if written := "".join(lines):
-            escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
-            self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n{written}")
-
-    def text(self) -> str:
-        """The whole page."""
-        return "".join(self._parts)
-
-
-def _braced(labelled: str) -> str:
-    return f"{{{labelled}}}" if labelled else ""
-
-
-# Whose job a GPU works for, as labels. From the cgroup path alone: no command line, no environment.
-#
-# Only what runs now is exported, so that a day of changing jobs leaves nothing behind.
 
 MOST_JOBS = 8
 """The most jobs exported for one GPU, those with the most memory first."""
@@ -132,7 +62,6 @@ def job_labels(job: CgroupName, container: CgroupName, user: str | None) -> str:
 
 _NO_NAME = CgroupName("")
 
-# The page, family by family.
 
 MOST_PROCESSES = 256
 """The most rows of processes on a page, those with the most device memory first."""

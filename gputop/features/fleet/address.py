@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from gputop.model.clean_text import clean_text
 from gputop.model.expression import nearest
 from gputop.model.fleet_settings import Table, is_loopback
-from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
 from gputop.system.safe_open import is_named_pipe, read_most, without_waiting
 

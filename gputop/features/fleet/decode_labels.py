@@ -19,7 +19,7 @@ from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, HOST_
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, GpuId, JobName, gpu_id
 from gputop.features.fleet.queries import FleetSchema
 from gputop.model.cards import mig_share
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import POD
 
 LONGEST_LABEL = 120

@@ -27,7 +27,8 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.host_link import AT_ONCE, HostLink, SshOptions, over_ssh, own_screen, scraped
 from gputop.features.fleet.scraped_host import ScrapedHost
-from gputop.model.quantity import count, duration
+from gputop.model.durations import duration
+from gputop.model.quantity import count
 
 REFRESH_S, EAGER_S = 5.0, 0.5
 """Time between two refreshes, and while hosts have not answered yet."""

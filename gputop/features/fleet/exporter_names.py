@@ -14,7 +14,8 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.features.fleet.fleet_reading import JobName
-from gputop.model.prometheus_names import FB_FREE, HOST_LABEL, NAMES, Generation, gpu_series
+from gputop.model.dcgm_names import FB_FREE, HOST_LABEL, NAMES, Generation
+from gputop.model.prometheus_names import gpu_series
 from gputop.model.snapshot import POD
 
 STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")

@@ -22,7 +22,7 @@ from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.line import Row
-from gputop.paint.process_columns import NO_FILTER
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.theme import THEMES, Theme
 from gputop.recording.moments import moment
 from gputop.session.screen_files import saved_picture

@@ -9,11 +9,14 @@ from gputop.features.fleet.fleet_data import GPU_COLUMNS, GpuColumn
 from gputop.features.fleet.fleet_frame import GpuGroup, mean
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_state import ABSENT, LEVELS, WORDS, Gpu
-from gputop.model.quantity import memory, number, step_time, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import step_time
+from gputop.model.quantity import memory, number
+from gputop.paint.cells import folded, shorten
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, Span, folded, shorten
-from gputop.paint.words import gap_style
+from gputop.paint.gpu_fields import gap_style
+from gputop.paint.line import Line, Row, Span
 
 LABEL, NUMBERS, WITH_WORDS = 6, 6, 11
 """Cells beside a chart: the GPU and the axis at its left; numbers at its right, and with what they are."""

@@ -8,10 +8,12 @@ from gputop.features.fleet.fleet_view import Entry, FleetView
 from gputop.features.fleet.gpu_state import LEVELS
 from gputop.features.fleet.group_verdict import cause_words
 from gputop.features.fleet.straggler import Straggler
-from gputop.model.quantity import count, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.quantity import count
+from gputop.paint.cells import fit
 from gputop.paint.charts import bar
 from gputop.paint.glyphs import level_glyph
-from gputop.paint.line import Line, Row, fit
+from gputop.paint.line import Line, Row
 
 NOTHING = {
     "stragglers": "no GPU holds its job up: in every job that is known, all do about the same",

@@ -13,10 +13,11 @@ from gputop.features.fleet.fleet_view import COLUMNS, GROUPED, FleetColumn, Flee
 from gputop.features.fleet.gpu_state import ABSENT, LEVELS, Gpu
 from gputop.features.fleet.group_verdict import ORDER
 from gputop.model.quantity import number
+from gputop.paint.cells import fit
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs, level_glyph
-from gputop.paint.line import Line, Row, Span, fit
-from gputop.paint.words import gap_style
+from gputop.paint.gpu_fields import gap_style
+from gputop.paint.line import Line, Row, Span
 
 NOT_KNOWN = "–"
 WIDEST_VERDICT = 80

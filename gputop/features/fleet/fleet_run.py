@@ -25,9 +25,10 @@ from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.fleet_settings import hosts_of, texts_of
 from gputop.model.source import SourceError, UsageError
-from gputop.paint.glyphs import ASCII, COLOUR, Terminal
-from gputop.paint.keys import wanted_keys
+from gputop.paint.glyphs import ASCII, COLOUR
+from gputop.paint.key_presets import wanted_keys
 from gputop.paint.line import Row
+from gputop.paint.terminal_kind import Terminal
 from gputop.recording.moments import moment
 
 MOST_GPUS = 10_000

@@ -17,12 +17,15 @@ from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, Entry, FleetView, Panel, entries, position
 from gputop.features.fleet.gpu_state import ABSENT, UNUSED, WORDS
-from gputop.model.quantity import clock_time, count, duration, terminal_safe
+from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import clock_time, duration
+from gputop.model.quantity import count
+from gputop.paint.cells import folded, shorten
 from gputop.paint.glyphs import Glyphs, level_glyph
-from gputop.paint.header import hint_line
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
+from gputop.paint.hint_row import hint_line
 from gputop.paint.keys import Key
-from gputop.paint.line import Line, Row, Target, folded, for_terminal, shorten
+from gputop.paint.line import Line, Row, Target, for_terminal
 from gputop.paint.words import product
 
 COUNTED = (

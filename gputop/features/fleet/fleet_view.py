@@ -19,7 +19,7 @@ from gputop.model.expression import Expression, Vocabulary, parse_expression
 from gputop.model.metrics import Unit
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
-from gputop.paint.process_columns import NO_FILTER
+from gputop.paint.process_filter import NO_FILTER
 
 
 class FleetColumn(Struct, frozen=True):

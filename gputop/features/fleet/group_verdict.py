@@ -16,7 +16,8 @@ from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, FleetState, JobName
 from gputop.features.fleet.gpu_state import LEVELS, WORDS, Gpu
 from gputop.features.fleet.straggler import Straggler
-from gputop.model.quantity import duration, memory
+from gputop.model.durations import duration
+from gputop.model.quantity import memory
 
 
 class FleetVerdict(Struct, frozen=True):

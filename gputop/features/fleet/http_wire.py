@@ -14,8 +14,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from msgspec import Struct
 
+from gputop.model.clean_text import clean_text
 from gputop.model.extras import install
-from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gputop.features.fleet.engine import FleetAnswers, LabelCache, values
 from gputop.features.fleet.exporter_names import host_of
 from gputop.features.fleet.fleet_reading import Down, FiringAlert, RemovedHost
 from gputop.features.fleet.gpu_inventory import DAY_S, FleetInventory
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 
 MOST_ALERTS = 500
 _NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")

@@ -10,8 +10,8 @@ from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
 from gputop.features.fleet.questions import MODES, QUESTIONS, FleetQuestion
+from gputop.model.clean_text import wrapped
 from gputop.model.expression import nearest
-from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 
 WIDTH = 100

@@ -75,7 +75,6 @@ def _throttled(q: Scope) -> str:
 
 # As in ``straggler.stragglers``: looking for the lowest SM activity would name those that wait. GPUs are compared
 # within one job, by the median and the median absolute deviation: the straggler itself would move a mean.
-
 _JOB = "cluster, workload"
 _POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)
 

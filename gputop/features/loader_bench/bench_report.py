@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gputop.model.quantity import NOT_MEASURED, memory, seconds
-from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part, plain
+from gputop.model.durations import seconds
+from gputop.model.quantity import NOT_MEASURED, memory
+from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part
+from gputop.output.plain_document import plain
 
 
 class LoaderSetting(Struct, frozen=True):

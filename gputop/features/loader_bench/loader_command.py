@@ -16,10 +16,10 @@ from typing import Any
 
 from gputop.commands.shared_options import prints_ascii, seconds
 from gputop.config import Settings
-from gputop.model.quantity import error_words
+from gputop.model.clean_text import error_words
 from gputop.model.source import UsageError
-from gputop.output.document import plain
 from gputop.output.messages import show_progress
+from gputop.output.plain_document import plain
 from gputop.output.snapshot_data import json_text
 
 NOTHING_MEASURED = 1

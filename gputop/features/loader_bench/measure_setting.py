@@ -17,7 +17,8 @@ from typing import Any
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting
 from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
 from gputop.features.loader_bench.timing import BatchTiming, EmptyLoaderError, measure
-from gputop.model.quantity import GIB, clean_text, error_words
+from gputop.model.clean_text import clean_text, error_words
+from gputop.model.quantity import GIB
 from gputop.system.children import die_with_parent, how_it_ended
 
 SAMPLE_S = 0.25

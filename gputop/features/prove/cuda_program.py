@@ -117,7 +117,6 @@ class Cuda:
 
 
 # The kernels, as PTX text: for sm_50 and PTX 6.0, so that every driver since 2017 compiles it for its own GPU.
-
 SPIN, TINY = b"spin", b"tiny"
 KERNELS = b"""
 .version 6.0

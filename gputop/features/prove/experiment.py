@@ -32,9 +32,6 @@ class Stage(Struct, frozen=True):
     expected_pct: float | None
 
 
-# What the programs that use CUDA say; the one with the kernels is told each stage.
-
-
 class Ready(Struct, frozen=True, tag_field="t", tag="ready"):
     """CUDA has started: its version and the number of multiprocessors."""
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from gputop.commands.shared_options import redacted_source, redactor_of, stdout_is_text
 from gputop.config import Settings
 from gputop.features.prove.experiment import ProofVerdict, verdict
+from gputop.features.prove.kernel_process import KernelsFailed
 from gputop.features.prove.prove_report import HEAD, conclusion, data, headline, picture, row, text
-from gputop.features.prove.prove_run import Experiment, KernelsFailed, Proof, Watched
+from gputop.features.prove.prove_run import Experiment, Proof, Watched
 from gputop.model.sm import sm_options
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError

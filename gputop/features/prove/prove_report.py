@@ -13,10 +13,10 @@ from msgspec import to_builtins
 from gputop import __version__
 from gputop.features.prove.experiment import FULL_UTIL, ProofVerdict, Result
 from gputop.features.prove.prove_run import Proof
-from gputop.model.quantity import terminal_safe, wrapped
+from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample
-from gputop.output.document import text_lines
+from gputop.output.plain_document import text_lines
 
 SCHEMA = 1
 WIDTH = 80
@@ -139,10 +139,6 @@ def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
         "stages": to_builtins(proof.results),
     }
 
-
-# What a user's GPU showed, as a file for docs/hardware.md: the card, its driver, and whether the numbers were right.
-#
-# It names no host, no user and no UUID.
 
 _OF_STAGE = ("util_pct", "sm_pct", "dram_pct", "power_w", "ok")
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.traces.chunks import EventText, Text, framing
+from gputop.features.traces.chunks import EventText, framing
 from gputop.features.traces.columns import (
     ABSENT,
     ANNOTATION,
@@ -36,6 +36,7 @@ from gputop.features.traces.columns import (
 )
 from gputop.features.traces.comm_kernels import is_communication
 from gputop.features.traces.time_checks import check_times
+from gputop.features.traces.trace_text import Text
 
 Value = int | float | str | None
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.features.traces.columns import ABSENT, COMM, COMPUTE, COPY, Intervals, Trace, clip, union
+from gputop.features.traces.columns import ABSENT, COMM, COMPUTE, COPY, Trace
+from gputop.features.traces.intervals import Intervals, clip, union
 
 
 class DeviceEvents(Struct):

@@ -14,7 +14,8 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from gputop.diagnosis.thresholds import LONG_OPERATOR_NS
-from gputop.features.traces.columns import ABSENT, Calls, Intervals, Spans, Trace, union
+from gputop.features.traces.columns import ABSENT, Calls, Spans, Trace
+from gputop.features.traces.intervals import Intervals, union
 
 Cause = Literal[
     "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency", "dependency",

@@ -7,9 +7,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import compress
 
-from gputop.features.traces.columns import ABSENT, OPERATOR, Calls, Interval, Intervals, Spans, Trace, union
+from gputop.features.traces.columns import ABSENT, OPERATOR, Calls, Spans, Trace
 from gputop.features.traces.host_causes import STEP, HostCauses, Rows
 from gputop.features.traces.idle_causes import IdleTime
+from gputop.features.traces.intervals import Interval, Intervals, union
 from gputop.features.traces.trace_report import SyncRow
 
 _ASKING = re.compile(r"aten::(item|_local_scalar_dense|nonzero|is_nonzero|to|copy_|equal|masked_select|unique\w*)$")

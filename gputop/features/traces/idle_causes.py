@@ -23,19 +23,10 @@ from gputop.diagnosis.thresholds import (
     LONG_OPERATOR_NS,
     MODULE_LOAD_NS,
 )
-from gputop.features.traces.columns import (
-    ABSENT,
-    COPY,
-    Interval,
-    Intervals,
-    Trace,
-    intersect,
-    length,
-    subtract,
-    touching,
-)
+from gputop.features.traces.columns import ABSENT, COPY, Trace
 from gputop.features.traces.device_events import DeviceEvents
 from gputop.features.traces.host_causes import CAUSES, EVENT_CALLS, GRAPH_LAUNCH, Cause, HostCauses
+from gputop.features.traces.intervals import Interval, Intervals, intersect, length, subtract, touching
 from gputop.features.traces.kernel_names import short_name
 
 LONG_PART = 0.05

@@ -12,8 +12,9 @@ import re
 from array import array
 from itertools import compress, pairwise
 
-from gputop.features.traces.columns import ABSENT, COPY, GpuEvents, TimeDoubts, Trace, touching
+from gputop.features.traces.columns import ABSENT, COPY, GpuEvents, TimeDoubts, Trace
 from gputop.features.traces.host_causes import GRAPH_LAUNCH
+from gputop.features.traces.intervals import touching
 
 OVERRUN_NS = 1_000_000
 """An event that ends so long after the next begin on its stream is wrong; programmatic launches overlap by µs."""

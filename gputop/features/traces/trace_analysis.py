@@ -10,27 +10,12 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.thresholds import SLOW_STEP
-from gputop.features.traces.columns import (
-    ABSENT,
-    ANNOTATION,
-    COPY,
-    PYTHON,
-    Interval,
-    Intervals,
-    Trace,
-    TraceDevice,
-    TraceError,
-    clip,
-    intersect,
-    length,
-    length_by,
-    subtract,
-    union,
-)
+from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, PYTHON, Trace, TraceDevice, TraceError
 from gputop.features.traces.device_events import Busy, DeviceEvents, busiest_stream_ns, busy, device_events, launches
 from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
 from gputop.features.traces.host_stack import sync_rows, underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
+from gputop.features.traces.intervals import Interval, Intervals, clip, intersect, length, length_by, subtract, union
 from gputop.features.traces.kernels import (
     category_rows,
     fp32_gemm_pct,

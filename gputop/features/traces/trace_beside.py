@@ -10,7 +10,8 @@ from gputop.diagnosis.thresholds import SAME_STEP_PCT
 from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.kernels import CATEGORY_WORDS
-from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS, gpu_data, ms
+from gputop.features.traces.trace_data import gpu_data
+from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
@@ -19,6 +20,7 @@ from gputop.features.traces.trace_report import (
     RankReport,
     TraceGpuReport,
 )
+from gputop.features.traces.trace_tables import ms
 from gputop.model.quantity import NOT_MEASURED, number
 from gputop.output.document import Document, Table, Verdict
 

@@ -15,7 +15,8 @@ from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_analysis import StepChoice
-from gputop.features.traces.trace_document import PAGE_ROWS, TEXT_ROWS, trace_data, trace_document, worst
+from gputop.features.traces.trace_data import trace_data
+from gputop.features.traces.trace_document import PAGE_ROWS, TEXT_ROWS, trace_document, worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.features.traces.trace_report import severity
 from gputop.model.source import UsageError

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from msgspec import to_builtins
-
-from gputop.diagnosis.types import full_title
 from gputop.features.traces.host_causes import CAUSES
-from gputop.features.traces.kernels import CATEGORY_WORDS, CategoryRow, KernelRow
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
     SHARES,
     Measures,
     RankReport,
-    StepShare,
     TraceGpuReport,
     severity,
 )
+from gputop.features.traces.trace_tables import category_table, kernel_table, ms, step_table, sync_table
 from gputop.features.traces.trace_verdict import is_launch_bound
-from gputop.model.quantity import NOT_MEASURED, count, number, rounded
+from gputop.model.quantity import NOT_MEASURED, count
 from gputop.output.document import (
     Bar,
     Block,
@@ -51,7 +46,6 @@ SM_WORDS = {
     "kineto": "measured by the profiler",
 }
 LEAST_SHOWN = 0.05
-_MOST_SYNCS = 5
 
 
 TEXT_ROWS, PAGE_ROWS = 8, 40
@@ -145,11 +139,6 @@ def _gpu_words(rank: RankReport, m: Measures) -> list[str]:
     return parts
 
 
-def ms(value: float) -> str:
-    """Milliseconds with three significant digits."""
-    return f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
 def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
     m, verdict = gpu.measures, gpu.verdict
     best, gain = gpu.best_case_step_ms, ""
@@ -164,10 +153,10 @@ def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
     yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
     if m.share_pct["idle"] >= LEAST_SHOWN:
         yield from _idle(m)
-    yield from part("Steps", _step_table(m, most_rows))
-    yield from part("Kernels by category", _category_table(m))
-    yield from part("Kernels by time", _kernel_table(m, top))
-    yield from part("Where the host waits for the GPU", _sync_table(m))
+    yield from part("Steps", step_table(m, most_rows))
+    yield from part("Kernels by category", category_table(m))
+    yield from part("Kernels by time", kernel_table(m, top))
+    yield from part("Where the host waits for the GPU", sync_table(m))
 
 
 def _shares(m: Measures) -> tuple[Part, ...]:
@@ -199,133 +188,3 @@ def _idle(m: Measures) -> Iterator[Block]:
     yield from part("Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2]))))
     under = tuple((row.name, f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN)
     yield from part("What the host was in at that time", Table(("", "% of the time"), under, "~>"))
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------
-
-
-def _step_table(m: Measures, limit: int) -> Table:
-    rows = m.steps_table
-    longest = max((row.ms for row in rows), default=1.0)
-    shown = [("…",) + ("",) * 8 if row is None else _step_row(row, longest) for row in _few(rows, limit)]
-    return Table(("step", "", "ms", "compute", "comm", "copy", "idle", "data", ""), tuple(shown), "<=>>>>>><")
-
-
-def _few(rows: Sequence[StepShare], limit: int) -> list[StepShare | None]:
-    """All steps, or the first ones and the odd ones.
-
-    None marks steps left out.
-    """
-    if len(rows) <= limit:
-        return list(rows)
-    odd = [row for row in rows[2:] if row.flag == "slow"][: limit - 3]
-    shown: list[StepShare | None] = list(rows[: limit - 1 - len(odd)])
-    return [*shown, None, *(row for row in odd if row not in shown)]
-
-
-def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
-    """A step's row; the bar is relative to the longest step."""
-    shares = {"compute": row.compute, "comm": row.comm, "copy": row.copy, "idle": row.idle}
-    bar = Bar(tuple((name, name, value * row.ms / longest_ms) for name, value in shares.items()))
-    cells = [f"{value:.1f}" for value in (*shares.values(), row.data)]
-    return (row.step, bar, f"{row.ms:.1f}", *cells, row.flag or "")
-
-
-def _category_table(m: Measures) -> Table:
-    rows = tuple((CATEGORY_WORDS[row.category], *_share(row, row.category), f"{row.calls}") for row in m.categories)
-    return Table(("", "", "share %", "calls"), rows, "<=>>")
-
-
-def _kernel_table(m: Measures, top: int) -> Table:
-    rows = tuple(
-        (row.name, row.category, *_share(row, row.name), f"{row.calls}", f"{row.mean_us:.1f}", number(row.sm_high_pct))
-        for row in m.kernels[:top]
-    )
-    head = ("kernel", "category", "", "share %", "calls", "mean µs", "SM ≤ %")
-    return Table(head, rows, "~<=>>>>")
-
-
-def _share(row: KernelRow | CategoryRow, name: str) -> tuple[Bar, str]:
-    """A row's share as a bar and in figures."""
-    part_name = "comm" if row.category == "communication" else "compute"
-    return Bar(((part_name, name, row.share_pct),)), f"{row.share_pct:.1f}"
-
-
-def _sync_table(m: Measures) -> Table:
-    """Calls that wait for the GPU and leave it idle, the most costly first."""
-    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:_MOST_SYNCS]
-    rows = [(row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly]
-    return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")
-
-
-# --- as data --------------------------------------------------------------------------------------------------------
-
-TRACE_DATA_SCHEMA = 1
-_DIGITS = 3
-_MEASURES = (
-    "index", "name", "sm_count", "begin", "end", "window_ms", "steps", "step_ms", "share_pct", "comm_pct",
-    "overlap_pct", "idle_cause_pct", "under", "util_pct", "sm_active_pct", "sm_high_pct", "sm_source",
-    "queue_empty_pct", "launch_delay_us", "median_kernel_us",
-)  # fmt: skip
-"""In the order of the object; what follows is the verdict, and then ``_ROWS``."""
-_ROWS = (
-    "range_hint", "at_work", "once", "steps_table", "kernels", "categories",
-    "stream_waits", "syncs",
-)  # fmt: skip
-
-
-def trace_data(report: TraceReport) -> dict[str, Any]:
-    """The JSON object of one report."""
-    return {
-        "schema": TRACE_DATA_SCHEMA,
-        "kind": "trace",
-        "files": [rank.path for rank in report.ranks],
-        "truncated": any(rank.truncated for rank in report.ranks),
-        "dropped_events": sum(rank.dropped_events for rank in report.ranks),
-        "ranks": [_rank_data(rank) for rank in report.ranks],
-        "straggler": rounded(to_builtins(report.straggler), _DIGITS),
-        "notes": list(report.notes),
-    }
-
-
-def _rank_data(rank: RankReport) -> dict[str, Any]:
-    return {
-        "rank": rank.rank,
-        "rank_from": rank.rank_from,
-        "world_size": rank.world_size,
-        "file": rank.path,
-        "truncated": rank.truncated,
-        "dropped_events": rank.dropped_events,
-        "notes": list(rank.notes),
-        "gpus": [gpu_data(gpu) for gpu in rank.gpus],
-    }
-
-
-def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
-    """One GPU: its numbers and its verdict."""
-    m, verdict = gpu.measures, gpu.verdict
-    values = {
-        **to_builtins(m),
-        "begin": None,
-        "end": None,
-        "steps": m.steps if m.named_steps else 0,
-        "step_ms": {"median": m.step_median_ms, "p95": m.step_p95_ms} if m.named_steps else None,
-    }
-    told = {
-        "verdict": verdict.id,
-        "title": full_title(verdict.title, verdict.flag),
-        "level": verdict.level,
-        "cause": verdict.cause,
-        "busy_not_working": verdict.flag,
-        "headline": verdict.headline,
-        "confidence": verdict.confidence,
-        "evidence": list(verdict.evidence),
-        "remedy": verdict.remedy,
-        "notes": list(verdict.notes),
-        "best_case_step_ms": gpu.best_case_step_ms,
-    }
-    chosen = {key: values[key] for key in _MEASURES} | told | {key: values[key] for key in _ROWS}
-    data: dict[str, Any] = rounded(chosen, _DIGITS)
-    # A moment keeps all its digits.
-    data["begin"], data["end"] = m.begin_unix_s, m.end_unix_s
-    return data

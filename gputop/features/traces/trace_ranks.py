@@ -36,9 +36,6 @@ Key = tuple[str, str, int, int]
 Progress = Callable[[int, int], None]
 
 
-# A file of either format, recognised by its first bytes and not by its name.
-
-
 def read_trace(path: str, progress: Progress | None = None) -> Trace:
     """Read a profiler's file.
 

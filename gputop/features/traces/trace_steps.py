@@ -16,8 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import HOST_WORK_NS, LATENCY_NS
-from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, Trace, length, union
+from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, Trace
 from gputop.features.traces.device_events import DeviceEvents
+from gputop.features.traces.intervals import length, union
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
 _FAMILY = re.compile(r"[^\d\[\](){}#<>=]{3,}")

@@ -20,7 +20,8 @@ from gputop.features.web.serve_command import SETTINGS
 from gputop.model.source import Source, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor
 from gputop.output.messages import say
-from gputop.paint.glyphs import ASCII, COLOUR, MONO, Terminal
+from gputop.paint.glyphs import ASCII, COLOUR, MONO
+from gputop.paint.terminal_kind import Terminal
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording
 from gputop.session.playback import Playback

@@ -14,7 +14,7 @@ from functools import partial
 from math import isfinite
 from time import monotonic
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SharedReader, SmReadFailed, Waiting, believed
 from gputop.sources.activity.sm_remedies import NO_DCGM_FIX

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from time import monotonic
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.source import UsageError
 
 MOST_BYTES = 4 << 20

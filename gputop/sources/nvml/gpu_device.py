@@ -14,8 +14,8 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.clean_text import clean_text
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
-from gputop.model.quantity import clean_text
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.cross_check import CrossCheck, bound

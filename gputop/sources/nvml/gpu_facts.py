@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.nvml.field_values import value_of
 from gputop.sources.nvml.handle import Handle

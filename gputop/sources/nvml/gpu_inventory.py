@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pynvml
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.gpu_sleep import ASLEEP, RELEASED, Sleep
 from gputop.sources.nvml.handle import Handle

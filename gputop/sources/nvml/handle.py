@@ -12,8 +12,8 @@ from typing import Any
 
 import pynvml
 
+from gputop.model.clean_text import clean_text
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
-from gputop.model.quantity import clean_text
 from gputop.sources.nvml.nvml_errors import FAILED_CODES, LOST_CODES, NEVER_CODES, reason
 
 RETRY_S = 60.0

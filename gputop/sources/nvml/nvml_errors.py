@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pynvml
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.source import SourceError
 from gputop.sources.surroundings import DEMO, no_driver
 

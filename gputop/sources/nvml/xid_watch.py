@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.sources.nvml.handle import RETRY_S, Handle
 from gputop.sources.nvml.nvml_errors import reason
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gputop.model.feeders import BESIDE, why_words
+from gputop.model.command_facts import BESIDE, why_words
 from gputop.sources.processes.open_files import held
 from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tree import ProcessPlace

@@ -12,7 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.feeders import A_COMPILER, NEVER, PIN_MEMORY_THREAD, Rule, not_a_loader, why_words
+from gputop.model.command_facts import A_COMPILER, NEVER, Rule, not_a_loader, why_words
+from gputop.model.feeders import PIN_MEMORY_THREAD
 
 # A descendant without a rule counts as a loader only while it works or waits for a disk at least this much.
 BUSY_HELPER_SHARE = 0.3

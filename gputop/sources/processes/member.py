@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import BESIDE, FeederShares, MainWaits
+from gputop.model.command_facts import BESIDE
+from gputop.model.feeders import FeederShares, MainWaits
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling

@@ -10,7 +10,7 @@ import os
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.secrets import masked_text
 from gputop.sources.procfs import read_file, read_small
 

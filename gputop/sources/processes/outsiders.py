@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
+from gputop.model.clean_text import clean_text
 from gputop.model.feeders import Outsider
-from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.sources.procfs import TICKS_PER_S, Stat, stat_of
 

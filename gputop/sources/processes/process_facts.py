@@ -8,93 +8,26 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 from collections.abc import Iterable
 from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import server_in
+from gputop.model.clean_text import clean_text
+from gputop.model.command_facts import server_in
 from gputop.model.inspection import ProcessIdentity
-from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
-from gputop.model.snapshot import POD, CgroupName
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.patient_reader import PatientReader
+from gputop.sources.processes.job_identity import JobIdentity, job_identity
 from gputop.sources.procfs import read_small, stat_of
-
-# Batch job and container of a process, from its /proc/PID/cgroup.
-#
-# Only the path is read: no environment (it may hold secrets, and other users' is denied), no daemon is asked.
-
-_SHORT_ID = 12
-
-# Slurm: v1 /slurm/uid_1000/job_8821/step_0, v2 /system.slice/[NODE_]slurmstepd.scope/job_8821/step_0/user/task_0
-_SLURM = r"(?:^|/)(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_\d+)?/job_(\d+)(?:/|$)"
-# PBS cgroup hook: /pbs_jobs.service/jobid/12345.server, before that /pbspro.service/jobid/… (also below a .slice)
-_PBS = r"/pbs(?:_jobs|pro)\.(?:service|slice)/jobid/(\d+(?:\[\d+\])?)"
-# LSF: /lsf/CLUSTER/job.1234.PID.TIME
-_LSF = r"/lsf/[^/]+/job\.(\d+(?:\[\d+\])?)\."
-# Kubernetes: kubepods-burstable-pod<uid with _>.slice under systemd, /kubepods/burstable/pod<uid> without it
-_POD = r"(?:kubepods[^/]*[-/]|/)pod([0-9a-f]{8}[-_][0-9a-f_-]{20,})"
-_CONTAINER_ID = r"(?:^|/)(?:(?P<scope>docker|libpod|crio|cri-containerd)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
-_ID_LENGTH = 64
-_LXC = r"/lxc(?:\.payload)?[./]([^/]+)"
-_ENGINES = {"docker": "docker", "libpod": "podman", "crio": "cri-o", "cri-containerd": "containerd"}
-
-
-class JobIdentity(Struct, frozen=True):
-    """Batch job and container of a process.
-
-    ``job`` is for example ``slurm 8821``, ``container`` is ``docker 0123456789ab``. None if not recognised.
-    """
-
-    job: CgroupName | None = None
-    container: CgroupName | None = None
-
-
-def _job(text: str) -> CgroupName | None:
-    for scheduler, pattern in (("slurm", _SLURM), ("pbs", _PBS), ("lsf", _LSF)):
-        # Plain search first: most machines need none of these patterns, and compiling them takes a millisecond.
-        if scheduler in text and (match := re.search(pattern, text)):
-            return CgroupName(scheduler, match[1])
-    return None
-
-
-def _container(text: str) -> CgroupName | None:
-    if "pod" in text and (pod := re.search(_POD, text)):
-        return CgroupName(POD, pod[1].replace("_", "-"))
-    if len(text) >= _ID_LENGTH and (match := re.search(_CONTAINER_ID, text)):
-        short = match["id"][:_SHORT_ID]
-        if match["scope"]:
-            return CgroupName(_ENGINES[match["scope"]], short)
-        return CgroupName("docker" if "/docker" in text else "podman" if "libpod" in text else "container", short)
-    if "/lxc" in text and (lxc := re.search(_LXC, text)):
-        return CgroupName("lxc", lxc[1])
-    return None
-
-
-def job_identity(cgroup: str) -> JobIdentity:
-    """Parse the text of /proc/PID/cgroup.
-
-    The lines of all hierarchies are searched; the first match wins.
-    """
-    paths = "\n".join(line.split(":", 2)[-1] for line in cgroup.splitlines())
-    job: CgroupName | None = None
-    container: CgroupName | None = None
-    for path in paths.split("\n"):
-        job = job or _job(path)
-        container = container or _container(path)
-    return JobIdentity(job, container)
-
 
 COMMAND_LIMIT = 4096
 """Limit for the length of a command line, in characters."""
 
 MOST_USERS = 1024
 """Limit of cached user names: containers bring user numbers of their own."""
-
 
 _OF_A_RANK = ("MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 """Variables of torchrun and other launchers for ``torch.distributed``."""
@@ -305,8 +238,6 @@ def executable_name(command: bytes, comm: bytes) -> str:
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
-
-# Identity check: only pid and start time together name a process.
 
 NOT_IN_PROC = "it is not visible in /proc (another PID namespace or user): run gputop where it runs"
 GONE = "it has ended"

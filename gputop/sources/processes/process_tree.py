@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from gputop.model.feeders import Rule, why_words
+from gputop.model.command_facts import Rule, why_words
 from gputop.model.snapshot import Role
 from gputop.sources.processes.loaders import identify, is_working_ray_task
 from gputop.sources.processes.process_table import ProcessTable

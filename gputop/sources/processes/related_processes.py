@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from gputop.model.feeders import BESIDE, why_words
+from gputop.model.command_facts import BESIDE, why_words
 from gputop.sources.processes.open_files import HeldInodes
 from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tree import ProcessPlace

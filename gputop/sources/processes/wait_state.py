@@ -22,7 +22,6 @@ from gputop.sources.processes.system_calls import SAVING, inode_in, link_of, wai
 from gputop.sources.procfs import Stat, parse_stat, read_small, stat_of
 
 # A table of names is never complete, and some functions serve several kinds of files.
-
 _NAMES = {
     # An idle dataloader worker polls the pipe of its index queue; a full result pipe waits for the consumer. An event
     # loop, a server without a connection, and a server of a file system in user space wait for a request.

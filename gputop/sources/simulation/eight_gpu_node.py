@@ -115,7 +115,6 @@ def changed(life: GpuLife, job: dict[str, Any], **changes: Any) -> GpuLife:
 
 
 # The default machine once more, after the remedy of each GPU was applied: what the tour of the demo shows.
-
 FREED = GpuLife(Load(power_w=69), 0.6, 31)
 """A GPU on which no process holds memory: what is left is the driver's own."""
 _FED = {"busy": SPINNING, "resting": None}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.model.feeders import Rule
+from gputop.model.command_facts import Rule
 from gputop.model.serving import Bounds, ServerKind
 from gputop.model.sm import SmSource
 from gputop.model.snapshot import CgroupName, Role

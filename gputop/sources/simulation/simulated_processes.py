@@ -10,7 +10,8 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import MainLooks, server_in
+from gputop.model.command_facts import server_in
+from gputop.model.feeders import MainLooks
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers

@@ -16,7 +16,8 @@ from gputop.model.expression import ExpressionError
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample
 from gputop.paint import process_table
-from gputop.paint.process_columns import BY_VERDICT, COLUMNS, may_become_field, parse
+from gputop.paint.process_columns import BY_VERDICT, COLUMNS
+from gputop.paint.process_filter import may_become_field, parse
 from gputop.paint.view import View
 from gputop.tui.main_screen import MainScreen
 
@@ -180,7 +181,7 @@ class ProcessKeys(MainScreen):
         elif not processes:
             self.say(NONE_LEFT if self.view.tagged else NONE)
         else:
-            from gputop.paint.process_actions import Addressee
+            from gputop.paint.signal_rows import Addressee
             from gputop.tui.screens.process_screens import SignalScreen
 
             addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in processes]

@@ -36,7 +36,7 @@ class ScreenKeys(MainScreen):
         if frame is None or not frame.snapshot.gpus:
             self.say("there is no GPU whose verdict could be copied")
             return
-        from gputop.output.diagnosis_text import ticket_json, ticket_text
+        from gputop.output.ticket import ticket_json, ticket_text
         from gputop.tui.screens.text_page import show_copied
 
         process = chosen_process(frame, self.view)

@@ -107,9 +107,6 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
             self.paint()
 
 
-# One GPU in full, with its neighbours a key away.
-
-
 class GpuDetailsScreen(DetailsScreen, keys="onegpu"):
     """One GPU by its UUID, whichever needs attention."""
 
@@ -129,8 +126,6 @@ class GpuDetailsScreen(DetailsScreen, keys="onegpu"):
             self._see(view)
             self.paint()
 
-
-# One process in full; its threads are read while it is shown.
 
 READING = ThreadList(0.0, reason="reading them")
 

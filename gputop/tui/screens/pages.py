@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from gputop.diagnosis.types import Finding
 from gputop.monitor import Frame
+from gputop.paint.finding_rows import alert_rows, alert_title, finding_blocks
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import FAR, Key
 from gputop.paint.line import Line, Row, text_row
-from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
+from gputop.paint.process_groups import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
-from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
 from gputop.tui.main_screen import MainScreen
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
@@ -49,9 +49,6 @@ class HelpScreen(RowsScreen, keys="help"):
 
     def rows(self, width: int) -> list[Row]:
         return help_rows(self._glyphs, width, self._keys)
-
-
-# The tour of the demo, a page for each GPU. The charts keep moving while it is read.
 
 
 class TourScreen(RowsScreen, keys="tour"):
@@ -92,9 +89,6 @@ class TourScreen(RowsScreen, keys="tour"):
         if now is not None and position is not None:
             self._main.change(gpu=now.snapshot.gpus[position].static.uuid)
         super().action_close()
-
-
-# Who uses the GPUs, by user or by job; enter shows only theirs in the process table.
 
 
 class UsersScreen(ListScreen, keys="users"):
@@ -139,9 +133,6 @@ class UsersScreen(ListScreen, keys="users"):
             quote = '"' if "'" in name else "'"
             self._chosen(f"{self._by}:{quote}{name}{quote}" if not name.isalnum() else f"{self._by}:{name}")
             self.dismiss()
-
-
-# The alerts, and the findings below: every change of a verdict or badge. Sticky ones can be acknowledged.
 
 
 class FindingsScreen(ListScreen, keys="findings"):

@@ -1,6 +1,7 @@
 """The command palette, imported at its first use.
 
-With its widgets it is a tenth of Textual."""
+With its widgets it is a tenth of Textual.
+"""
 
 from __future__ import annotations
 

@@ -7,19 +7,11 @@ from collections.abc import Callable, Sequence
 from textual.message import Message
 
 from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
+from gputop.paint.column_choice import HEAD_ROWS, column_rows, listed, moved, toggled
+from gputop.paint.deep_look_rows import environment_rows, look_rows, waiting_rows
 from gputop.paint.line import Row
-from gputop.paint.process_actions import (
-    MOST_NAMED,
-    Addressee,
-    environment_rows,
-    look_rows,
-    outcome_rows,
-    outcome_words,
-    signal_choices,
-    signal_rows,
-    waiting_rows,
-)
-from gputop.paint.process_columns import DEFAULT, HEAD_ROWS, column_rows, listed, moved, toggled
+from gputop.paint.process_columns import DEFAULT
+from gputop.paint.signal_rows import MOST_NAMED, Addressee, outcome_rows, outcome_words, signal_choices, signal_rows
 from gputop.system.worker import Worker
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import ListScreen, RowsScreen
@@ -51,9 +43,6 @@ class EnvironmentScreen(RowsScreen, keys="environment"):
         if text is not None:
             self._search = text
             self.paint_from_top()
-
-
-# The deep look at one process: taken on its own thread, shown when it is complete.
 
 
 class Looked(Message):
@@ -96,9 +85,6 @@ class StacksScreen(RowsScreen, keys="stacks"):
 
     def on_unmount(self) -> None:
         self._worker.stop()
-
-
-# Sending a signal: choose it, confirm it, see the outcome.
 
 
 class SignalScreen(ListScreen, keys="signals"):
@@ -170,9 +156,6 @@ class SignalScreen(ListScreen, keys="signals"):
         else:
             self.cursor = self._choices.index(choice)
             self.paint()
-
-
-# The column picker: which columns the process table has, and in which order.
 
 
 class ColumnsScreen(ListScreen, keys="columns"):

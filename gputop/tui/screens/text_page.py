@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gputop.paint.line import Row, folded, heading, text_row
+from gputop.paint.cells import folded
+from gputop.paint.line import Row, heading, text_row
 from gputop.tui.screens.scrolling import RowsScreen
 
 if TYPE_CHECKING:

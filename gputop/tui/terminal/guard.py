@@ -256,9 +256,6 @@ def _interrupt_other_threads() -> None:
                 signal.pthread_kill(thread.ident, INTERRUPT)
 
 
-# What a library, such as the driver's, prints while a screen is drawn: it must not stand in the picture.
-
-
 @contextlib.contextmanager
 def dropped() -> Iterator[None]:
     """Discard stdout and stderr of libraries meanwhile.

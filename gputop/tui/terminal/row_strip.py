@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from gputop.paint.line import cells
+from gputop.paint.cells import cells
 
 LEAST_UNCHANGED = 12
 """Runs of changed cells closer than this are written as one: a cursor move and a style cost as many bytes."""

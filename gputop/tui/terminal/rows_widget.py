@@ -13,7 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gputop.model.quantity import terminal_safe
+from gputop.model.clean_text import terminal_safe
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES
 from gputop.tui.terminal.row_strip import RowStrip

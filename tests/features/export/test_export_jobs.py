@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.features.export.export_feed import with_steps
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodContainer, pod_family
+from gputop.features.export.pod_resources import PodContainer, pod_family
 from gputop.features.export.run_counters import REMEMBERED_S
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import (

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.export_command import MachineHost
+from gputop.features.export.listen_address import ListenAddress, parse
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodContainer, pod_family
-from gputop.features.export.scrape_server import ListenAddress, names_loopback, parse
+from gputop.features.export.pod_resources import PodContainer, pod_family
+from gputop.features.export.scrape_server import names_loopback
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import gpu_series, host_series, process_series

@@ -15,8 +15,9 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.export import scrape_server as serving
-from gputop.features.export.export_feed import TextFile
-from gputop.features.export.scrape_server import MOST_CONNECTIONS, ListenAddress, ScrapeServer, context, listen
+from gputop.features.export.listen_address import ListenAddress, listen
+from gputop.features.export.page_outputs import TextFile
+from gputop.features.export.scrape_server import MOST_CONNECTIONS, ScrapeServer, context
 from gputop.model.source import UsageError
 
 PAGE = "a_metric 1\n" * 400

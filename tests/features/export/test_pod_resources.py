@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputop.cli import main
-from gputop.features.export import other_pages
+from gputop.features.export import pod_resources
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import METHOD, PodContainer, PodResources, ProtobufError, parse, pod_family
+from gputop.features.export.pod_resources import METHOD, PodContainer, PodResources, ProtobufError, parse, pod_family
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.model.source import UsageError
 from tests.support.exported import Clock, feed, read
@@ -96,7 +96,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["export", "--once", "--redact", "--pod-resources", str(plain)]) == 2
     assert "redact" in capsys.readouterr().err
-    monkeypatch.setattr(other_pages, "find_spec", lambda name: None)
+    monkeypatch.setattr(pod_resources, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"\[export\]'"):
         PodResources(str(plain), print)
 
@@ -108,14 +108,14 @@ def test_an_old_answer_is_believed_no_more_and_a_failure_is_told_once(
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         asked = PodResources(path, said.append, clock)
-    monkeypatch.setattr(other_pages, "_listed", lambda _: pod("n", "p", "c", "GPU-0"))
+    monkeypatch.setattr(pod_resources, "_listed", lambda _: pod("n", "p", "c", "GPU-0"))
     asked.ask()
     assert list(asked.newest()) == ["GPU-0"]
 
     def refused(_: str) -> bytes:
         raise OSError("the kubelet does not answer (UNAVAILABLE)")
 
-    monkeypatch.setattr(other_pages, "_listed", refused)
+    monkeypatch.setattr(pod_resources, "_listed", refused)
     for clock.now in (10.0, 20.0, 59.0):
         asked.ask()
         assert list(asked.newest()) == ["GPU-0"]
@@ -126,7 +126,7 @@ def test_an_old_answer_is_believed_no_more_and_a_failure_is_told_once(
     def surprising(_: str) -> bytes:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(other_pages, "_listed", surprising)
+    monkeypatch.setattr(pod_resources, "_listed", surprising)
     asked.ask()
     assert "RecursionError: too deep; retrying" in said[-1], "the thread goes on after what nobody thought of"
 
@@ -161,7 +161,7 @@ def test_a_real_grpc_server_is_asked_and_a_hostile_one_is_given_up(
     path, said = str(tmp_path / "kubelet.sock"), list[str]()
     let_go = threading.Event()
     answers: list[Answer] = [lambda: pod("team-a", "train-0", "main", "GPU-0")]
-    monkeypatch.setattr(other_pages, "TIMEOUT_S", 20.0)
+    monkeypatch.setattr(pod_resources, "TIMEOUT_S", 20.0)
     with kubelet(path, lambda: answers[0]()):
         asked = PodResources(path, said.append)
         asked.ask()
@@ -174,7 +174,7 @@ def test_a_real_grpc_server_is_asked_and_a_hostile_one_is_given_up(
         for answer, reason in hostile:
             answers[0] = answer
             if "DEADLINE" in reason:
-                monkeypatch.setattr(other_pages, "TIMEOUT_S", 1.0)
+                monkeypatch.setattr(pod_resources, "TIMEOUT_S", 1.0)
             begun = time.monotonic()
             asked.ask()
             assert time.monotonic() - begun < 20.0

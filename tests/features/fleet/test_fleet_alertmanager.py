@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodContainer, pod_family
+from gputop.features.export.pod_resources import PodContainer, pod_family
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.life import slurm
 from tests.support.engines import ALERTMANAGER, alertmanager, missing, prometheus

@@ -29,8 +29,8 @@ from gputop.features.fleet.fleet_view import (
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
+from gputop.paint.cells import cells
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
-from gputop.paint.line import cells
 from gputop.paint.theme import THEMES
 from tests.features.fleet.conftest import text_of
 from tests.support.steady_pilot import shown

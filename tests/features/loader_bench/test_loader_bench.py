@@ -19,7 +19,7 @@ from gputop.features.loader_bench.bench_report import (
     loader_document,
 )
 from gputop.features.loader_bench.timing import EmptyLoaderError, measure
-from gputop.output.document import plain
+from gputop.output.plain_document import plain
 from tests.support.command import ran
 
 GIB = 2.0**30

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.traces import chunks
-from gputop.features.traces import chunks as unpacked
+from gputop.features.traces import chunks, trace_text
 from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_ranks import read_trace
@@ -56,8 +55,8 @@ def test_a_file_gives_its_events_its_gpu_its_rank_and_its_time(tmp_path: Path) -
 def test_pieces_of_any_length_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read(tmp_path / "t.json", CLEAN)
     for length in (3_000, 20_011):
-        monkeypatch.setattr(unpacked, "PIECE_BYTES", length)
-        monkeypatch.setattr(chunks, "PIECE_BYTES", length)
+        monkeypatch.setattr(trace_text, "PIECE_BYTES", length)
+        monkeypatch.setattr(trace_text, "PIECE_BYTES", length)
         trace = read(tmp_path / "t.json", CLEAN)
         assert [len(table) for table in (trace.gpu, trace.calls, trace.spans)] == [
             len(table) for table in (whole.gpu, whole.calls, whole.spans)
@@ -165,7 +164,7 @@ def test_what_is_no_trace_is_said_in_one_line(content: bytes, said: str, tmp_pat
 
 
 def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked, "MOST_BYTES", 1 << 22)
+    monkeypatch.setattr(trace_text, "MOST_BYTES", 1 << 22)
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = packer.compress(b'{"traceEvents":[' + b" " * (16 << 20)) + packer.flush()
     with pytest.raises(TraceError, match="gzip bomb"):
@@ -173,7 +172,7 @@ def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_an_event_beyond_every_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(trace_text, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(chunks, "LARGEST_EVENT", 30_000)
     with pytest.raises(TraceError, match="holds an event that is larger than any"):
         read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))

@@ -12,7 +12,7 @@ from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.snapshot_data import once_rows
+from gputop.output.snapshot_text import once_rows
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.sources.activity.fallback_chain import (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gputop.model.inspection import DeepLook, InspectedProcess, ProcessIdentity, ThreadSample, ThreadStack
-from gputop.paint.line import cells
-from gputop.paint.process_actions import look_rows, recipes
+from gputop.paint.cells import cells
+from gputop.paint.deep_look_rows import look_rows, recipes
 from gputop.sources.processes.deep_look import DeepLooker, install_hint, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc

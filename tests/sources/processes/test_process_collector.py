@@ -13,8 +13,9 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.job_identity import JobIdentity
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_facts import Facts, JobIdentity
+from gputop.sources.processes.process_facts import Facts
 from gputop.sources.processes.process_table import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.process_threads import Threads
 from gputop.sources.processes.process_tree import ProcessPlace

@@ -13,7 +13,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters.access import rights, shortest_fix
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find

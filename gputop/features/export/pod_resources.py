@@ -1,4 +1,7 @@
-"""The pods of GPUs, from the kubelet's socket."""
+"""Pods that hold GPUs, from the kubelet's pod-resources socket.
+
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.features.export.metrics_page import TextPage, gpu_labels, labels
+from gputop.features.export.exposition import TextPage, labels
+from gputop.features.export.metrics_page import gpu_labels
+from gputop.model.clean_text import clean_text
 from gputop.model.extras import install
-from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuSample
 from gputop.model.source import UsageError
 from gputop.system.worker import Worker
-
-# The kubelet's pod-resources socket:
-# https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
-#
-# The API is gRPC, so grpcio is needed and loaded here alone. Asked on a thread of its own: neither a scrape nor a tick
-# waits for a kubelet. A GPU is known by its UUID, as NVIDIA's device plugin names devices; replicas of a shared GPU are
-# ``UUID::N``. Devices of resource claims (DRA) have other names and are not told.
-
-# Protocol Buffers' wire format, as far as it takes to read texts and messages.
-#
-# https://protobuf.dev/programming-guides/encoding/. Other fields are skipped, since newer versions of a message may
-# have more.
 
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
@@ -77,9 +69,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + position + 1
     raise ProtobufError("the answer breaks off" if len(data) - at < _LONGEST_VARINT else "the answer holds no number")
-
-
-# A container of a pod that a GPU was given to.
 
 
 class PodContainer(Struct, frozen=True, order=True):
