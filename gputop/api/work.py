@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.model.clean_text import is_number
 from gputop.model.durations import per_second
+from gputop.model.quantity import is_number
 from gputop.model.steps import MFU_REMEDY, MOST_MFU_PCT
 
 if TYPE_CHECKING:

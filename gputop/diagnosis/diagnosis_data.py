@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 from gputop.diagnosis.summary import summarize
 from gputop.diagnosis.types import STATES, GpuDiagnosis
-from gputop.model.clean_text import rounded
 from gputop.model.json_keys import json_keys
+from gputop.model.quantity import rounded
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.step_pace import StepPace
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
-import sys
 import unicodedata
 from functools import lru_cache
-from typing import Any, TypeGuard
 
 from gputop.model.bounds import MOST_TEXT
 
@@ -58,11 +55,6 @@ def csv_cell(value: object) -> object:
     return "" if value is None else value
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number that fits a float."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
 def error_words(error: BaseException) -> str:
     """Name and first line of a foreign exception."""
     lines = str(error).strip().splitlines()
@@ -86,12 +78,3 @@ def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_
         break_long_words=not whole_words,
         break_on_hyphens=False,
     )
-
-
-def rounded(data: Any, digits: int) -> Any:
-    """Round all floats in data for JSON; NaN becomes null."""
-    if isinstance(data, float):
-        return round(data, digits) if math.isfinite(data) else None
-    if isinstance(data, dict):
-        return {key: rounded(value, digits) for key, value in data.items()}
-    return [rounded(value, digits) for value in data] if isinstance(data, (list, tuple)) else data

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gputop.model.clean_text import rounded
+from gputop.model.quantity import rounded
 from gputop.model.snapshot import CATALOGUE, GpuSample
 
 DIGITS = 6

@@ -5,9 +5,11 @@ A formatter with a ``width`` right-aligns its text for a column. A missing value
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 NOT_MEASURED = "n/a"
 GIB = 2.0**30
@@ -154,3 +156,17 @@ def _scaled(value: float, base: float) -> tuple[float, str]:
         value /= base
         power += 1
     return value, _PREFIXES[power]
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a number that fits a float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def rounded(data: Any, digits: int) -> Any:
+    """Round all floats in data for JSON; NaN becomes null."""
+    if isinstance(data, float):
+        return round(data, digits) if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {key: rounded(value, digits) for key, value in data.items()}
+    return [rounded(value, digits) for value in data] if isinstance(data, (list, tuple)) else data

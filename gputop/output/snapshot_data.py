@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gputop.diagnosis.summary import in_sample
-from gputop.model.clean_text import csv_cell, rounded
+from gputop.model.clean_text import csv_cell
 from gputop.model.derived import gap_pct
 from gputop.model.json_keys import DIGITS, json_keys, keys_of
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, SM_PROVENANCE
+from gputop.model.quantity import rounded
 from gputop.model.snapshot import GpuSample, HostSample, Snapshot, value
 
 SCHEMA = 1

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from gputop.model.bounds import MOST
-from gputop.model.clean_text import rounded as rounded_data
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE, Metric
+from gputop.model.quantity import rounded as rounded_data
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import FeedTime, GpuSample, HostSample, MainTime, ProcessSample, Snapshot
 

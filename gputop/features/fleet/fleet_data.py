@@ -14,7 +14,8 @@ from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
 from gputop.features.fleet.fleet_reading import FiringAlert
 from gputop.features.fleet.gpu_state import Gpu
 from gputop.features.fleet.straggler import Straggler
-from gputop.model.clean_text import csv_cell, rounded
+from gputop.model.clean_text import csv_cell
+from gputop.model.quantity import rounded
 
 SCHEMA = 1
 DIGITS = 4

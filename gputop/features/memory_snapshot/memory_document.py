@@ -10,8 +10,7 @@ from msgspec import to_builtins
 
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, HeldMemory, MemoryReport
 from gputop.features.memory_snapshot.memory_findings import findings
-from gputop.model.clean_text import rounded
-from gputop.model.quantity import count, memory_size
+from gputop.model.quantity import count, memory_size, rounded
 from gputop.output.document import (
     Block,
     Breakdown,

@@ -12,7 +12,7 @@ from gputop.features.traces.trace_report import (
     RankReport,
     TraceGpuReport,
 )
-from gputop.model.clean_text import rounded
+from gputop.model.quantity import rounded
 
 TRACE_DATA_SCHEMA = 1
 _DIGITS = 3
