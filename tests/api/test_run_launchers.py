@@ -19,7 +19,7 @@ from tests.support.slurm import no_slurm, slurm
 
 ROOT = Path(__file__).parents[2]
 with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-SAYS = "import os; from gputop.api.watch_options import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
+SAYS = "import os; from gputop.api.process_role import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "MASTER", "RANK"))}
 
 
