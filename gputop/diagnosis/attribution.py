@@ -6,7 +6,6 @@ from gputop.diagnosis.idle_attribution import MOSTLY
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Attribution
-from gputop.diagnosis.window import WINDOW_S
 
 NOT_THIS = 0.35
 """Where a cause can have filled less than this of the idle time, it did not."""
@@ -37,21 +36,12 @@ def attribute(s: Signals) -> Attribution:
     loaders = host.loaders > 0
     return Attribution(
         idle_pct=s.idle,
-        window_s=WINDOW_S,
-        n=s.samples,
         loaders=host.loaders,
-        loader_kind=s.tick.kinds,
         running_pct=_percent(host.mean.running) if loaders else None,
         queued_pct=_percent(host.mean.queued) if loaders else None,
         disk_pct=_percent(host.mean.disk) if loaders else None,
         network_pct=_percent(host.mean.network) if loaders and host.waits_known else None,
         main_pct=main,
-        pin_memory=s.tick.pin_memory,
-        feeders=host.feeders,
-        main_waits=host.waits,
-        outsiders=host.outsiders,
-        outsider_cores=host.outsider_cores,
-        cores=host.cores,
     )
 
 

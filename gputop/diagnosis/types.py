@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.feeders import Cause, Feeders, MainWaits, Outsider
+from gputop.model.feeders import Cause, Feeders
 
 Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
 Flag = Literal["A", "B", "C"]
@@ -74,31 +74,12 @@ class Attribution(Struct, frozen=True):
     """
 
     idle_pct: float
-    window_s: float
-    n: int
     loaders: int = 0
-    loader_kind: str | None = None
     running_pct: float | None = None
     queued_pct: float | None = None
     disk_pct: float | None = None
     network_pct: float | None = None
     main_pct: float | None = None
-    pin_memory: bool | None = None
-    feeders: Feeders | None = None
-    """Feeders of the GPU with the busiest one; None if none was seen."""
-    main_waits: MainWaits | None = None
-    outsiders: tuple[Outsider, ...] = ()
-    """Other users of the cores, largest first.
-
-    Empty unless tasks queue for a core.
-    """
-    outsider_cores: float | None = None
-    """Cores that all programs outside the GPU jobs use together.
-
-    None if not counted.
-    """
-    cores: float | None = None
-    """Number of cores."""
 
 
 class GpuOwner(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What gputop's features add to the rest, by path.
+"""Commands, tables and pages of gputop's features, by path.
 
 No other module of the core names a feature. A feature is a folder of ``gputop.features``. Nothing here imports one:
 modules, functions and tables are named by path below ``gputop`` (``module:name``), and ``resolve`` imports them. A

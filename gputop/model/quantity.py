@@ -23,10 +23,10 @@ DECIMAL: Mapping[str, float] = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12
 _PREFIXES = ("", "k", "M", "G", "T")
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def known(values: Iterable[T | None]) -> list[T]:
+def known(values: Iterable[_T | None]) -> list[_T]:
     """The measured values."""
     return [value for value in values if value is not None]
 

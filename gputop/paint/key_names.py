@@ -70,7 +70,7 @@ def shown_key(name: str) -> str:
     return "+".join([*modifiers, _SHOWN.get(base, _CHARACTERS.get(base, base))])
 
 
-def split(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Split a setting's keys at commas.
 
     ``,`` itself is a comma between commas, or alone.

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import nearest
-from gputop.paint.key_names import key_name, shown_key, split
+from gputop.paint.key_names import key_name, shown_key, split_names
 
 ALSO = ("equals_sign", "insert", "f15", "f18")
 """What keyboards and terminals send for a key that is named before it; it is not shown beside that."""
@@ -52,7 +52,8 @@ def _shown(keys: str) -> str:
     return "  ".join(shown_key(name) for name in names if name not in ALSO or name == names[0])
 
 
-def _section(name: str, *keys: Key) -> tuple[Key, ...]:
+def section(name: str, *keys: Key) -> tuple[Key, ...]:
+    """Return keys with their section."""
     return tuple([replace(key, section=name) for key in keys])
 
 
@@ -60,7 +61,7 @@ _COPY, _SCROLL = "copy the verdict, as JSON", "scroll long commands"
 FAR = 10**6
 """More rows than any page has."""
 KEYS = (
-    *_section(
+    *section(
         "everywhere",
         Key("quit", "q,Q,f10", "quit; close another screen", "quit"),
         Key("interrupt", "ctrl+c", "quit, from any screen"),
@@ -79,7 +80,7 @@ KEYS = (
         Key("screenshot", "f8", "save a picture of the screen to this directory", "save a picture"),
         Key("release", "escape", "go back; follow what needs attention", "go back"),
     ),
-    *_section(
+    *section(
         "GPUs",
         Key("counted", "w", "next GPU that needs attention, like a click on a count", "next GPU in need of a look"),
         Key("previous_gpu", "left_square_bracket", "previous GPU", "previous, next GPU"),
@@ -91,12 +92,12 @@ KEYS = (
             "the GPU in full",
         ),
     ),
-    *_section(
+    *section(
         "charts",
         Key("longer", "plus,equals_sign", "show a longer time in charts", "longer, shorter charts"),
         Key("shorter", "minus", "show a shorter time in charts", "longer, shorter charts"),
     ),
-    *_section(
+    *section(
         "processes",
         Key("up", "up,k", "up", "up, down"),
         Key("down", "down,j", "down", "up, down"),
@@ -139,7 +140,7 @@ KEYS = (
         Key("columns", "f2,C", "choose and order the columns", "choose columns"),
     ),
 )
-REPLAY_KEYS = _section(
+REPLAY_KEYS = section(
     "paused or replaying",
     Key("play", "space", "play, pause", "paused: play"),
     Key("back", "left", "one frame back", "paused: a frame back, on"),
@@ -163,7 +164,7 @@ _DETAILS = (
 )  # fmt: skip
 """What ``detail_page.after_key`` knows, its keys, and what it does."""
 PAGE_KEYS = (
-    *_section(
+    *section(
         "every page of rows",
         Key("list_close", "escape,q", "close the page"),
         Key("list_down", "down,j", "down", call="scroll(1)"),
@@ -175,40 +176,40 @@ PAGE_KEYS = (
         Key("list_first", "home,g", "to the first row", call=f"scroll({-FAR})"),
         Key("list_last", "end,G", "to the last row", call=f"scroll({FAR})"),
     ),
-    *_section(
+    *section(
         "help",
         Key("help_close", "question_mark,h,f1,enter", "close the help"),
         Key("help_find", "slash,f3", "find a word in the help"),
         Key("help_next", "n", "find the word again"),
     ),
-    *_section(
+    *section(
         "findings",
         Key("findings_close", "A", "close the findings"),
         Key("findings_acknowledge", "a", "acknowledge the finding under the cursor"),
     ),
-    *_section(
+    *section(
         "users and jobs",
         Key("users_close", "u", "close the table of users"),
         Key("users_regroup", "tab", "by user, or by job"),
         Key("users_take", "enter", "show only the processes of the one under the cursor"),
     ),
-    *_section(
+    *section(
         "environment",
         Key("environment_close", "e", "close the environment"),
         Key("environment_reveal", "v", "show or hide secrets"),
         Key("environment_find", "slash,f3", "find in names and values"),
     ),
-    *_section(
+    *section(
         "deep look",
         Key("stacks_again", "d", "look again"),
     ),
-    *_section(
+    *section(
         "signals",
         Key("signals_choose", "enter", "choose the signal under the cursor"),
         Key("signals_send", "y", "send it"),
         Key("signals_back", "n", "do not send it"),
     ),
-    *_section(
+    *section(
         "columns",
         Key("columns_toggle", "space", "show or hide the column", call="show_or_hide"),
         Key("columns_back", "less_than_sign,left,shift+up", "move the column to the left", call="move(-1)"),
@@ -216,19 +217,19 @@ PAGE_KEYS = (
         Key("columns_reset", "r", "the usual columns"),
         Key("columns_take", "enter", "take these columns"),
     ),
-    *_section(
+    *section(
         "the tour of the demo",
         Key("tour_close", "f7", "close the tour"),
         Key("tour_next", "right,l,n,enter,space", "next GPU", call="step(1)"),
         Key("tour_back", "left,backspace,p", "previous GPU", call="step(-1)"),
         *[Key(f"tour_go_{n}", str(n), f"page {n}", call=f"go({n - 1})") for n in range(1, 9)],
     ),
-    *_section(
+    *section(
         "the page of a GPU or a process",
         Key("details_close", "escape,q,enter", "close the page"),
         *[Key(f"details_{name}", keys, does, call=f"change('{name}')") for name, keys, does in _DETAILS],
     ),
-    *_section(
+    *section(
         "the page of a GPU",
         Key("onegpu_previous", "left_square_bracket", "the GPU before", call="other(-1)"),
         Key("onegpu_next", "right_square_bracket", "the next GPU", call="other(1)"),
@@ -310,7 +311,7 @@ def rebound(
 
 def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[KeyProblem]) -> list[str]:
     names: list[str] = []
-    for part in split(text):
+    for part in split_names(text):
         name = key_name(part)
         if name is None:
             problems.append(KeyProblem(key_id, f"{key_id}: no terminal sends a key {part!r}"))

@@ -1,4 +1,4 @@
-"""The family of one process as a tree: the GPU process above it, its loaders and helpers, orphans."""
+"""The family of one process as a tree: the GPU process above it, its loaders and helpers."""
 
 from __future__ import annotations
 

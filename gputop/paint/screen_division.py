@@ -65,7 +65,10 @@ def pane_heights(gpus: int, selected: int, width: int, free: int) -> list[int]:
 
 
 def chart_below_list(gpus: int, free: int, room: int) -> int:
-    """Return the rows of the selected GPU's chart below a list of GPUs; below 1 where there is none."""
+    """Return the height of the selected GPU's chart below a list of GPUs.
+
+    Below 1 where there is no room for one.
+    """
     return min(room - (LEAST_OF_FEW if gpus <= 2 else kept_processes(free, gpus)), TALLEST)
 
 

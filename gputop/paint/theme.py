@@ -64,7 +64,7 @@ PALETTES: Mapping[str, ThemeRow] = {
     "mono": ThemeRow({}, terminal=True, colourless=True),
 }  # fmt: skip
 THEME_NAMES = ("auto", *PALETTES)
-"""What the setting may be; ``auto`` looks at the terminal, see ``glyphs.choose``."""
+"""What the setting may be; ``auto`` looks at the terminal, see ``terminal_kind.choose``."""
 
 
 def theme_words() -> str:
@@ -189,7 +189,7 @@ def _theme(name: str, row: ThemeRow) -> Theme:
 
 
 THEMES: Mapping[str, Theme] = {name: _theme(name, row) for name, row in PALETTES.items()}
-"""All themes by name; ``auto`` in the settings picks one of them, see ``glyphs.choose``."""
+"""All themes by name; ``auto`` in the settings picks one of them, see ``terminal_kind.choose``."""
 
 
 AREAS = ("gap.", "bar.", "lane.")

@@ -158,10 +158,9 @@ def test_a_new_job_begins_undecided_and_is_not_called_idle_beside_its_kernels() 
 
 def test_workers_are_counted_by_samples_and_not_by_the_length_of_samples() -> None:
     """At its end a job's workers go one after the other: the most of the last samples is how many there are."""
-    steps = [(4, FAST_S)] * 8 + [(4, 1.0)] * 9 + [(1, 1.0)]
+    steps = [(4, FAST_S)] * 8 + [(4, 1.0)] * 12 + [(1, 1.0)]
     t, watch = 0.0, Watch()
     for count, every in steps:
         t += every
         said = watch.feed([snap(t, gpu(util=40.0), [train(main=2.0), *workers(count, 95.0)], interval_s=every)])
-    assert said.attribution is not None and said.attribution.feeders is not None
-    assert said.attribution.feeders.count == 4
+    assert said.feeders is not None and said.feeders.count == 4

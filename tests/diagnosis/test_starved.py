@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.host_activity import program_of
-from gputop.diagnosis.rules.feeding_rules import taken_by
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import OTHER_RANKS, SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
@@ -463,8 +462,7 @@ def test_nobody_is_accused_by_a_name_alone_while_workers_start() -> None:
 def test_the_numbers_of_the_host_panel() -> None:
     d = said(38.0, train(main=2.0, pin_memory=False), *workers(8, 88.0, 12.0))
     a = d.attribution
-    assert a is not None and a.pin_memory is False
-    assert (a.idle_pct, a.n, a.loaders, a.loader_kind) == (62.0, 30, 8, "torch")
+    assert a is not None and (a.idle_pct, a.loaders) == (62.0, 8)
     assert (a.running_pct, a.queued_pct, a.disk_pct, a.main_pct) == pytest.approx((88.0, 12.0, 0.0, 2.0))
     spins = said(60.0, train(main=62.0)).attribution
     assert spins is not None and spins.main_pct is None
@@ -474,9 +472,8 @@ def test_the_numbers_of_the_host_panel() -> None:
     assert uneven is not None and (uneven.count, uneven.active, round(uneven.busiest.useful, 2)) == (4, 1, 0.98)
     ray = said(20.0, job(), *kind(feeders({"run": 98.0}, {"run": 97.0}, {}, {}), "ray", "R4 ray task")).feeders
     assert ray is not None and ray.count == 2
-    taken = said(20.0, job(), *QUEUED, outsiders=SMALL, cpu_outsiders_pct=2000.0).attribution
-    assert taken is not None
-    assert taken_by(taken) == "all programs outside the GPU jobs 20.0 cores"
+    taken = said(20.0, job(), *QUEUED, outsiders=SMALL, cpu_outsiders_pct=2000.0)
+    assert "the cores are taken by all programs outside the GPU jobs 20.0 cores" in taken.notes
     hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, outsiders=(EVE, STRESS)))).host
     assert hidden.cpu_outsiders == "user1 ffmpeg 812; user2 stress 3000"
 
@@ -484,8 +481,7 @@ def test_the_numbers_of_the_host_panel() -> None:
 def test_waits_are_means_over_all_samples_also_those_in_which_main_runs() -> None:
     ran, slept = job("run 4", main=95.0), job("sleep 4", main=2.0)
     found = Watch().feed(snap(t, gpu(util=20.0, sm=15.0), [ran if t % 2 else slept]) for t in range(45))
-    waits = found.attribution.main_waits if found.attribution else None
-    assert waits is not None and waits.sleep == pytest.approx(0.49, abs=0.02)
+    assert "sleep 49 %" in found.evidence[1]
 
 
 def test_loaders_count_for_each_gpu_of_their_parent() -> None:

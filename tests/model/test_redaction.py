@@ -111,10 +111,8 @@ def _judged(snapshots: Iterable[Snapshot]) -> list[tuple[Any, ...]]:
 
 def _essence(d: GpuDiagnosis) -> tuple[Any, ...]:
     badges = [(badge.id, badge.level) for badge in d.badges]
-    attribution = d.attribution
-    if attribution is not None and attribution.feeders is not None:
-        attribution = replace(attribution, feeders=replace(attribution.feeders, name=""))
-    return d.verdict, d.level, d.state, d.busy_not_working, d.confidence, attribution, badges, d.seconds
+    feeders = None if d.feeders is None else replace(d.feeders, name="")
+    return d.verdict, d.level, d.state, d.busy_not_working, d.confidence, d.attribution, feeders, badges, d.seconds
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import Attribution
-from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
 from gputop.monitor import Frame, Monitor
 from gputop.paint import host_rows
 from gputop.paint.glyphs import COLOUR
@@ -14,14 +13,7 @@ from gputop.paint.process_columns import loader_words
 from gputop.paint.view import View
 from tests.support.scenes import gpu, snap, train, workers
 
-UNEVEN = Feeders(
-    4, "workers", FeederShares(run=0.36, queued=0.64), FeederShares(run=0.09, queued=0.16), active=1, uneven=True
-)
-ATTRIBUTION = Attribution(
-    60.0, 30.0, 30, loaders=4, loader_kind="torch", pin_memory=True, feeders=UNEVEN,
-    main_waits=MainWaits(lock=0.96, sleep=0.03),
-    outsiders=(Outsider("ann", "make", 183.0), Outsider("bob", "x", 140.0)),
-)  # fmt: skip
+ATTRIBUTION = Attribution(60.0, loaders=4)
 
 
 def _text(rows: list[Row]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import HostSide, Signals
 from gputop.diagnosis.window import WINDOW_S
 from gputop.diagnosis.workers import BY_NAME
 from gputop.model.feeders import OTHER_RANKS, Cause, Feeders, FeederShares, Outsider
@@ -323,34 +323,23 @@ def proof(f: Feeders) -> str | None:
     }.get(f.resolved_by or "")
 
 
-class CoresTaken(Protocol):
-    """Other users of the cores: signals, or an attribution."""
-
-    @property
-    def outsiders(self) -> tuple[Outsider, ...]: ...
-    @property
-    def outsider_cores(self) -> float | None: ...
-    @property
-    def cores(self) -> float | None: ...
-
-
-def takers_of_cores(s: CoresTaken) -> tuple[Outsider, ...]:
+def takers_of_cores(host: HostSide) -> tuple[Outsider, ...]:
     """Main users of the cores.
 
     Other GPU jobs, and the programs of a user that take a quarter of the cores, of half a core at least.
     """
-    least_pct = max(100.0 * LEAST_TAKEN, 100.0 * OUTSIDERS_OF_CORES * (s.cores or 0.0))
-    jobs = [o for o in s.outsiders if o.gpu is not None and o.cpu_pct >= 100.0 * LEAST_TAKEN]
-    return tuple([*jobs, *[o for o in s.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3])
+    least_pct = max(100.0 * LEAST_TAKEN, 100.0 * OUTSIDERS_OF_CORES * (host.cores or 0.0))
+    jobs = [o for o in host.outsiders if o.gpu is not None and o.cpu_pct >= 100.0 * LEAST_TAKEN]
+    return tuple([*jobs, *[o for o in host.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3])
 
 
-def taken_by(s: CoresTaken) -> str | None:
+def taken_by(host: HostSide) -> str | None:
     """Other users of the cores in words, with the total if larger."""
-    named = takers_of_cores(s)
+    named = takers_of_cores(host)
     words = [f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named]
-    total = s.outsider_cores or 0.0
+    total = host.outsider_cores or 0.0
     named_cores = sum(o.cpu_pct for o in named if o.gpu is None) / 100.0
-    if total >= max(LEAST_TAKEN, OUTSIDERS_OF_CORES * (s.cores or 0.0)) and total - named_cores >= LEAST_TAKEN:
+    if total >= max(LEAST_TAKEN, OUTSIDERS_OF_CORES * (host.cores or 0.0)) and total - named_cores >= LEAST_TAKEN:
         words.append(f"all programs outside the GPU jobs {total:.1f} cores")
     return ", ".join(words) or None
 

@@ -115,7 +115,7 @@ def can_have_workers(s: Signals, f: Feeders | None) -> bool:
     return not s.host.loaders and has_free_cores(s, None) and (s.host.cores is None or s.host.cores >= 2.0)
 
 
-def is_launch_bound(s: Signals, f: Feeders | None) -> bool:
+def launches_kernels(s: Signals, f: Feeders | None) -> bool:
     """True if the main thread launches small kernels all the time.
 
     A thread that reads files loads data.

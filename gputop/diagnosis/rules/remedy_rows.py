@@ -26,13 +26,13 @@ from gputop.diagnosis.rules.remedy_conditions import (
     has_free_cores,
     is_dataloader,
     is_kind,
-    is_launch_bound,
     is_masked,
     is_on_mount,
     is_pinned,
     is_queued,
     is_throttled,
     is_uneven,
+    launches_kernels,
     spares,
     writes_much,
 )
@@ -199,7 +199,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         MAIN_RUNS, "the main thread runs, no workers, and kernels that come all the time use less than half of the SMs",
         'it launches small kernels one by one: CUDA graphs or torch.compile(mode="reduce-overhead"), {gpu_memory:a '
         "larger batch, }a fused optimizer; {host:DataLoader({workers}) only if it also loads data; }" + SEE_THE_LINE,
-        "CUDA graphs{gpu_memory:, larger batch}", is_launch_bound,
+        "CUDA graphs{gpu_memory:, larger batch}", launches_kernels,
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and a core is free",

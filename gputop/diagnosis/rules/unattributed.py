@@ -1,4 +1,4 @@
-"""Rule for starvation without a cause that can be named: what was measured is reported all the same."""
+"""Rule for starvation without a known cause: reports the measurements all the same."""
 
 from __future__ import annotations
 

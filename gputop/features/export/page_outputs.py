@@ -79,7 +79,10 @@ class PageStream:
         self._is_first = True
 
     def run(self) -> None:
-        """Until ``stop``. A reader that takes nothing gets no newer page, and is not waited for."""
+        """Write pages until ``stop`` is set.
+
+        A reader that takes nothing gets no newer page, and nobody waits for it.
+        """
         os.set_blocking(_STDOUT, False)
         heard_at = time.monotonic()
         try:

@@ -18,7 +18,7 @@ from gputop.features.fleet.straggler import Straggler
 from gputop.model.expression import Expression, Vocabulary, parse_expression
 from gputop.model.metrics import Unit
 from gputop.paint.glyphs import COLOUR, Glyphs
-from gputop.paint.keys import Key
+from gputop.paint.keys import Key, section
 from gputop.paint.process_filter import NO_FILTER
 
 
@@ -214,31 +214,43 @@ def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
 
 
 FLEET_KEYS = (
-    Key("quit", "q,Q,f10", "quit", section="everywhere"),
-    Key("interrupt", "ctrl+c", "quit, from any screen", section="everywhere"),
-    Key("help", "question_mark,h,f1", "this help", section="everywhere"),
-    Key("palette", "ctrl+p,colon", "every command by name", section="everywhere"),
-    Key("release", "escape", "back to the hosts; clear the filter", section="everywhere"),
-    Key("screenshot", "f8", "save a picture of the screen to this directory", section="everywhere"),
-    Key("theme", "T", "the next theme of colours", section="everywhere"),
-    Key("suspend", "ctrl+z", "suspend to the shell", section="everywhere"),
-    Key("open", "enter", "details of the host; the hosts of a job or user", section="what is shown"),
-    Key("jobs", "u", "by job; again by user; again by host", section="what is shown"),
-    Key("stragglers", "s", "the GPUs that slow their jobs down", section="what is shown"),
-    Key("waste", "w", "GPU-hours of the last hour that were not work, by job, user and cause", section="what is shown"),
-    Key("alerts", "A", "the alerts firing in Prometheus", section="what is shown"),
-    Key("up", "up,k", "up", section="rows"),
-    Key("down", "down,j", "down", section="rows"),
-    Key("page_up", "pageup", "a page up", section="rows"),
-    Key("page_down", "pagedown", "a page down", section="rows"),
-    Key("first", "home,g", "first row", section="rows"),
-    Key("last", "end,G", "last row", section="rows"),
-    Key("sort", "o,f6", "sort by the next column; a click on a column's head sorts by it", section="rows"),
-    Key("invert", "I", "reverse the order", section="rows"),
-    Key("filter", "f,f4,slash", "filter: user:ml util<50 state:starved job~8830 !host~node-0", section="rows"),
-    Key("pause", "p", "pause; return to the present", section="time"),
-    Key("back", "left", "a minute back", section="time"),
-    Key("on", "right", "a minute on", section="time"),
-    Key("jump", "J", "jump to a time: 12:03, -10m, an ISO date", section="time"),
+    *section(
+        "everywhere",
+        Key("quit", "q,Q,f10", "quit"),
+        Key("interrupt", "ctrl+c", "quit, from any screen"),
+        Key("help", "question_mark,h,f1", "this help"),
+        Key("palette", "ctrl+p,colon", "every command by name"),
+        Key("release", "escape", "back to the hosts; clear the filter"),
+        Key("screenshot", "f8", "save a picture of the screen to this directory"),
+        Key("theme", "T", "the next theme of colours"),
+        Key("suspend", "ctrl+z", "suspend to the shell"),
+    ),
+    *section(
+        "what is shown",
+        Key("open", "enter", "details of the host; the hosts of a job or user"),
+        Key("jobs", "u", "by job; again by user; again by host"),
+        Key("stragglers", "s", "the GPUs that slow their jobs down"),
+        Key("waste", "w", "GPU-hours of the last hour that were not work, by job, user and cause"),
+        Key("alerts", "A", "the alerts firing in Prometheus"),
+    ),
+    *section(
+        "rows",
+        Key("up", "up,k", "up"),
+        Key("down", "down,j", "down"),
+        Key("page_up", "pageup", "a page up"),
+        Key("page_down", "pagedown", "a page down"),
+        Key("first", "home,g", "first row"),
+        Key("last", "end,G", "last row"),
+        Key("sort", "o,f6", "sort by the next column; a click on a column's head sorts by it"),
+        Key("invert", "I", "reverse the order"),
+        Key("filter", "f,f4,slash", "filter: user:ml util<50 state:starved job~8830 !host~node-0"),
+    ),
+    *section(
+        "time",
+        Key("pause", "p", "pause; return to the present"),
+        Key("back", "left", "a minute back"),
+        Key("on", "right", "a minute on"),
+        Key("jump", "J", "jump to a time: 12:03, -10m, an ISO date"),
+    ),
 )
 """The keys of the fleet's screen, from which its bindings and its help are made."""

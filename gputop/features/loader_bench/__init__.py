@@ -1,3 +1,4 @@
-"""How many loader workers a job needs: each setting measured in a child, after the queue that it had time to fill is
-empty.
+"""Number of loader workers that a job needs.
+
+Each setting is measured in a child, once the queue that it had time to fill is empty.
 """

@@ -88,11 +88,6 @@ def is_working_ray_task(command: bytes) -> bool:
     return command.startswith(_RAY) and not command.startswith(_RAY_OWN)
 
 
-def is_torch_worker(comm: bytes) -> bool:
-    """Return whether a process is named as a PyTorch DataLoader worker."""
-    return comm.startswith(_TORCH_WORKER)
-
-
 def is_python(command: bytes) -> bool:
     """Return whether argv[0] is a Python interpreter.
 

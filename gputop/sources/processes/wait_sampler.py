@@ -142,7 +142,7 @@ class WaitSampler:
 
     @property
     def error(self) -> Exception | None:
-        """What the newest samples have raised, or None."""
+        """Exception of the newest samples, or None."""
         return self._worker.error
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ def _moments(observations: Iterable[WaitObservation]) -> Iterator[tuple[WaitObse
 
 
 def count_waits(observations: Iterable[WaitObservation], *, moves: bool, holds_gpu: bool) -> WaitCounts:
-    """Count one process's observations.
+    """Return the wait counts of one process's observations.
 
     Threads of a GPU process are a separate worker; those of any other process stand in for its main thread.
     """

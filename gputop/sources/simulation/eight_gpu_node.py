@@ -36,7 +36,10 @@ SMALL_KERNELS = GpuLife(
 
 
 def healthy(rank: int = 0) -> GpuLife:
-    """One of a pair of data-parallel ranks that does what it should: the level of a well-tuned job on a real H100."""
+    """Return one of two data-parallel ranks that work well.
+
+    Its level is that of a well-tuned job on a real H100.
+    """
     job = SimulatedProcess(
         4301 + rank, "python train.py --config big.yaml", 70.4, 11529, SPINNING, job=slurm(8821), rss_gib=18.0,
         threads=92, nccl=True, pin_memory=True, workers=Workers(4, Cpu(26.0)),
