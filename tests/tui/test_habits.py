@@ -275,3 +275,31 @@ async def test_of_several_readings_in_an_interval_only_a_changed_verdict_is_draw
         app._shown_verdicts = [("", "")]
         await hand_in(app, source, pilot, quarters[2:3])
         assert drawn == [quarters[2].t]
+
+
+async def test_of_several_readings_in_an_interval_only_a_changed_verdict_and_the_past_are_drawn_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, source = app_on()
+    begin = demo_frame().snapshot
+    quarters = [replace(begin, t=begin.t + 0.25 * n, interval_s=0.25) for n in range(1, 5)]
+    drawn: list[float] = []
+
+    def note_frame() -> None:
+        assert app.frame is not None
+        drawn.append(app.frame.snapshot.t)
+
+    async with shown(app, (80, 24)) as pilot:
+        app._clock = lambda: 1000.0
+        app.paint()
+        await hand_in(app, source, pilot, quarters[:1])
+        monkeypatch.setattr(app, "draw", note_frame)
+        app._painted = 1000.0
+        await hand_in(app, source, pilot, quarters[1:2])
+        assert drawn == []
+        app._shown_verdicts = [("", "")]
+        await hand_in(app, source, pilot, quarters[2:3])
+        assert drawn == [quarters[2].t]
+        monkeypatch.setattr(type(app.playback), "shows_past", True)
+        await hand_in(app, source, pilot, quarters[3:])
+        assert len(drawn) == 2
