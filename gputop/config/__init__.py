@@ -114,10 +114,18 @@ class Setting(Struct, frozen=True):
 
 @cache
 def _descriptions() -> Mapping[str, str]:
+    import ast
     from inspect import getsource
 
-    found = re.findall(r'^    (\w+): [^\n]+\n    """(.+?)"""', getsource(Settings), re.MULTILINE | re.DOTALL)
-    return {name: " ".join(text.split()) for name, text in found}
+    (declaration,) = ast.parse(getsource(Settings)).body
+    assert isinstance(declaration, ast.ClassDef)
+    found = {}
+    for field, text in zip(declaration.body, declaration.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            assert isinstance(text.value, ast.Constant)
+            found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
 
 
 def declared() -> Mapping[str, Setting]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from inspect import currentframe
 from time import perf_counter
 from typing import Any, TypeVar
@@ -81,11 +82,15 @@ class VerdictTexts:
         changed = dict(texts.items() - self._latest.items())
         self._latest = {**self._latest, **texts}
         for reporter in reporters if changed and not self._broken else ():
-            error = error_of(lambda reporter=reporter: texts_to(tracker_of(reporter), changed, step))  # type: ignore[misc]
+            error = error_of(partial(_log_texts, reporter, changed, step))
             if error is not None:
                 self._broken = True
                 NOTICES.warning("gputop: verdicts are not logged: %s", clean_text(error_words(error)))
         return self._latest
+
+
+def _log_texts(reporter: Any, texts: Mapping[str, str], step: int) -> None:
+    texts_to(tracker_of(reporter), texts, step)
 
 
 def tracker_of(reporter: Any) -> Any:
